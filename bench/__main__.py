@@ -45,7 +45,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Measure moorage beside plain SQLite tables (the floor) and its peers. Figures are multiples of "
         "the floor in the same run; A/A is the floor against itself, the noise.",
         epilog=f"names: {', '.join(works.NAMES)}; sections: {', '.join(works.SECTIONS)}. "
-        "Apart: python -m bench.hooks, bench.runs, bench.http, bench.grpc, bench.postgres, bench.scale",
+        "Apart: python -m bench.hooks, bench.runs, bench.http, bench.grpc, bench.postgres, bench.scale, bench.adapters",
     )
     parser.add_argument(
         "--only", nargs="+", metavar="NAME", choices=[*works.NAMES, *works.SECTIONS], help="lines or sections to run"

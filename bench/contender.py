@@ -1,8 +1,8 @@
-"""What a store must offer to be measured.
+"""The interface of a store in the benchmarks.
 
 A contender is a thin hand around one store: the floor, moorage, or a peer. It says how the store
-creates, appends, reads and deletes; `stages.py` decides what is timed. What a store has no word for
-stays `NotOffered` and shows as a dash, never as a zero.
+creates, appends, reads and deletes; `stages.py` decides what is timed. An operation that a store does not have stays
+`NotOffered` and shows as a dash, never as a zero.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Contender:
         self.folder = folder
         self._runner: asyncio.Runner | None = None
 
-    # What is timed.
+    # Timed calls.
 
     def create(self, *, agent: str = "agent-00", name: str | None = None, parent: Any = None) -> Any:
         """Make a session and return the handle the other methods take."""
@@ -72,7 +72,7 @@ class Contender:
         """Delete every final session, however young."""
         raise NotOffered("no cleanup")
 
-    # What is not timed.
+    # Calls that are not timed.
 
     def begin(self) -> Any:
         """A session to work on; the same as `create`, unless the store only writes it with its first message."""

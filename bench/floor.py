@@ -191,16 +191,32 @@ class GroupCommit(Floor):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._waiting: queue.SimpleQueue[tuple[int, Sequence[Message], asyncio.Future[None]] | None] = (
-            queue.SimpleQueue()
-        )
+        self._waiting: queue.SimpleQueue[tuple[Callable[[], Any], asyncio.Future[Any]] | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write, daemon=True)
         self._writer.start()
 
+    async def create(self, *, agent: str = "agent-00", name: str | None = None, parent: Handle | None = None) -> Handle:
+        session_id = str(uuid.uuid4())
+        row = row_of(session_id, agent, name, parent)
+
+        def insert() -> Handle:
+            self.db.execute(INSERT_SESSION, row)
+            return Handle(self.db.last_insert_rowid(), session_id)
+
+        made: Handle = await self._written(insert)
+        return made
+
     async def append(self, session: Handle, messages: Sequence[Message]) -> None:
+        await self._written(lambda: insert_messages(self.db, session.key, messages))
+
+    async def last(self, session: Handle, count: int) -> list[dict[str, Any]]:
+        """Read on the thread of the loop: plain SQL."""
+        return super().last(session, count)
+
+    async def _written(self, job: Callable[[], Any]) -> Any:
         done = asyncio.get_running_loop().create_future()
-        self._waiting.put((session.key, messages, done))
-        await done
+        self._waiting.put((job, done))
+        return await done
 
     def _write(self) -> None:
         while first := self._waiting.get():
@@ -208,9 +224,8 @@ class GroupCommit(Floor):
             while len(batch) < _BATCH and not self._waiting.empty() and (following := self._waiting.get()):
                 batch.append(following)
             with self.db:
-                for key, messages, _ in batch:
-                    insert_messages(self.db, key, messages)
-            batch[0][2].get_loop().call_soon_threadsafe(_resolve, [done for *_, done in batch])
+                results = [job() for job, _ in batch]
+            batch[0][1].get_loop().call_soon_threadsafe(_resolve, [done for _, done in batch], results)
 
     def close(self) -> None:
         self._waiting.put(None)
@@ -291,9 +306,9 @@ def as_dict(row: tuple[Any, ...]) -> dict[str, Any]:
     return session
 
 
-def _resolve(futures: list[asyncio.Future[None]]) -> None:
-    for each in futures:
-        each.set_result(None)
+def _resolve(futures: list[asyncio.Future[Any]], results: list[Any]) -> None:
+    for each, result in zip(futures, results, strict=True):
+        each.set_result(result)
 
 
 def _now() -> int:

@@ -30,6 +30,7 @@ from bench.web.load import Request
 from bench.web.servers import MoorageServer
 from moorage.core.entry import Entry
 from moorage.core.session import PUBLIC_FIELDS
+from moorage.doors.graphql.schema import camel
 
 ROUNDS, OPERATIONS, SUBSCRIBERS, EVENTS = 9, 2_000, 1_000, 20
 MOST_OF_REST, MOST_DELAY = 4.0, 0.500
@@ -65,11 +66,6 @@ class Asked(Rounds):
         loaded.load.call("plan", port=server.port, requests=requests, connections=CONNECTIONS, may_fail=False)
 
 
-def _camel(name: str) -> str:
-    first, *rest = name.split("_")
-    return first + "".join(part.title() for part in rest)
-
-
 _CHILD = "child { sessionId runId }"
 _PARTS = {
     "hold": "holder until",
@@ -77,8 +73,8 @@ _PARTS = {
     "because": f"reason by until approvalId {_CHILD}",
     "lastRun": "id state reason settledAt",
 }  # of what is an object
-_SESSION = " ".join(f"{name} {{ {_PARTS[name]} }}" if name in _PARTS else name for name in map(_camel, PUBLIC_FIELDS))
-_ENTRY = " ".join(_camel(name) for name in Entry.__struct_fields__)
+_SESSION = " ".join(f"{name} {{ {_PARTS[name]} }}" if name in _PARTS else name for name in map(camel, PUBLIC_FIELDS))
+_ENTRY = " ".join(camel(name) for name in Entry.__struct_fields__)
 QUERY = (
     f"query ($id: ID!) {{ agentSession(sessionId: $id) {{ {_SESSION} "
     f"history(last: {MESSAGES}) {{ nodes {{ {_ENTRY} }} }} }} }}"

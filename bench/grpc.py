@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
+from threading import Thread
 from time import perf_counter
 from typing import Any
 from uuid import uuid4
@@ -64,19 +65,20 @@ async def _measured(rounds: int, streams: int) -> list[Figure]:
 @asynccontextmanager
 async def _served(folder: Path) -> AsyncIterator[tuple[int, str]]:
     command = [sys.executable, "-m", "moorage", "serve", "--no-launcher", "--store", url(folder), "--port", "0"]
-    command += ["--grpc-port", "0", "--log-format", "text", "--log-level", "warning"]
+    command += ["--grpc-port", "0", "--log-format", "text"]
     environment = {**os.environ, "MOORAGE_HOME": str(folder)}
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)  # noqa: ASYNC220  once
     try:
         assert process.stderr is not None
-        [line] = [line for line in (process.stderr.readline() for _ in range(2)) if "gRPC" in line]
+        line = next(line for line in process.stderr if "gRPC at" in line)
+        Thread(target=process.stderr.read, daemon=True).start()  # the log: a full pipe would stop the server
         yield process.pid, f"127.0.0.1:{line.split()[-1]}"
     finally:
         process.kill()
         process.wait()
 
 
-# What a session costs ---------------------------------------------------------------------------
+# Cost of a session -------------------------------------------------------------------------------
 
 
 async def _ratio(process: int, place: str, rounds: int, callers: int, calls: int) -> Figure:
@@ -101,7 +103,7 @@ async def _ratio(process: int, place: str, rounds: int, callers: int, calls: int
 
 
 async def _round(agents: Any, callers: int, calls: int, *, with_session: bool) -> float:
-    """Seconds for everybody to be done: each asks one call after the other, in a session of their own or in none."""
+    """Return the seconds until all are done: each makes one call after the other, in a session of its own or none."""
 
     async def ask() -> None:
         session_id = str(uuid4()) if with_session else ""

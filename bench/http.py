@@ -142,7 +142,7 @@ class Rounds:
 
 
 class Figures:
-    """What one work showed."""
+    """The figures of one workload."""
 
     def __init__(self, work: Work, entrants: Sequence[Entrant]) -> None:
         self.work = work
@@ -169,7 +169,7 @@ class Figures:
         return median(middle), median(tail), median(t / m for t, m in zip(tail, middle, strict=True))
 
     def promises(self, has_peer: bool) -> Iterator[tuple[str, float | None, float, bool]]:
-        """What was promised: a text, the figure, the bound, and whether it is kept."""
+        """Yield the targets: a text, the figure, the bound, and whether it is met."""
         share = self.share("moorage", "floor")
         yield "of the floor", share, self.work.share, share is not None and share >= self.work.share
         if has_peer:

@@ -1,4 +1,4 @@
-"""What the stores are fed: the same messages, ids and names for every contender.
+"""The test data: the same messages, ids and names for every contender.
 
 Everything is derived from a number, so two processes that never met agree on the id of the
 seeded session 4711 and on the text of the third message.

@@ -30,7 +30,7 @@ class Rounds(Protocol):
 
 @dataclass
 class Entrant:
-    """Somebody in the race: what it runs, how much of it in a round, and what it took so far."""
+    """A contender in a measurement: its work, the amount per round, and its times so far."""
 
     name: str
     rounds: Rounds
@@ -61,7 +61,7 @@ def race(entrants: list[Entrant], rounds: int) -> None:
 
 
 def _order(entrants: list[Entrant], number: int) -> list[Entrant]:
-    """Another one first each time, and every second time backwards: nobody always follows the same neighbour."""
+    """Start with another one each time, and go backwards every second time: neighbours change."""
     place = number % len(entrants)
     turned = entrants[place:] + entrants[:place]
     return turned[::-1] if number % 2 else turned

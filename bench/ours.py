@@ -112,6 +112,9 @@ class OursAwaited(Contender):
     async def append(self, session: str, messages: Sequence[Message]) -> Any:
         return await self.moor.append(session, messages)
 
+    async def last(self, session: str, count: int) -> Any:
+        return (await self.moor.messages(session, last=count)).items
+
     async def stored(self, session: str) -> int:
         return len((await self.moor.messages(session, last=1_000_000)).items)
 

@@ -107,7 +107,7 @@ def _measured(stage: Stage, pages: int) -> list[Step]:
 
 
 class Reader:
-    """Somebody at the table of sessions."""
+    """A reader of the session list."""
 
     def __init__(self, browser: Browser, page: Page, url: str) -> None:
         self._browser, self._page, self._url = browser, page, url

@@ -1,4 +1,7 @@
-"""The peers' own environment: a venv under `bench/.peers`, made on first use, remade when `peers.txt` changes."""
+"""The peers' own environments: venvs under `bench`, made on first use, remade when their lists change.
+
+Most are in `.peers` (`peers.txt`), those on Redis in `.peers-redis` (`peers-redis.txt`): what they need differs.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-FOLDER = HERE / ".peers"
-LIST = HERE / "peers.txt"
+COMMON, ON_REDIS = "peers", "peers-redis"
 INSTALL_SECONDS = 900
 
 # None of them has to phone home to write a row.
@@ -41,33 +43,37 @@ PEERS = (
 )
 
 
-def python() -> Path:
-    return FOLDER / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
+def python(which: str = COMMON) -> Path:
+    """Return the interpreter of an environment."""
+    return HERE / f".{which}" / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
 
 
-def install() -> list[str]:
+def install(which: str = COMMON) -> list[str]:
     """Make sure the peers are there; the answer names what could not be installed and why."""
-    marker = FOLDER / "installed"
-    if marker.exists() and marker.read_text() == _fingerprint():
+    folder = HERE / f".{which}"
+    marker = folder / "installed"
+    if marker.exists() and marker.read_text() == _fingerprint(which):
         return []
-    print("installing the peers into bench/.peers …", file=sys.stderr)
-    venv.create(FOLDER, clear=True, with_pip=True)
-    problems = _install_all()
+    print(f"installing the peers into bench/.{which} …", file=sys.stderr)
+    venv.create(folder, clear=True, with_pip=True)
+    problems = _install_all(which)
     if not problems:
-        marker.write_text(_fingerprint())
+        marker.write_text(_fingerprint(which))
     return problems
 
 
-def _install_all() -> list[str]:
+def _install_all(which: str) -> list[str]:
     """All at once, or one by one when that fails: then a bad package costs only itself."""
-    wanted = _wanted()
-    if _pip(wanted) is None:
-        return []
-    return [f"{package} was not installed: {reason}" for package in wanted if (reason := _pip([package]))]
+    wanted = _wanted(which)
+    together = [line for line in wanted if not line.startswith("--")]
+    alone = [line for line in wanted if line.startswith("--")]  # with options of their own
+    if _pip(which, together) is None:
+        together = []
+    return [f"{line} was not installed: {why}" for line in (*together, *alone) if (why := _pip(which, line.split()))]
 
 
-def _pip(packages: list[str]) -> str | None:
-    command = [str(python()), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
+def _pip(which: str, packages: list[str]) -> str | None:
+    command = [str(python(which)), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
     except subprocess.TimeoutExpired:
@@ -76,10 +82,14 @@ def _pip(packages: list[str]) -> str | None:
     return (errors or ["pip failed"])[-1] if done.returncode else None
 
 
-def _wanted() -> list[str]:
-    lines = (line.strip() for line in LIST.read_text().splitlines())
+def _wanted(which: str) -> list[str]:
+    lines = (line.strip() for line in _list(which).splitlines())
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def _fingerprint() -> str:
-    return hashlib.sha256(f"{sys.version}\n{LIST.read_text()}".encode()).hexdigest()
+def _list(which: str) -> str:
+    return (HERE / f"{which}.txt").read_text()
+
+
+def _fingerprint(which: str) -> str:
+    return hashlib.sha256(f"{sys.version}\n{_list(which)}".encode()).hexdigest()

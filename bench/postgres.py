@@ -36,7 +36,8 @@ import moorage
 from bench import material, peerenv
 from moorage import config
 from moorage.core import work
-from moorage.core.session import Stamp
+from moorage.core.query import LogQuery
+from moorage.core.session import Needs, Stamp
 from moorage.core.turn import LEASE, LOST_AFTER, TurnState
 from moorage.core.work import Claim, TurnEnd
 from moorage.launcher.embedded import Embedded
@@ -83,13 +84,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--peers", action="store_true", help="beside what others write, in an environment of their own")
     parser.add_argument("--check", action="store_true", help="exit 1 when a target is missed")
     options = parser.parse_args(arguments)
-    with _database() as url:
+    with started_database() as url:
         kept = asyncio.run(_measure(url, options.turns, options.rounds, PEERS if options.peers else ()))
     return int(options.check and not all(kept))
 
 
 @contextmanager
-def _database() -> Iterator[str]:
+def started_database() -> Iterator[str]:
+    """Start a server, or take the one that is named; the URL of an empty database."""
     if given := os.environ.get(GIVEN):
         with GivenServer(given).database() as url:
             yield url
@@ -131,7 +133,7 @@ PEERS = ("LangGraph", "OpenAI Agents", "ADK")
 
 
 def _peer(peer: str, url: str, turns: int, tasks: int, beside: Line) -> str:
-    """What a peer does of the same, in a process and an environment of its own."""
+    """Run the same work with a peer, in a process and an environment of its own."""
     problems = peerenv.install()
     command = [str(peerenv.python()), "-m", "bench.peers.postgres", peer, url, str(turns), str(tasks)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **peerenv.QUIET})
@@ -144,7 +146,7 @@ def _peer(peer: str, url: str, turns: int, tasks: int, beside: Line) -> str:
 Rate = Callable[[int], Awaitable[float]]
 
 
-async def _race(title: str, ours: Rate, floor: Rate, count: int, rounds: int, least: float | None) -> Line:
+async def race(title: str, ours: Rate, floor: Rate, count: int, rounds: int, least: float | None) -> Line:
     """Both in turn, the order changing; operations a second in each round."""
     for rate in (ours, floor):
         await rate(max(1, count // 10))
@@ -208,7 +210,7 @@ async def _append(url: str, turns: int, rounds: int) -> Line:
                 await statement.fetch(*by_hand.turn(number))
             return count / (perf_counter() - began)
 
-        line = await _race("append a turn, one after another", ours, floor, turns, rounds, 0.7)
+        line = await race("append a turn, one after another", ours, floor, turns, rounds, 0.7)
         await bare.close()
     return line
 
@@ -224,7 +226,7 @@ async def _append_from_tasks(url: str, turns: int, rounds: int) -> Line:
                 for turn in range(number, count, TASKS):
                     await moor.append(sessions[number], material.turn(turn))
 
-            return await _together(task, count)
+            return await together(task, count)
 
         async def floor(count: int) -> float:
             async def task(number: int) -> None:
@@ -232,14 +234,14 @@ async def _append_from_tasks(url: str, turns: int, rounds: int) -> Line:
                     async with pool.acquire() as one:
                         await one.execute(_INSERT, *by_hand[number].turn(turn))
 
-            return await _together(task, count)
+            return await together(task, count)
 
-        line = await _race(f"the same from {TASKS} tasks", ours, floor, turns, rounds, 1.0)
+        line = await race(f"the same from {TASKS} tasks", ours, floor, turns, rounds, 1.0)
         await pool.close()
     return line
 
 
-async def _together(task: Callable[[int], Awaitable[None]], count: int, tasks: int = TASKS) -> float:
+async def together(task: Callable[[int], Awaitable[None]], count: int, tasks: int = TASKS) -> float:
     began = perf_counter()
     await asyncio.gather(*[task(number) for number in range(tasks)])
     return count / (perf_counter() - began)
@@ -323,7 +325,7 @@ async def _queue(url: str, turns: int, rounds: int) -> Line:
 
     async def ours(count: int) -> float:
         await _ask_for(store, _AGENT, next(names), count)
-        return await _together(lambda _: _carry_all(store), count, WORKERS)
+        return await together(lambda _: _carry_all(store), count, WORKERS)
 
     async def floor(count: int) -> float:
         await _ask_for(store, _HAND, next(names), count)
@@ -332,9 +334,9 @@ async def _queue(url: str, turns: int, rounds: int) -> Line:
             async with pool.acquire() as one:
                 await _work_by_hand(one)
 
-        return await _together(one_worker, count, WORKERS)
+        return await together(one_worker, count, WORKERS)
 
-    line = await _race("claim to finish, 8 workers", ours, floor, turns, rounds, 0.5)
+    line = await race("claim to finish, 8 workers", ours, floor, turns, rounds, 0.5)
     await pool.close()
     await store.close()
     return line
@@ -356,7 +358,7 @@ async def _ask_for(store: PostgresStore, agent: str, name: object, count: int) -
 
 
 async def _carry_all(store: PostgresStore) -> None:
-    """What a launcher does with a turn, as long as there is one."""
+    """Claim and finish turns as a launcher does, until there are none."""
     from moorage.testing.builders import OWNER, said
 
     wish = Claim(launcher_id="bench", lease=LEASE, lost_after=LOST_AFTER, token="bench")
@@ -365,12 +367,14 @@ async def _carry_all(store: PostgresStore) -> None:
         turn = claimed.turn
         where = (OWNER, turn.session_id)
         await store.apply(
-            *where, lambda view, turn=turn: work.started(view, turn.turn_id, turn.epoch, _stamp()), turn=turn.turn_id
+            *where,
+            lambda view, turn=turn: work.started(view, turn.turn_id, turn.epoch, _stamp()),
+            needs=Needs(turn=turn.turn_id),
         )
         await store.apply(
             *where,
             lambda view, turn=turn: work.finished(view, turn.turn_id, turn.epoch, end, _stamp()),
-            turn=turn.turn_id,
+            needs=Needs(turn=turn.turn_id),
         )
 
 
@@ -421,7 +425,7 @@ async def _waits(deps: Deps, count: int) -> float:
         child = await runs.start_run(deps, Caller(), "hello-world", "child", wish=wish)
         await runs.wait_for_run(deps, Caller(), child.run.run_id, timeout=60)
         await asyncio.sleep(0.2)
-    entries = await deps.store.log("local", session_id, limit=1000, kinds=("callback", "turn_started"))
+    entries = await deps.store.log("local", session_id, LogQuery(limit=1000, kinds=("callback", "turn_started")))
     waits = [
         (later.at - first.at).total_seconds()
         for first, later in pairwise(entries)

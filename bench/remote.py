@@ -38,7 +38,7 @@ class Took(NamedTuple):
 
 @dataclass(frozen=True)
 class Order:
-    """What a worker is asked to open."""
+    """The store that a worker opens."""
 
     contender: str
     stage: str
@@ -127,7 +127,7 @@ class Crew:
         self._workers = workers
 
     def open(self, order: Order, seconds: float) -> None:
-        """One after another: whoever comes first makes the tables."""
+        """Open one after another: the first makes the tables."""
         for worker in self._workers:
             worker.call("open", seconds, **order.fields())
 
@@ -174,7 +174,7 @@ class Programs:
 
 
 def environment_of(extra: Mapping[str, str]) -> dict[str, str]:
-    """Ours, without what would point moorage at somebody's real store or family."""
+    """Return our environment, without what would point moorage at a user's real store or family."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("MOORAGE_", "AGENT_"))}
     given = [str(Path(each).resolve()) for each in kept.get("PYTHONPATH", "").split(os.pathsep) if each]
     return {**kept, "PYTHONPATH": os.pathsep.join([str(ROOT), *given]), **extra}

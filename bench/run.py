@@ -22,7 +22,7 @@ OPEN_SECONDS = 1_800.0  # a million sessions may have to be made
 PEER_OPEN_SECONDS = 180.0
 RAM = Path("/dev/shm")
 _FACES = {
-    "floor": {"inline": "bench.floor:Floor", "awaited": "bench.floor:Floor", "tasks": "bench.floor:GroupCommit"},
+    "floor": {"inline": "bench.floor:Floor", "awaited": "bench.floor:GroupCommit", "tasks": "bench.floor:GroupCommit"},
     "ours": {"inline": "bench.ours:Ours", "awaited": "bench.ours:OursAwaited", "tasks": "bench.ours:OursAwaited"},
 }
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import moorage
 from bench import material
-from moorage.client import Moorage
+from moorage.api import Moorage
 from moorage.stores.postgres.store import PostgresStore
 from moorage.testing.postgres import PostgresServer
 
@@ -129,7 +129,7 @@ class Place(NamedTuple):
 
 
 class Touched(NamedTuple):
-    """What one operation touches."""
+    """The rows and pages that one operation touches."""
 
     rows: float
     pages: float
@@ -219,7 +219,7 @@ async def _round(moor: Moorage, work: str, number: int, size: int) -> float:
 
 
 def _counted(server: PostgresServer, place: Place, work: str) -> Touched:
-    """What one operation touches, from what many did; a connection says so at the latest when it ends."""
+    """Return the cost of one operation, averaged over many; connections report when they end at the latest."""
     before = _touched(server, place)
     asyncio.run(_many(place, work))
     rows, pages = (now - was for now, was in zip(_touched(server, place), before, strict=True))

@@ -1,4 +1,4 @@
-"""What encryption at rest costs: the same work on a plain and on a sealed file, by turns.
+"""The cost of encryption at rest: the same work on a plain and on an encrypted file, alternating.
 
 python -m bench.sealing
 """
@@ -14,7 +14,17 @@ from tempfile import TemporaryDirectory
 
 from moorage.stores.sealing import Sealer
 from moorage.stores.sqlite.store import SqliteStore
-from moorage.testing.builders import NOON, OWNER, a_session, a_stamp, drive, remembering, said
+from moorage.testing.builders import (
+    NOON,
+    OWNER,
+    a_session,
+    a_stamp,
+    context_of,
+    drive,
+    remembering,
+    said,
+    write_context,
+)
 
 ROUNDS, TIMES = 7, 200
 TEXT = "what an agent says in one message, more or less. " * 20  # a thousand characters
@@ -27,7 +37,7 @@ def main() -> None:
         sealed = SqliteStore.open(Path(folder) / "sealed.db", sealer=Sealer({"bench": os.urandom(32)}))
         for store in (plain, sealed):
             drive(store.create(OWNER, a_session("s-1", purpose="to be measured")))
-            drive(store.write_context(OWNER, "s-1", remembering("plan", TEXT), NOON))
+            drive(write_context(store, OWNER, "s-1", remembering("plan", TEXT)))
         print(f"{'µs each, median of ' + str(ROUNDS):28}{'plain':>8}{'sealed':>8}{'ratio':>7}")
         for name, work in WORKS.items():
             one, other = compared(lambda store, work=work: work(store), plain, sealed)
@@ -42,7 +52,7 @@ WORKS: dict[str, Callable[[SqliteStore], object]] = {
     "append a message": lambda store: drive(store.append(OWNER, "s-1", said(TEXT), a_stamp())),
     "get a session": lambda store: drive(store.get(OWNER, "s-1")),
     "read the last 20 messages": lambda store: drive(store.tail(OWNER, "s-1", 20)),
-    "read a context": lambda store: drive(store.context(OWNER, "s-1", NOON)),
+    "read a context": lambda store: drive(context_of(store, OWNER, "s-1", NOON)),
 }
 
 

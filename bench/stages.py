@@ -1,6 +1,6 @@
 """The works: what is prepared, what exactly is timed, and what must be true afterwards.
 
-Written once for every contender, so that nobody is timed by other rules. `round` returns the
+Written once for every contender, so that all are timed by the same rules. `round` returns the
 seconds between two readings of the clock around the operations alone; preparing is never inside.
 """
 
@@ -56,7 +56,7 @@ class Stage:
         raise NotImplementedError
 
     def check(self) -> str | None:
-        """What went wrong, if anything: lost turns, errors swallowed on the way."""
+        """Return a problem, if any: lost turns or swallowed errors."""
         return None
 
 
@@ -119,24 +119,25 @@ class Append(Stage):
 
 
 class Tasks(Stage):
-    """Append turns from 64 tasks at once, each to its own session. A round is a multiple of 64 turns."""
+    """Append turns from 64 tasks at once, each to its own session. A round is a multiple of that."""
 
     writes: ClassVar[bool] = True
+    tasks: ClassVar[int] = TASKS
 
     def __init__(self, contender: Contender, size: int) -> None:
         super().__init__(contender, size)
-        self.sessions = [contender.settle(contender.begin()) for _ in range(TASKS)]
+        self.sessions = [contender.settle(contender.begin()) for _ in range(self.tasks)]
         self.acknowledged = 0
         self.errors: list[str] = []
 
     def round(self, operations: int) -> Spent:
-        each = max(1, operations // TASKS)
+        each = max(1, operations // self.tasks)
         return self.contender.runner.run(self._all(each))
 
     async def _all(self, each: int) -> Spent:
         began = perf_counter()
         await asyncio.gather(*(self._one(session, each) for session in self.sessions))
-        return Spent(began, perf_counter(), each * TASKS)
+        return Spent(began, perf_counter(), each * self.tasks)
 
     async def _one(self, session: Any, each: int) -> None:
         for number in range(each):
@@ -161,6 +162,12 @@ class Tasks(Stage):
             tried = self.acknowledged + len(self.errors)
             problems.append(f"{len(self.errors)} of {tried} turns failed ({self.errors[0]})")
         return "; ".join(problems) or None
+
+
+class Crowd(Tasks):
+    """The same from 16 tasks of one of several processes."""
+
+    tasks: ClassVar[int] = 16
 
 
 class Last(Stage):
@@ -302,6 +309,7 @@ STAGES: dict[str, type[Stage]] = {
     "create": Create,
     "append": Append,
     "tasks": Tasks,
+    "crowd": Crowd,
     "last": Last,
     "newest": Newest,
     "find": Find,

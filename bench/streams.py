@@ -34,7 +34,7 @@ MOST_KB, MOST_OF_A_CORE, MOST_DELAY = 50.0, 0.01, 0.250
 
 
 class Use(NamedTuple):
-    """What a process takes."""
+    """The processor time and memory of a process."""
 
     kilobytes: int
     cpu_seconds: float

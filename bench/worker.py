@@ -1,8 +1,8 @@
 """One contender in a process of its own, obeying JSON lines on stdin and answering on stdout.
 
-Every contender runs like this, the floor too: nobody shares an interpreter, a heap or a garbage
-collector with another, and a peer's packages stay in the peer's environment. Imports nothing but
-the standard library until it is told whom to load.
+Every contender runs like this, the floor too: contenders share no interpreter, heap or garbage
+collector, and a peer's packages stay in the peer's environment. Imports nothing but the standard
+library until it is told which contender to load.
 
     {"do": "open", "contender": "bench.floor:Floor", "stage": "append", "folder": "…", "size": 0}
     {"do": "round", "operations": 50}   {"do": "check"}   {"do": "close"}

@@ -1,4 +1,4 @@
-"""What is measured and what is promised: one line of data for each figure.
+"""Workloads and their targets: one line of data for each figure.
 
 Targets are multiples of the floor in the same run. A line without one is shown, not judged.
 """
@@ -70,8 +70,11 @@ WORKS = (
     Work("create", "create a session", "create", 50, 1.5, peers=True),
     Work("append", "append a turn", "append", 50, 1.4, peers=True),
     Work("append-10k", "append a turn at {size:,} messages", "append", 50, 1.4, size=10_000, peers=True),
-    Work("append-awaited", "append a turn, awaited one by one", "append", 50, face="awaited"),
+    Work("create-awaited", "await the creation of a session", "create", 50, 1.3, face="awaited"),
+    Work("append-awaited", "await an append of a turn", "append", 50, 1.25, face="awaited"),
+    Work("last-20-awaited", "await the last 20 of {size:,} messages", "last", 200, 2.0, size=10_000, face="awaited"),
     Work("append-tasks", "append turns from 64 tasks", "tasks", 512, 1.4, face="tasks", peers=True),
+    Work("append-crowd", "append turns from 4 processes of 16 tasks", "crowd", 256, 1.1, face="tasks", processes=4),
     Work("append-processes", "append turns from 4 processes", "append", 100, 1.4, processes=4, peers=True),
     Work("append-ram", "append a turn on a RAM disk", "append", 300, 2.5, ram=True),
     Work("last-20", "last 20 of {size:,} messages", "last", 200, 2.0, size=10_000, peers=True),

@@ -114,9 +114,12 @@ class Environment:
         yield PACKAGES, [self.python, "-m", "pip", *install, *self.wants]
 
 
-DEV = Environment(".venv", ("--editable", ".[dev]"))
+SMALL = ("--no-binary", "claude-agent-sdk")  # built from its source, it comes without a program of 350 MB
+DEV = Environment(".venv", ("--editable", ".[dev]", *SMALL))
 SERVE = Environment(".venv-up", ("--editable", SERVING), compiled=False)
 TOOLS = Environment(".venv-tools", ("uv",), compiled=False)
+DOCS = Environment(".venv-docs", ("mkdocs>=1.6.1,<2",), compiled=False)  # `./dev test` needs none of it
+AUDIT = Environment(".venv-audit", ("pip-audit>=2.9,<3",), compiled=False)
 LOWEST = Environment(".venv-lowest", ("lowest",))
 
 

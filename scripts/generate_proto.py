@@ -24,7 +24,7 @@ PROTO = ROOT / "proto"
 PACKAGE = ROOT / "src" / "moorage" / "protobuf"
 FILES = ("agent_platform.proto", "moorage/v1/sessions.proto")
 GENERATOR = "grpcio-tools==1.72.1"  # the first for protobuf 6: runtimes of that and of the next major version accept it
-INIT = '''"""What travels over gRPC. Written by scripts/generate_proto.py from proto/; do not edit."""
+INIT = '''"""Generated code for gRPC. Written by scripts/generate_proto.py from proto/; do not edit."""
 
 DIGEST = "{digest}"
 '''

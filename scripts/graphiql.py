@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Brings GraphiQL into `src/moorage/doors/graphql/static`, so that its page works without the internet.
+"""Bring GraphiQL into `src/moorage/doors/graphql/static`, so that its page works without the internet.
 
     python scripts/graphiql.py           fetch the packages with npm, and write the files with their hashes
-    python scripts/graphiql.py --check   exit 1 if a file is not the one that was fetched; asks nobody
+    python scripts/graphiql.py --check   exit 1 if a file is not the one that was fetched; works offline
 
 GraphiQL 3 is the last with an editor that comes in one file; its fonts are left out (three quarters of its
 style sheet), so the page has those of the reader's system.
@@ -44,7 +44,7 @@ def main() -> int:
 
 
 def changed() -> Iterator[str]:
-    """What is wrong with the files that are there."""
+    """Yield the problems of the existing files."""
     lines = [line.split("  ") for line in HASHES.read_text(encoding="utf-8").splitlines()]
     told = {name: digest for digest, name in lines}
     for name in sorted(told.keys() | _names()):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from moorage.core.key import scope_text
 from moorage.doors.grpc.platform import Platform
-from moorage.doors.grpc.sessions import Sessions
+from moorage.doors.grpc.sessions import SessionsService
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "reference" / "grpc.md"
@@ -19,7 +19,7 @@ FILES = ("agent_platform.proto", "moorage/v1/sessions.proto")
 
 HEAD = """# gRPC
 
-What `moorage serve` answers to [by gRPC](../grpc.md), besides `grpc.health.v1.Health` and reflection. Scopes are those
+The [gRPC](../grpc.md) services of `moorage serve`, besides `grpc.health.v1.Health` and reflection. Scopes are those
 of [keys](../access.md). Errors have the status of their family:
 
 | status | family of [errors](errors.md) |
@@ -35,6 +35,8 @@ of [keys](../access.md). Errors have the status of their family:
 
 Trailing metadata of an error: `session-id`, `error-code`, `error-bin` (JSON). Metadata that a call may have:
 `authorization`, `x-agent-session-id`, `x-agent-session-name`, `x-agent-run-id`, `x-moorage-by`, `x-moorage-holder`.
+While a run waits, the initial metadata says why: `moorage-because` has the [reason](../lifecycle.md#status),
+`moorage-because-facts` the facts that go with it (JSON). If it still waits at the end, the trailing metadata says so.
 """
 
 
@@ -73,9 +75,9 @@ def _method(service: str, comment: str, name: str, asks: str, stream: str, answe
 
 
 def _scope(service: str, name: str) -> str:
-    rpcs = {**Platform().rpcs(), "SessionService": Sessions().rpcs()}
+    rpcs = {**Platform().rpcs(), "SessionService": SessionsService().rpcs()}
     rpc = rpcs[service][name]
-    return scope_text(rpc.scope, rpc.or_scope)
+    return "the operation's" if rpc.scope is None else scope_text(rpc.scope, rpc.or_scope)
 
 
 def _message(name: str, body: str) -> str:

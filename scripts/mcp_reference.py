@@ -1,6 +1,6 @@
-"""Writes docs/reference/mcp.md: every tool with what it takes and answers, every resource, every error of the protocol.
+"""Writes docs/reference/mcp.md and mcp-tools.md: every tool with arguments and answer, resources, protocol errors.
 
-`python scripts/mcp_reference.py` writes it, `--check` only says whether it is fresh.
+`python scripts/mcp_reference.py` writes them, `--check` only says whether they are fresh.
 """
 
 from __future__ import annotations
@@ -11,29 +11,34 @@ from typing import Any
 
 from moorage.doors.mcp import named
 from moorage.doors.mcp.resources import TEMPLATES
-from moorage.doors.mcp.table import Schema, Tool
+from moorage.doors.mcp.table import McpTool, Schema
 from moorage.doors.mcp.tools import TOOLS
 
 ROOT = Path(__file__).parent.parent
-PAGE = ROOT / "docs" / "reference" / "mcp.md"
+REFERENCE = ROOT / "docs" / "reference"
 
 HEAD = """# MCP
 
-What `/mcp` of a server and `moorage mcp` answer to ([how to use it](../mcp.md)). Scopes are those of
+The tools and resources of `/mcp` of a server and of `moorage mcp` ([how to use it](../mcp.md)). Scopes are those of
 [keys](../access.md). A tool that fails answers with the error flag; its text is `code: what to do`, and its structured
-content has an `error` with the code and the facts of the [error](errors.md).
+content has an `error` with the code and the facts of the [error](errors.md). The [tools](mcp-tools.md) have a page of
+their own.
 
+"""
+TOOLS_HEAD = """# MCP tools
+
+Every tool of [MCP](mcp.md) with its scope, arguments and answer.
 """
 CHANGES = """
 ## Changes
 
-What a client is told without asking.
+Notifications to clients.
 
 - There are other agents, workers or tools: in revision 2026-07-28 by `subscriptions/listen` with `toolsListChanged`; in
   older ones by `notifications/tools/list_changed`, to a client that has listed them, but not with `serve --workers`.
 - Something happened in a session: by `subscriptions/listen` with its address among up to 100 `resourceSubscriptions`;
   older revisions have to read it again.
-- That there are other sessions is told to nobody.
+- Other sessions are not announced.
 """
 ERRORS = """
 ## Errors of the protocol
@@ -48,34 +53,34 @@ ERRORS = """
 
 
 def main() -> int:
-    """Write the page, or say whether it is fresh."""
-    text = page()
+    """Write the pages, or compare them."""
     if "--check" in sys.argv[1:]:
-        return 0 if PAGE.read_text() == text else 1
-    PAGE.write_text(text)
+        return int(any(path.read_text(encoding="utf-8") != text for path, text in pages().items()))
+    for path, text in pages().items():
+        path.write_text(text, encoding="utf-8")
     return 0
 
 
-def page() -> str:
-    """The page as it has to be."""
-    parts = [HEAD, "## Tools\n", *map(_tool, TOOLS.values())]
+def pages() -> dict[Path, str]:
+    """Return the text of each page."""
+    parts = [HEAD, "## Agents, workers and tools by name\n\n", _fields(named.AGENT_INPUT)]
     parts += [
-        "\n## Agents, workers and tools by name\n\n",
-        _fields(named.AGENT_INPUT),
-        "\nA tool takes its own arguments, ",
+        "\nA tool takes its own arguments, `operation` if it has several, and `session_id`. Numbers may be strings.\n"
     ]
-    parts += ["`operation` if it has several, and `session_id`. Numbers may come as texts.\n"]
     parts += [f"\nAnswers: of agents and workers {_names(named.AGENT_OUTPUT)}; of tools {_names(named.TOOL_OUTPUT)}.\n"]
     parts += [
         "\n## Resources\n\n| address | |\n|---|---|\n",
         *(f"| `{uri}` | {told} |\n" for _, uri, told in TEMPLATES),
     ]
-    return "".join([*parts, CHANGES, ERRORS])
+    return {
+        REFERENCE / "mcp.md": "".join([*parts, CHANGES, ERRORS]),
+        REFERENCE / "mcp-tools.md": "".join([TOOLS_HEAD, *map(_tool, TOOLS.values())]),
+    }
 
 
-def _tool(tool: Tool) -> str:
+def _tool(tool: McpTool) -> str:
     does = [tool.scope.value, *(["may destroy"] if tool.destroys else []), *(["repeatable"] if tool.repeatable else [])]
-    about = f"\n### {tool.name}\n\n{tool.description} ({', '.join(does)})\n"
+    about = f"\n## {tool.name}\n\n{tool.description} ({', '.join(does)})\n"
     return f"{about}\n{_fields(tool.input_schema)}\nAnswers: {_names(tool.output_schema)}.\n"
 
 

@@ -14,15 +14,15 @@ import msgspec
 
 from moorage import config
 from moorage.core.key import scope_text
-from moorage.doors.http.described import Described
+from moorage.doors.http.openapi import described
+from moorage.doors.http.routing import Route
 from moorage.doors.http.serve import make_door
-from moorage.remote.operations import OPERATIONS, Operation
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "rest.md"
 
 HEAD = """# REST
 
-What `moorage serve` answers to. `GET /openapi.json` has the same for programs, with every type, and `/docs` as a page.
+The routes of `moorage serve`. `GET /openapi.json` has the same for programs, with every type, and `/docs` as a page.
 `/graphql` and `/mcp` have references of their own: [GraphQL](graphql.md), [MCP](mcp.md).
 
 - Bodies and answers are JSON. A list is `{"items": […], "next": …}`; `next` goes into `cursor` (or `before`, `after`)
@@ -38,12 +38,12 @@ What `moorage serve` answers to. `GET /openapi.json` has the same for programs, 
 - `X-Request-Id` comes back, and stands in every line of the log about the request.
 - `X-Agent-Session-Id` or `X-Agent-Session-Name` name the session that asks, where the body does not: the parent.
 - `X-Moorage-Holder`, or `holder` in the body of a `resume`, says who would drive a session, and gets the hold again
-  with a new token, which ends the old one. Without it every request is somebody new: of two that resume a session, one
+  with a new token, which ends the old one. Without it every request is a new holder: of two that resume a session, one
   gets it and the other 409.
 - `Authorization: Bearer KEY`, once the store has [keys](../access.md). The scope that a route needs is in its line.
 
-What a request says is in the query of a GET or DELETE, and in the body of everything else; what stands in
-parentheses is optional. [Over HTTP](../http.md) tells how to send messages and follow streams.
+The fields of a request are in the query of a GET or DELETE, and in the body of other methods; fields in
+parentheses are optional. [Over HTTP](../http.md) tells how to send messages and follow streams.
 """
 
 
@@ -60,10 +60,8 @@ def page() -> str:
     """The page as it has to be."""
     door = make_door(config.open_deps("memory://", threaded=True))
     groups: dict[str, list[tuple[str, str]]] = {}
-    for operation in OPERATIONS:
-        groups.setdefault(_group(operation.path), []).append((operation.path, _row(operation)))
-    for verb, path, described in door.described:
-        groups.setdefault(_group(path), []).append((path, _described_row(verb, path, described)))
+    for route in described(door.routes):
+        groups.setdefault(_group(route.path), []).append((route.path, _row(route)))
     parts = [HEAD]
     for name, rows in sorted(groups.items()):
         lines = [row for _, row in sorted(rows)]
@@ -75,29 +73,19 @@ def _group(path: str) -> str:
     return "/" + path.split("/")[1]
 
 
-def _row(operation: Operation) -> str:
-    fields = [name if operation.is_required(parameter) else f"({name})" for name, parameter in operation.fields.items()]
-    if operation.body is not None:
-        fields.insert(0, f"the {operation.body[:5]} is the body")
-    scope = scope_text(operation.scope, operation.or_scope)
-    return _line(operation.verb, operation.path, operation.summary, scope, fields)
-
-
-def _described_row(verb: str, path: str, described: Described) -> str:
-    fields = [name for kind in (described.query, described.body) if kind is not None for name in _fields(kind)]
-    scope = "" if described.scope is None else described.scope.value
-    return _line(verb, path, described.summary, scope, fields)
+def _row(route: Route) -> str:
+    fields = [name for kind in (route.query, route.body) if kind is not None for name in _fields(kind)]
+    if route.operation is not None and route.operation.body is not None:
+        fields.insert(0, f"the {route.operation.body[:5]} is the body")
+    scope = "" if route.scope is None else scope_text(route.scope, route.or_scope)
+    told = re.sub(r"\s+", " ", str(route.summary).rstrip(".")).replace("|", "\\|")
+    return f"| `{route.verb} {route.path}` | {told} | {scope} | {', '.join(fields)} |"
 
 
 def _fields(kind: Any) -> list[str]:
-    if kind is bytes:
+    if kind is bytes or isinstance(kind, dict):
         return []
     return [each.name if each.required else f"({each.name})" for each in msgspec.structs.fields(kind)]
-
-
-def _line(verb: str, path: str, summary: str, scope: str, fields: list[str]) -> str:
-    told = re.sub(r"\s+", " ", summary.rstrip(".")).replace("|", "\\|")
-    return f"| `{verb} {path}` | {told} | {scope} | {', '.join(fields)} |"
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 Files of tests are in memory, if the machine has room for that: no test lives through a loss of power, so none has to
 wait until a disk has taken what it writes. TMPDIR names another place.
 
-Tests reach nobody outside, so they trust nobody there: to read the certificates of the world takes longer than most of
+Tests call no other machine, so they trust no certificate: reading the system's certificates takes longer than most of
 them, and every client would.
 """
 
@@ -19,8 +19,10 @@ import pytest
 from hypothesis import settings
 
 from moorage.testing.postgres import GIVEN, GivenServer, NoPostgres, PostgresServer, installation
+from moorage.testing.redis import NoRedis, RedisServer, redis_program
+from tests import debian
 
-MEMORY = Path("/dev/shm")  # where Linux keeps files in memory, for everybody to use
+MEMORY = Path("/dev/shm")  # where Linux keeps files in memory, for all users
 ROOM = 2 << 30  # bytes; a container may have very few there
 
 
@@ -30,9 +32,18 @@ def _use_memory() -> None:
         tempfile.tempdir = None  # look again
 
 
-def _trust_nobody() -> None:
+def _trust_no_certificate() -> None:
     os.environ.pop("SSL_CERT_FILE", None)
     os.environ["SSL_CERT_DIR"] = str(Path(__file__).parent)  # no certificate is in there
+
+
+def _fork_without_grpc() -> None:
+    """Keep gRPC's handlers out of forked children: they can hang a child before it becomes PostgreSQL.
+
+    A server that runs as another user is started by fork and exec. A program needs those handlers only if it goes on
+    using gRPC after a fork, which nothing here does.
+    """
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 
 def _allow_pauses() -> None:
@@ -41,13 +52,14 @@ def _allow_pauses() -> None:
     settings.load_profile("moorage")
 
 
-_use_memory()  # before anybody asks for a folder
-_trust_nobody()  # before anybody makes a client
+_use_memory()  # before a test asks for a folder
+_trust_no_certificate()  # before a test makes a client
+_fork_without_grpc()  # before a test imports gRPC
 _allow_pauses()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What may take long, and says so, comes first: nobody has to wait for it at the end."""
+    """Run long tests first, so that the run does not wait for them at its end."""
     items.sort(key=lambda item: item.get_closest_marker("timeout") is None)
 
 
@@ -84,3 +96,32 @@ def postgres_url(postgres: GivenServer | PostgresServer) -> Iterator[str]:
     """An empty database."""
     with postgres.database() as url:
         yield url
+
+
+@pytest.fixture(scope="session")
+def valkey() -> Iterator[RedisServer]:
+    """Valkey; it forgets everything when it ends."""
+    with RedisServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def valkey_cluster() -> Iterator[RedisServer]:
+    """A cluster of one Valkey server: keys of two slots in one script are refused."""
+    with RedisServer(cluster=True) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_7() -> Iterator[RedisServer]:
+    """Redis 7, the oldest that is supported; root installs it where it is missing."""
+    try:
+        program = redis_program()
+    except NoRedis:
+        why = debian.install("redis-server")
+        try:
+            program = redis_program()
+        except NoRedis:
+            pytest.skip(why)
+    with RedisServer(program) as server:
+        yield server

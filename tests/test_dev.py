@@ -10,11 +10,12 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from scripts import environments
+from scripts import environments, kits
 
 ROOT = Path(__file__).parents[1]
 HERE = ".".join(map(str, sys.version_info[:2]))
@@ -69,7 +70,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("a checkout")
     shutil.copy(ROOT / "dev", folder)
     (folder / "scripts").mkdir()
-    shutil.copy(ROOT / "scripts" / "environments.py", folder / "scripts")
+    for script in ("environments.py", "kits.py"):
+        shutil.copy(ROOT / "scripts" / script, folder / "scripts")
     (folder / "pyproject.toml").write_text(PYPROJECT)
     (folder / "backend.py").write_text(BACKEND)
     for tool in TOOLS:
@@ -187,6 +189,29 @@ def test_python_that_only_pyenv_knows_is_found(checkout: Path, tmp_path: Path) -
     (programs / "python3").symlink_to(sys.executable)
     done = dev(checkout, "test", "--python", HERE, PATH=f"{checkout / 'broken'}:{tmp_path}", PYENV_ROOT=str(tmp_path))
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "names", "rest"),
+    [
+        ((), ["one", "two"], []),
+        (("two",), ["two"], []),
+        (("two", "-k", "one"), ["two"], ["-k", "one"]),
+        (("-x",), ["one", "two"], ["-x"]),
+    ],
+)
+def test_kits_are_chosen_by_the_first_arguments(
+    args: tuple[str, ...], names: list[str], rest: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kits, "KITS", {"one": (), "two": ()})
+    assert kits.chosen(args) == (names, rest)
+
+
+def test_every_kit_has_an_extra_and_tests() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for name in kits.KITS:
+        assert name in extras
+        assert list((ROOT / kits.tests(name)).glob("test_*.py"))
 
 
 def test_every_command_is_in_the_help_and_in_the_guide() -> None:

@@ -21,7 +21,7 @@ def test_the_generated_code_is_fresh() -> None:
     assert module.is_fresh(), "run scripts/generate_proto.py"
 
 
-# As the guide has them, by number. What was added since begins at 16.
+# As the guide has them, by number. Later fields begin at 16.
 FIELDS = {
     pb.TaskRequest: "task_id agent_id input parameters tool_ids session_id",
     pb.TaskResponse: "task_id output success error metadata session_id",

@@ -30,7 +30,7 @@ def take_the_tour(environment: dict[str, str]) -> str:
 
 
 def shown(kind: str, tour: str) -> list[str]:
-    """What the tour shows beside its steps: `shell` or `python`."""
+    """Return the examples of the tour: `shell` or `python`."""
     return re.findall(rf"^ +{kind} +(.*)$", tour, flags=re.MULTILINE)
 
 
@@ -45,12 +45,12 @@ def test_the_tour_lives_a_session_through_and_leaves_nothing_behind(
     assert [path for path in tmp_path.rglob("*") if path.name != "temporary"] == []
 
 
-def test_the_tour_is_nobodys_child_and_uses_nobodys_store(environment: dict[str, str]) -> None:
+def test_tour_has_no_parent_and_a_store_of_its_own(environment: dict[str, str]) -> None:
     inside = {"AGENT_SESSION_ID": "unknown", "MOORAGE_URL": "nonsense"}
     assert "Now one that stays" in take_the_tour({**environment, **inside})
 
 
-async def test_what_the_tour_shows_as_python_runs(
+async def test_python_shown_by_the_tour_runs(
     tmp_path: Path, environment: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("AGENT_SESSION_ID", raising=False)
@@ -63,7 +63,7 @@ async def test_what_the_tour_shows_as_python_runs(
         assert await moor.count_children("plan-prod") == 1
 
 
-def test_what_the_tour_shows_as_commands_runs(environment: dict[str, str]) -> None:
+def test_commands_shown_by_the_tour_run(environment: dict[str, str]) -> None:
     for line in shown("shell", take_the_tour(environment)):
         for command in line.split(" && "):
             if command.startswith("moorage approve "):  # the tour's own question is gone
@@ -77,7 +77,7 @@ def waiting_approval(environment: dict[str, str]) -> str:
 
 
 def typed(command: str, environment: dict[str, str]) -> str:
-    """What a command prints; it must succeed."""
+    """Run a command that must succeed and return its output."""
     script = f'moorage() {{ "{sys.executable}" -m moorage "$@"; }}; {command}'
     done = subprocess.run(
         ["bash", "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False

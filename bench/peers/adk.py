@@ -25,7 +25,7 @@ APP, USER = "bench", "local"
 
 
 class _Adk(Contender):
-    """What both services share: the same interface and the same `events` table."""
+    """The shared part of both services: one interface and one `events` table."""
 
     awaits: ClassVar[bool] = True
     service: BaseSessionService

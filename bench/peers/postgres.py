@@ -10,7 +10,7 @@ import asyncio
 import sys
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from time import perf_counter
 from typing import Any
 
@@ -90,8 +90,12 @@ def _for_sqlalchemy(url: str) -> str:
     return url.replace("postgresql://", "postgresql+asyncpg://", 1)
 
 
-async def _rate(peer: str, url: str, turns: int, tasks: int) -> float:
-    async with PEERS[peer](url) as append:
+Peer = Callable[[str], AbstractAsyncContextManager[Append]]
+
+
+async def rate_of(peer: Peer, url: str, turns: int, tasks: int) -> float:
+    """Turns a second of a peer, from some tasks."""
+    async with peer(url) as append:
         await _turns(append, TURNS_OF_A_SESSION)
         began = perf_counter()
         await asyncio.gather(*[_turns(append, turns // tasks) for _ in range(tasks)])
@@ -106,4 +110,4 @@ async def _turns(append: Append, count: int) -> None:
 
 
 if __name__ == "__main__":
-    print(asyncio.run(_rate(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))
+    print(asyncio.run(rate_of(PEERS[sys.argv[1]], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]))))

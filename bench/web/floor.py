@@ -1,4 +1,4 @@
-"""What cannot be beaten: a bare JSON echo, and a hand-written app on plain tables.
+"""Lower bounds: a bare JSON echo, and a hand-written app on plain tables.
 
 Starlette on uvicorn with uvloop and httptools; msgspec for JSON. The tables, the pragmas and what an
 append does are those of `bench.floor`. Whatever waits is committed together by one writer thread, and

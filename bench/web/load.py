@@ -31,7 +31,7 @@ class Refused(Exception):
 
 
 class Load:
-    """What was planned, and how it is carried out."""
+    """A planned load and its execution."""
 
     def __init__(self) -> None:
         self._port, self._lines, self._may_fail = 0, [[b""]], False
@@ -53,7 +53,7 @@ class Load:
         return {"found": found}
 
     def plan(self, port: int, requests: Sequence[Request], connections: int, may_fail: bool) -> dict[str, Any]:
-        """What the rounds send. A request belongs to one connection: nobody writes to a session twice at once."""
+        """Return the requests of the rounds. Each belongs to one connection, so no session has two writers at once."""
         self._port, self._lines, self._may_fail = port, _dealt(requests, connections), may_fail
         return {}
 

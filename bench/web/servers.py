@@ -88,7 +88,7 @@ class Server:
             self._process.wait()
 
     def cpu(self) -> float | None:
-        """Seconds of processor time it has used; None where nobody tells."""
+        """Return the seconds of processor time it has used; None where the system does not tell."""
         try:
             fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         except OSError:
@@ -96,7 +96,7 @@ class Server:
         return (int(fields[11]) + int(fields[12])) / _TICKS
 
     def kept(self) -> Kept:
-        """What is in the store, read from its file."""
+        """Return the content of the store, read from its file."""
         db = apsw.Connection(str(self.folder / self.file), flags=apsw.SQLITE_OPEN_READONLY)
         try:
             [(sessions, said)] = db.execute(self.counts).fetchall()
@@ -104,7 +104,7 @@ class Server:
             db.close()
         return Kept(sessions, said)
 
-    # What is asked of it ------------------------------------------------------------------------
+    # Requests -----------------------------------------------------------------------------------
 
     def create(self) -> Request:
         return "POST", "/echo", {"agent_name": "agent-00", "purpose": PURPOSE, "metadata": METADATA}

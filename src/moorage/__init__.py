@@ -13,10 +13,10 @@ first used: importing this package costs next to nothing.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # of `typing`, which takes 3.6 ms to load
 if TYPE_CHECKING:
     from moorage import agent_session, sync
-    from moorage.client import Moorage
+    from moorage.api import Moorage
     from moorage.connecting import connect
     from moorage.core.errors import AccessError, Conflict, InvalidRequest, MoorageError, NotFound, StoreError
 
@@ -38,7 +38,7 @@ __all__ = [
 _HOME = {
     "AccessError": "moorage.core.errors",
     "Conflict": "moorage.core.errors",
-    "Moorage": "moorage.client",
+    "Moorage": "moorage.api",
     "MoorageError": "moorage.core.errors",
     "InvalidRequest": "moorage.core.errors",
     "NotFound": "moorage.core.errors",

@@ -1,46 +1,7 @@
 """Configuration: the only reader of files and environment. Picks stores by the scheme of their URL.
 
-File, then environment, then arguments. The file is `config.toml` in the folder that
-`MOORAGE_HOME` names (or the user's data folder):
-
-    url = "sqlite:///…"
-    [resume]
-    idle_limit = "30m"
-    max_errors = 3
-    [resume.idle_limits]
-    approval = "7d"
-    [family]
-    depth = 16
-    open_children = 1000
-    [window]
-    last = 50
-    turns = 20
-    tokens = 100000
-    max_bytes = 400000
-    counter = "module:function"
-    [retention]
-    age = "24h"
-    every = "1h"
-    [retention.ages]
-    completed = "7d"
-    suspended = "never"
-    [redact]
-    words = ["password", "token"]
-    [hooks]
-    deny_if_resumable = false
-    [server]
-    rate = 500
-    burst = 1000
-    streams = 10000
-    streams_per_visitor = 2000
-    graphql_depth = 20
-    graphql_cost = 20000
-    allowed_origins = ["https://dash.example.org"]
-    [memory]
-    context_ttl = "1h"
-    [encryption]
-    key_file = "encryption.keys"
-    seal = true
+File, then environment, then arguments. The file is `config.toml` in the folder that `MOORAGE_HOME` names (or the
+user's data folder); `docs/reference/configuration.md` lists its settings, and a test compares the two.
 """
 
 from __future__ import annotations
@@ -52,28 +13,19 @@ import warnings
 from contextlib import suppress
 from datetime import timedelta
 from io import BytesIO
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from moorage.clocks import SystemClock as SystemClock  # likewise
+from moorage.core import policy
 from moorage.core.duration import duration as duration  # part of this module's face
 from moorage.core.errors import InvalidField, StoreReadOnly, StoreUnavailable, Unsupported
 from moorage.core.family import FamilyLimits
-from moorage.core.policy import (
-    APPROVAL_IDLE_LIMIT,
-    IDLE_LIMIT,
-    MAX_ERRORS,
-    RETENTION_AGE,
-    SWEEP_EVERY,
-    ResumePolicy,
-    RetentionPolicy,
-)
 from moorage.core.redact import SECRET_WORDS
 from moorage.core.session import Phase, State
 from moorage.core.window import TokenCounter, WindowSize
 from moorage.ports import Store
 from moorage.service.deps import Deps, HookSettings, MemorySettings, ServerSettings, Settings
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.agents.registry import Registry
     from moorage.core.agent import AgentDefinition
@@ -82,14 +34,18 @@ if TYPE_CHECKING:
 
 FILE_NAME = "moorage.db"
 CONFIG_NAME = "config.toml"
-_TABLES = ("url", "resume", "family", "window", "retention", "redact", "hooks", "server", "memory", "encryption")
+TABLES = (
+    "url", "context_url", "resume", "family", "window", "retention", "redact", "hooks", "server", "memory",
+    "encryption",
+)  # fmt: skip
 AGENTS_NAME = "agents"
 ORIGINS = "allowed_origins"
 SERVERS_NAME = "servers"
 SEALING_KEYS = "MOORAGE_ENCRYPTION_KEYS"
+CONTEXT_URL = "MOORAGE_CONTEXT_URL"
 NEVER = "never"  # in the place of a duration
 SHORTEST_SWEEP = timedelta(seconds=1)
-_shared_memory: dict[str, Store] = {}
+_shared_memory: dict[tuple[int, str], Store] = {}  # by process and name: a child that was forked begins anew
 _registries: dict[str, Registry] = {}
 
 
@@ -99,10 +55,10 @@ def entropy(size: int) -> bytes:
 
 
 class DrawnEntropy:
-    """The machine's chance, drawn in bulk, for servers.
+    """Randomness of the machine, drawn in bulk, for servers.
 
-    Asking the system gives the interpreter's lock away, and whoever is busy waits to get it back:
-    for a few bytes that took a sixth of a request's time.
+    A system call for randomness releases the interpreter's lock, and a busy process waits to get it back: for a few
+    bytes that took a sixth of a request's time.
     """
 
     AT_ONCE = 4096
@@ -143,16 +99,45 @@ def given_url(url: str | None = None) -> str | None:
     return url if url is not None else os.environ.get("MOORAGE_URL") or None
 
 
-def open_deps(url: str | None = None, *, threaded: bool, patience: float | None = None) -> Deps:
+def pick_context_url(url: str, context_url: str | None = None) -> str | None:
+    """The server for the contexts of a store: the one given, else MOORAGE_CONTEXT_URL, else the configuration's.
+
+    None: the store keeps them. A store that is gone with the process keeps its own, unless one is given.
+    """
+    picked: Any = context_url
+    if picked is None and not url.startswith("memory://"):
+        picked = os.environ.get(CONTEXT_URL) or _file().get("context_url")
+    if not picked:
+        return None
+    text = str(picked)
+    if not is_redis(text):
+        raise InvalidField("context_url", f"is {without_password(text)!r}; write redis://HOST")
+    if find_sealer() is not None:
+        raise InvalidField("context_url", "stores contexts unencrypted, and encryption is on; use one of the two")
+    return text
+
+
+def check_no_context_url(context_url: str | None) -> None:
+    """Raise InvalidField if a server is to keep contexts elsewhere: that is for the server to say."""
+    if context_url is not None:
+        raise InvalidField("context_url", "is for stores; a server has its own (`moorage serve --context-url URL`)")
+
+
+def open_deps(
+    url: str | None = None, *, threaded: bool, patience: float | None = None, context_url: str | None = None
+) -> Deps:
     """Everything a service needs, on the store that the URL names.
 
     Threaded stores suit an event loop; the others run inline and never suspend. With
     `patience`, an inline store waits for others so many seconds in all and no longer.
     """
-    settings = read_settings()
-    store = open_store(pick_url(url), threaded=threaded, patience=patience)
+    settings, picked = read_settings(), pick_url(url)
+    beside = pick_context_url(picked, context_url)
+    store = open_store(picked, threaded=threaded, patience=patience)
     chance = DrawnEntropy() if threaded else entropy
     clock = getattr(store, "clock", None) or SystemClock()  # a store of several machines has a clock for all of them
+    if beside is not None:
+        store = _with_context_beside(store, beside, clock, threaded=threaded)
     return Deps(store, clock, chance, settings, find_agent, defined_agents=agents)
 
 
@@ -165,11 +150,14 @@ def open_store(url: str, *, threaded: bool, patience: float | None = None) -> St
         return _open_memory(rest)
     if is_postgres(url):
         return _open_postgres(url, threaded=threaded, patience=patience)
+    if is_redis(url):
+        return _open_redis(url, threaded=threaded, patience=patience)
     shown = without_password(url)
     if is_server(url):
         raise Unsupported(f"{shown} is a server, and this needs the store itself; use sqlite:///FILE", url=shown)
     raise Unsupported(
-        f"{shown!r} is not a store; use sqlite:///FILE, postgresql://HOST/DATABASE, http://HOST:PORT or memory://",
+        f"{shown!r} is not a store; use sqlite:///FILE, postgresql://HOST/DATABASE, redis://HOST, http://HOST:PORT "
+        "or memory://",
         url=shown,
     )
 
@@ -185,7 +173,7 @@ def sqlite_path(url: str) -> str:
 
         path = unquote(path)
     if "\0" in path:
-        raise InvalidField("url", "has a NUL character in it; no file is called so")
+        raise InvalidField("url", "has a NUL character in it; remove it")
     return path
 
 
@@ -231,17 +219,44 @@ def _open_postgres(url: str, *, threaded: bool, patience: float | None) -> Store
     with provided_by("postgres", "PostgreSQL"):
         from moorage.stores.postgres.store import PostgresStore
     store = PostgresStore(url, find_sealer(), patience=patience)
-    if threaded:
-        return store
-    from moorage.stores.postgres.inline import InlinePostgres
+    return store if threaded else _inline(store)
 
-    return cast(Store, InlinePostgres(store))
+
+def _open_redis(url: str, *, threaded: bool, patience: float | None) -> Store:
+    from moorage.core.extras import provided_by
+
+    with provided_by("redis", "Redis"):
+        from moorage.stores.redis.store import RedisStore
+    store = RedisStore(url, find_sealer(), patience=patience)
+    return store if threaded else _inline(store)
+
+
+def _with_context_beside(store: Store, url: str, clock: SystemClock, *, threaded: bool) -> Store:
+    from moorage.core.extras import provided_by
+    from moorage.stores.context_beside import ContextBeside
+
+    def opened() -> Any:
+        with provided_by("redis", "Redis"):
+            from moorage.stores.redis.session_context import SessionContext
+        return SessionContext(url) if threaded else _inline(SessionContext(url))
+
+    return cast(Store, ContextBeside(store, opened, clock))
+
+
+def _inline(store: Any) -> Store:
+    from moorage.stores.inline import InlineStore
+
+    return cast(Store, InlineStore(store))
 
 
 def _open_memory(name: str) -> Store:
-    from moorage.stores.memory.store import MemoryStore
+    from moorage.stores.sqlite.store import SqliteStore
 
-    return _shared_memory.setdefault(name, MemoryStore()) if name else MemoryStore()
+    if not name:
+        return SqliteStore.in_memory()
+    place = os.getpid(), name
+    known = _shared_memory.get(place)
+    return known or _shared_memory.setdefault(place, SqliteStore.in_memory(f"memory://{name}"))
 
 
 def without_password(url: str) -> str:
@@ -253,7 +268,7 @@ def without_password(url: str) -> str:
 
 
 def find_sealer() -> Sealer | None:
-    """What bodies are sealed and opened with: the keys of the environment, else of the key file; None without any."""
+    """Return the encryption keys of the environment, else of the key file; None without any."""
     table = _encryption()
     text = os.environ.get(SEALING_KEYS, "")
     if not text.strip() and "key_file" in table:
@@ -290,6 +305,11 @@ def is_postgres(url: str) -> bool:
     return url.startswith(("postgresql://", "postgres://"))
 
 
+def is_redis(url: str) -> bool:
+    """Whether a URL names a Redis or Valkey server, or a cluster of them."""
+    return url.startswith(("redis://", "rediss://", "unix://", "redis+cluster://", "rediss+cluster://"))
+
+
 def is_server(url: str) -> bool:
     """Whether a URL names a server rather than a store."""
     return url.startswith(("http://", "https://"))
@@ -306,7 +326,9 @@ def parent_from_environment() -> str | None:
     for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME"):
         value = os.environ.get(name, "").strip()
         if value.startswith("${"):
-            warnings.warn(f"{name} still reads {value}: nobody filled it in; it counts as absent", stacklevel=3)
+            warnings.warn(
+                f"{name} still reads {value}: the variable was not filled in; it counts as absent", stacklevel=3
+            )
         elif value:
             return value
     return None
@@ -317,17 +339,19 @@ def run_from_environment() -> str | None:
     return os.environ.get("AGENT_RUN_ID", "").strip() or None
 
 
-def agent_environment(url: str | None) -> dict[str, str]:
-    """What an agent's environment says besides its session: where the store is, or the server.
+def agent_environment(url: str | None, context_url: str | None = None) -> dict[str, str]:
+    """Return the variables of an agent's environment that name the store or the server.
 
-    An agent that works through a server has no use for the keys that the store's file is sealed with.
+    An agent that works through a server has no use for the keys that the store's file is sealed with, nor for the
+    place of contexts.
     """
     picked = pick_url(url)
     if is_server(picked):
-        return {"MOORAGE_URL": picked, "MOORAGE_HOME": home(), SEALING_KEYS: ""}
+        return {"MOORAGE_URL": picked, "MOORAGE_HOME": home(), SEALING_KEYS: "", CONTEXT_URL: ""}
+    beside = pick_context_url(picked, context_url) or ""
     if picked.startswith("sqlite://"):  # the agent may work in another folder
         picked = sqlite_url(os.path.abspath(sqlite_path(picked)))
-    return {"MOORAGE_URL": picked, "MOORAGE_HOME": home()}
+    return {"MOORAGE_URL": picked, "MOORAGE_HOME": home(), CONTEXT_URL: beside}
 
 
 # Servers on this machine ------------------------------------------------------------------------
@@ -354,7 +378,7 @@ def known_server(url: str) -> str | None:
             os.kill(pid, 0)
     except ProcessLookupError:
         return None
-    except OSError:  # it lives, and is somebody else's
+    except OSError:  # it lives, and is another user's
         return address
     return address
 
@@ -378,7 +402,7 @@ def _server_file(url: str) -> str:
 
 
 def server_key() -> str | None:
-    """What a server is shown: the token of the session this process works for, else the user's key."""
+    """Return the credential for a server: the token of this process's session, else the user's key."""
     for name in ("MOORAGE_TOKEN", "MOORAGE_KEY"):
         if value := os.environ.get(name, "").strip():
             return value
@@ -392,7 +416,7 @@ def user() -> str:
 
 
 def unique_holder() -> str:
-    """A name for whoever resumes sessions through this connection."""
+    """Return the holder's name for sessions resumed through this connection."""
     return f"{user()}@{os.uname().nodename}:{os.getpid()}:{os.urandom(3).hex()}"
 
 
@@ -495,7 +519,7 @@ class AgentFiles:
         return stamps
 
     def read(self, path: str) -> bytes:
-        """What a file says."""
+        """Return the content of a file."""
         with open(path, "rb") as file:
             return file.read()
 
@@ -519,7 +543,7 @@ class AgentFiles:
         try:
             os.unlink(path)
         except FileNotFoundError:
-            return  # somebody was faster
+            return  # another process was faster
         except OSError as error:
             raise StoreUnavailable(f"{path} cannot be removed ({error.strerror})", store=path) from error
 
@@ -543,21 +567,21 @@ def read_settings() -> Settings:
     file = _file()
     if not file:
         return Settings()
-    _check_known("the configuration file", file, _TABLES)
+    _check_known("the configuration file", file, TABLES)
     resume, family = _table(file, "resume"), _table(file, "family")
     _check_known("resume", resume, ("idle_limit", "idle_limits", "max_errors"))
     _check_known("family", family, FamilyLimits.__struct_fields__)
     _check_known("redact", _table(file, "redact"), ("words",))
-    limits = {Phase.APPROVAL.value: APPROVAL_IDLE_LIMIT}
+    limits = {Phase.APPROVAL.value: policy.APPROVAL_IDLE_LIMIT}
     for phase, limit in _table(resume, "idle_limits").items():
         if phase not in tuple(Phase):
-            raise InvalidField("resume.idle_limits", f"has {phase!r}, which is no phase")
+            raise InvalidField("resume.idle_limits", f"has {phase!r}; use some of {', '.join(Phase)}")
         limits[phase] = duration(f"resume.idle_limits.{phase}", limit)
     return Settings(
-        resume=ResumePolicy(
-            idle_limit=duration("resume.idle_limit", resume.get("idle_limit", IDLE_LIMIT)),
+        resume=policy.ResumePolicy(
+            idle_limit=duration("resume.idle_limit", resume.get("idle_limit", policy.IDLE_LIMIT)),
             idle_limits=limits,
-            max_errors=_count("resume.max_errors", resume.get("max_errors", MAX_ERRORS)),
+            max_errors=_count("resume.max_errors", resume.get("max_errors", policy.MAX_ERRORS)),
         ),
         family=FamilyLimits(**{name: _count(f"family.{name}", value) for name, value in family.items()}),
         secret_words=_words(_table(file, "redact").get("words", list(SECRET_WORDS))),
@@ -590,7 +614,7 @@ def _counter(place: object) -> TokenCounter:
     except (ImportError, AttributeError, ValueError) as error:
         raise InvalidField("window.counter", f"is {place!r}, which cannot be loaded ({error})") from None
     if not callable(counter):
-        raise InvalidField("window.counter", f"is {place!r}, which is no function")
+        raise InvalidField("window.counter", f"is {place!r}, which is not a function")
     return cast(TokenCounter, counter)
 
 
@@ -620,17 +644,17 @@ def _hooks(table: dict[str, Any]) -> HookSettings:
     return HookSettings(**{name: _yes_or_no(f"hooks.{name}", value) for name, value in table.items()})
 
 
-def _retention(table: dict[str, Any]) -> RetentionPolicy:
-    _check_known("retention", table, RetentionPolicy.__struct_fields__)
+def _retention(table: dict[str, Any]) -> policy.RetentionPolicy:
+    _check_known("retention", table, policy.RetentionPolicy.__struct_fields__)
     ages = _table(table, "ages", "retention.ages")
     for state in ages:
         if state not in tuple(State):
-            raise InvalidField("retention.ages", f"has {state!r}, which is no state; use some of {', '.join(State)}")
-    every = _duration_or_never("retention.every", table.get("every", SWEEP_EVERY))
+            raise InvalidField("retention.ages", f"has {state!r}, which is not a state; use some of {', '.join(State)}")
+    every = _duration_or_never("retention.every", table.get("every", policy.SWEEP_EVERY))
     if every is not None and every < SHORTEST_SWEEP:
         raise InvalidField("retention.every", f"is {table['every']!r}; give 1s or more, or never")
-    return RetentionPolicy(
-        age=_duration_or_never("retention.age", table.get("age", RETENTION_AGE)),
+    return policy.RetentionPolicy(
+        age=_duration_or_never("retention.age", table.get("age", policy.RETENTION_AGE)),
         ages={state: _duration_or_never(f"retention.ages.{state}", age) for state, age in ages.items()},
         every=every,
     )
@@ -685,5 +709,5 @@ def _file() -> dict[str, Any]:
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # not TOML, not UTF-8, too large an integer, nested too deeply
         raise InvalidField("config", f"file {path} is not valid TOML: {error}") from None

@@ -1,9 +1,10 @@
-"""What Moorage asks of the outside: a store, a clock, randomness.
+"""The ports of Moorage: stores, clocks, randomness.
 
-A store is the sum of ten roles: Sessions, Families, Log, Approvals, Work, Documents, Wakeups, Search, Counting and
-Transfer. Its methods are domain operations, each atomic, each with the owner as a parameter: another owner's session
-behaves as unknown. Decisions come in as pure functions which the store calls inside its own transaction, so writers
-of one session queue instead of fighting. A decision may be called more than once and has no effects.
+A store is the sum of eleven roles: Sessions, Families, Log, Approvals, Records, Work, Documents, Wakeups, Search,
+Counting and Transfer. Its methods are domain operations, each atomic, each with the owner as a parameter: another
+owner's session behaves as unknown. Decisions come in as pure functions which the store calls inside its own
+transaction, so writers of one session queue instead of fighting. A decision may be called more than once and has no
+effects.
 
 Wherever a `ref` is accepted it is a session id or, failing that, a name: of the open
 session that has it, else of the newest that had it. A ref that is neither raises
@@ -13,29 +14,29 @@ SessionNotFound, a deleted id SessionGone.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
 from msgspec import Struct
 
 from moorage.core.approval import Approval
-from moorage.core.context import ContextChange, ContextItem
 from moorage.core.delegation import Delegation, Span
 from moorage.core.entry import Entry, Message
 from moorage.core.event import Event, Hit
 from moorage.core.family import EVERY_TOMBSTONE, Deletion, Member, Tombstone, TombstoneQuery
-from moorage.core.query import Page, SessionQuery
-from moorage.core.session import Asker, Birth, Change, Session, Stamp, View
+from moorage.core.query import OLDEST, LogQuery, Page, SessionQuery
+from moorage.core.session import NO_NEEDS, Asker, Birth, Change, Needs, Session, Stamp, View
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # hooks do without them
     from moorage.core.bundle import Bundle
     from moorage.core.document import Document
+    from moorage.core.dump import DumpKind, DumpRecord
     from moorage.core.fact import Backlog, Fate, SessionFact, Size
     from moorage.core.inbox import Item
     from moorage.core.once import Once
-    from moorage.core.record import Record
+    from moorage.core.record import Record, RecordName, RecordNeeds, RecordQuery, RecordsView, RecordWrite
     from moorage.core.run import Run, RunQuery
     from moorage.core.turn import Turn
     from moorage.core.work import Claim
@@ -43,22 +44,31 @@ if TYPE_CHECKING:  # hooks do without them
 Decision = Callable[[View], Change]
 BirthDecision = Callable[[Birth], Change]
 ForkDecision = Callable[[Session, int, int | None], Change]  # source, at, newest checkpoint up to there
-ContextDecision = Callable[[Session, dict[str, ContextItem]], ContextChange]
 DeletionDecision = Callable[[list[Member]], None]  # raises to refuse
 CommitWatcher = Callable[[int, float], None]  # how many changes, and how many seconds they took
 DocumentDecision = Callable[["Document | None"], "Document | None"]
+RecordDecision = Callable[["RecordsView"], "tuple[RecordWrite, ...]"]
 SweepDecision = Callable[[list[Session]], str | None]  # why this tree may go, or None
 
 
 class Capability(StrEnum):
-    """What a store can do beyond the contract; callers ask, they never guess."""
+    """An optional ability of a store; callers check it and never guess."""
 
     SEARCH = "search"  # full-text search
     PUSH = "push"  # hears of other processes' writes without being asked
+    SHARED_CONTEXT = "shared_context"  # other programs write contexts, too: no version of a head tells of it
+
+
+class SweepPart(Struct, frozen=True, kw_only=True):
+    """The sessions that one step of a sweep looks at: past their TTL, or idle since an instant."""
+
+    before: datetime | None = None
+    position: int = 0  # where the last step ended
+    limit: int = 50
 
 
 class Sweep(Struct, frozen=True):
-    """What one step of a sweep took, and where the next one begins; None at the end."""
+    """The deletions of one step of a sweep, and the position of the next one; None at the end."""
 
     gone: list[Tombstone]
     next: int | None = None
@@ -71,7 +81,15 @@ class Claimed(Struct, frozen=True):
     session: Session
     turn: Turn
     items: tuple[Item, ...]  # what it was given, oldest first
-    runs: tuple[Run, ...]  # whom that belongs to
+    runs: tuple[Run, ...]  # that the items belong to
+
+
+class LauncherTurn(Struct, frozen=True):
+    """A live turn of a launcher."""
+
+    owner: str
+    turn: Turn
+    is_waiting: bool  # whether its session waits for a sync child: then it needs no slot
 
 
 class Tail(Struct, frozen=True):
@@ -121,35 +139,29 @@ class Sessions(Protocol):
     ) -> Session:
         """Create what `decide` makes of a session up to entry `at` (its last, if None).
 
-        The entries up to there are shared, not copied; the context is copied as it is now.
+        The entries up to there are shared, not copied; the records (so the context) are copied as they are now.
         Raises EntryNotFound, IdTaken, NameTaken, VersionConflict if the session is not at `expected`.
         """
 
     async def apply(
-        self,
-        owner: str,
-        ref: str,
-        decide: Decision,
-        *,
-        expected: int | None = None,
-        approval: str | None = None,
-        turn: str | None = None,
-        item: str | None = None,
-        run: str | None = None,
-        asker: Asker | None = None,
+        self, owner: str, ref: str, decide: Decision, *, needs: Needs = NO_NEEDS, expected: int | None = None
     ) -> Change:
         """Load the head, let `decide` choose, and commit its whole change or nothing.
 
         The view holds the session's pending approvals, its work (of a session that was ever
-        launched, or that something waits for), and, if named, `approval`, `turn`, `item` and `run` (with its
-        dead letters) of this session, whatever became of them (raises ApprovalNotFound, TurnNotFound, ItemNotFound,
-        RunNotFound). Raises
+        launched, or that something waits for), and what `needs` names: an approval, a turn, an item or a run of this
+        session, whatever became of it (raises ApprovalNotFound, TurnNotFound, ItemNotFound, RunNotFound). Raises
         VersionConflict if the session is not at `expected`, KeyReused if another run was asked for
         with the idempotency key of a new one. A change that changes nothing is not written.
 
-        `asker` is who asks for something new, in whatever session: `View.asker` has its run and the live turn of that
-        run's session, or of the named session if there is no such run. Both are as they are at the commit: a stop
+        `needs.asker` is who asks for something new, in whatever session: `View.asker` has its run and the live turn of
+        that run's session, or of the named session if there is no such run. Both are as they are at the commit: a stop
         that commits before is seen.
+
+        `needs.records` are records of the session, `needs.memory` records of the owner, `needs.client_keys` its own
+        entries (not those that a fork shares) with these client keys, the newest of each. Records of the change are
+        written in order. Where another writer was faster, so that a record is not the one that the decision saw, it
+        decides anew.
 
         Callbacks of the change are delivered in the same commit: for each, `deliver` of
         `core.work` decides on the parent's view as it then is, with the run that the callback is
@@ -173,21 +185,18 @@ class Sessions(Protocol):
     async def match(self, owner: str, prefix: str, limit: int) -> list[str]:
         """Return ids that begin with `prefix`, in order, at most `limit`."""
 
-    async def find(self, owner: str, query: SessionQuery) -> Page[Session]:
-        """Return a page of sessions by filters, in order of creation or of their newest entries.
+    async def find(self, owner: str, *queries: SessionQuery) -> list[Page[Session]]:
+        """Return a page of sessions for each query, in order of creation or of their newest entries.
 
         A page may have fewer than `limit` though others follow: `next` alone says whether.
         """
-
-    async def find_many(self, owner: str, queries: list[SessionQuery]) -> list[Page[Session]]:
-        """Return what `find` returns for each query."""
 
     async def owners(self) -> list[str]:
         """Return owners that have sessions, in any order."""
 
 
 class Families(Protocol):
-    """Keeps who descends from whom, and deletes what nobody needs any more."""
+    """Keeps parents and children of sessions, and deletes sessions."""
 
     async def ancestors(self, owner: str, ref: str) -> list[Session]:
         """Return parent, grandparent … up to the root."""
@@ -216,17 +225,9 @@ class Families(Protocol):
         """
 
     async def sweep(
-        self,
-        owner: str,
-        decide: SweepDecision,
-        stamp: Stamp,
-        *,
-        before: datetime | None,
-        position: int = 0,
-        limit: int = 50,
-        dry_run: bool = False,
+        self, owner: str, decide: SweepDecision, stamp: Stamp, part: SweepPart, *, dry_run: bool = False
     ) -> Sweep:
-        """Look at the next `limit` sessions past their TTL or idle since `before`, and delete the trees that may go."""
+        """Look at the next sessions past their TTL or idle, and delete the trees that may go."""
 
     async def next_expiry(self, owner: str) -> datetime | None:
         """Return when the next TTL of a session or time of a pending approval ends, or ended; None if none will."""
@@ -257,18 +258,8 @@ class Log(Protocol):
         session is not at `expected`; the version stays as it is.
         """
 
-    async def log(
-        self,
-        owner: str,
-        ref: str,
-        *,
-        after: int = 0,
-        before: int | None = None,
-        limit: int = 100,
-        kinds: tuple[str, ...] | None = None,
-        newest_first: bool = False,
-    ) -> list[Entry]:
-        """Return entries with after < number < before, of these kinds, from one end."""
+    async def log(self, owner: str, ref: str, query: LogQuery = OLDEST) -> list[Entry]:
+        """Return entries, by default the first hundred."""
 
     async def tail(self, owner: str, ref: str, limit: int, pins: int = 100, *, with_session: bool = False) -> Tail:
         """Return what a window is made of: what is pinned, and the newest messages, all of one instant.
@@ -295,7 +286,7 @@ class Log(Protocol):
 
 
 class Approvals(Protocol):
-    """Keeps the approvals and the context of sessions."""
+    """Keeps the approvals of sessions."""
 
     async def approval(self, owner: str, approval_id: str) -> Approval:
         """Return one approval. Raises ApprovalNotFound."""
@@ -313,23 +304,31 @@ class Approvals(Protocol):
     async def due_approvals(self, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
         """Return pending approvals whose time has run out."""
 
-    async def context(self, owner: str, ref: str, at: datetime, key: str | None = None) -> dict[str, ContextItem]:
-        """Return the context, or one key of it, without what has expired at that time."""
 
-    async def write_context(
-        self,
-        owner: str,
-        ref: str,
-        decide: ContextDecision,
-        at: datetime,
-        key: str | None = None,
-        *,
-        expected: int | None = None,
-    ) -> ContextChange:
-        """Load the head and the context (or one key), let `decide` choose, and commit. What has expired is dropped.
+class RecordStore(Protocol):
+    """Keeps opaque values by namespace and key, of a session (a ref) or, with None for it, of the owner.
 
-        Raises VersionConflict if the session is not at `expected`; the version of a key is the decision's to compare.
+    Those of a session are written by `apply`, copied by `fork` and gone with the session; `apply` may write some of the
+    owner in the same commit. The context of a session is one namespace of them. Keys are in order of their bytes. An
+    expired record is absent; `purge` deletes it.
+    """
+
+    async def records(self, owner: str, ref: str | None, names: list[RecordName], at: datetime) -> list[Record | None]:
+        """Return the records with these names, in this order; None for one that is not there."""
+
+    async def records_of(
+        self, owner: str, session_ids: list[str], name: RecordName, at: datetime
+    ) -> list[Record | None]:
+        """Return the record with this name of each of these sessions (ids, no names), in this order.
+
+        None for one that is not there, and for a session that is unknown or corrupt.
         """
+
+    async def list_records(self, owner: str, ref: str | None, query: RecordQuery, at: datetime) -> list[Record]:
+        """Return records by namespace and prefix, in order, at most `query.limit`."""
+
+    async def write_memory(self, owner: str, needs: RecordNeeds, decide: RecordDecision) -> tuple[RecordWrite, ...]:
+        """Read what is needed of the owner's own records, let `decide` choose the writes, and commit them."""
 
 
 class Work(Protocol):
@@ -356,35 +355,25 @@ class Work(Protocol):
         """Return one turn. Raises TurnNotFound."""
 
     async def claim(
-        self,
-        owners: tuple[str, ...],
-        agents: tuple[str, ...],
-        wish: Claim,
-        stamp: Stamp,
-        *,
-        full: tuple[str, ...] = (),
-        root: str | None = None,
+        self, owners: tuple[str, ...], agents: tuple[str, ...], wish: Claim, stamp: Stamp, *, root: str | None = None
     ) -> Claimed | None:
-        """Give the oldest queued turn that is due, of one of these agents and none that is `full`, to a launcher.
+        """Give the oldest queued turn that is due, of one of these agents, to a launcher.
 
         With `root`, only of the family of that root session. Exactly one of several launchers
         gets a turn. None if there is nothing to do, or the launcher is to drain.
         """
 
     async def overdue(self, at: datetime, limit: int) -> list[tuple[str, str]]:
-        """Return (owner, session id) of sessions with a turn whose lease has ended, or a run nobody took in time."""
+        """Return (owner, session id) of sessions with a turn whose lease has ended, or a run not taken in time."""
 
-    async def waiting_turns(self, launcher_id: str) -> list[str]:
-        """Return ids of the launcher's live turns whose session waits for a sync child: they need no slot."""
+    async def turns_of(self, launcher_id: str) -> list[LauncherTurn]:
+        """Return the live turns of a launcher, of all owners, oldest first."""
 
-    async def unstarted_turns(self, launcher_id: str) -> list[tuple[str, Turn]]:
-        """Return (owner, turn) of what the launcher has claimed and not started yet, oldest first."""
+    async def extend_leases(self, at: datetime) -> int:
+        """Let the lease and the hold of every running turn end `lost_after` from `at`; return how many changed.
 
-    async def extend_leases(self, at: datetime, by: timedelta) -> int:
-        """Extend the lease and the hold of every running turn to at least `by` from now; return how many changed.
-
-        For turns of all owners: while there was no server, nobody could renew. A lease that ends later than one renewed
-        at `at` was written before the clock was set back: it counts from `at`. Nothing else changes, no version either.
+        For turns of all owners: while there was no server, no launcher could renew, and after a step of the clock every
+        lease is of another time. Nothing else changes, no version either.
         """
 
 
@@ -408,9 +397,9 @@ class Documents(Protocol):
         """
 
     async def purge(self, at: datetime, limit: int) -> int:
-        """Delete requests made under a key more than 24 hours ago, and documents that have expired; return how many.
+        """Delete requests made under a key more than 24 hours ago, and documents and records that have expired.
 
-        Of all owners, the oldest first, at most `limit` of each. The rest is left for another call.
+        Of all owners, the oldest first, at most `limit` of each. Return how many; the rest is left for another call.
         """
 
 
@@ -424,7 +413,7 @@ class Wakeups(Protocol):
         """Return the pulse as soon as it differs from `seen`, or when time is up. It is only a hint: read after it."""
 
     def on_commit(self, watcher: CommitWatcher) -> None:
-        """Call `watcher` after every commit of this process, from any thread. The memory store never does."""
+        """Call `watcher` after every commit of this process, from any thread. A store that runs inline never does."""
 
 
 class Search(Protocol):
@@ -465,21 +454,20 @@ class Transfer(Protocol):
         Its parent must be there or None. Raises SessionGone for a spent id, NameTaken.
         """
 
-    async def dump(self, kind: str, limit: int, cursor: str | None = None) -> Page[Record]:
-        """Return a page of the records of a kind (see `core.record`), of all owners, for another store to load."""
+    async def dump(self, kind: DumpKind, limit: int, cursor: str | None = None) -> Page[DumpRecord]:
+        """Return a page of the records of a kind, of all owners, for another store to load."""
 
-    async def load(self, records: list[Record], mark: str | None) -> None:
-        """Write records as they are, and how far this has come, in one commit; a mark of None ends it.
+    async def load(self, records: list[DumpRecord], mark: str | None) -> None:
+        """Write records as they are and document LOAD_MARK, in one commit; a mark of None ends it.
 
-        They are new here, and come in the order in which another store dumped them. What the store counts
-        itself (serial numbers, cursors of the feed) continues after the highest that was loaded.
+        They are new here, and come in the order in which another store dumped them. Counters of the
+        store (serial numbers, cursors of the feed) continue after the highest loaded value.
         """
 
-    async def load_mark(self) -> str | None:
-        """Return how far loading has come, if it has begun and is not done."""
 
-
-class Store(Sessions, Families, Log, Approvals, Work, Documents, Wakeups, Search, Counting, Transfer, Protocol):
+class Store(
+    Sessions, Families, Log, Approvals, RecordStore, Work, Documents, Wakeups, Search, Counting, Transfer, Protocol
+):
     """Everything that Moorage keeps. Every method is atomic; every error leaves everything as it was."""
 
     capabilities: frozenset[Capability]

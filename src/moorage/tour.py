@@ -11,7 +11,8 @@ import shlex
 import sys
 from tempfile import TemporaryDirectory
 
-from moorage.client import Moorage, connect
+from moorage.api import Moorage
+from moorage.client import connect
 
 NAME = "plan-prod"
 Shown = tuple[str, str, str]  # a command, the call that does the same, and what came of it
@@ -19,7 +20,7 @@ Shown = tuple[str, str, str]  # a command, the call that does the same, and what
 
 async def create(moor: Moorage) -> Shown:
     """Open a session for an agent, under a name of your choice"""
-    session = await moor.create(agent="terraform-architect", name=NAME, parent=None)  # whoever takes the tour
+    session = await moor.create(agent="terraform-architect", name=NAME, parent=None)  # also if an agent takes the tour
     return (
         f"moorage create --agent terraform-architect --name {NAME}",
         f'await moor.create(agent="terraform-architect", name="{NAME}")',

@@ -13,7 +13,7 @@ Request = dict[str, Any]
 
 
 class Server:
-    """What was asked of it, and what it answers: one step of its script for each request, the last one for ever."""
+    """A chat endpoint that records requests and answers by a script; the last step repeats."""
 
     def __init__(self, *steps: Callable[[Exchange], None]) -> None:
         self.requests: list[Request] = []

@@ -7,7 +7,7 @@ from typing import Any
 
 from moorage.agents.builtin import DEFINITIONS
 from moorage.agents.inside import run_inside
-from moorage.agents.interface import Command, Event, Job, Limits, Secret
+from moorage.agents.interface import AgentCommand, AgentEvent, Job, Limits, Secret
 from moorage.core.agent import definition_of
 
 
@@ -22,16 +22,16 @@ class Doing:
     """A job that is being done."""
 
     def __init__(self, job: Job, secret: Secret | None = None) -> None:
-        self.events: list[Event] = []
-        self.commands: asyncio.Queue[Command] = asyncio.Queue()
+        self.events: list[AgentEvent] = []
+        self.commands: asyncio.Queue[AgentCommand] = asyncio.Queue()
         self._news = asyncio.Event()
         self.task = asyncio.ensure_future(run_inside(job, self._hear, self.commands, secret))
 
-    async def _hear(self, event: Event) -> None:
+    async def _hear(self, event: AgentEvent) -> None:
         self.events.append(event)
         self._news.set()
 
-    async def until(self, kind: str) -> Event:
+    async def until(self, kind: str) -> AgentEvent:
         """The first event of a kind, as soon as it is there."""
         async with asyncio.timeout(20):
             while not (found := [event for event in self.events if event["type"] == kind]):
@@ -39,7 +39,7 @@ class Doing:
                 await self._news.wait()
             return found[0]
 
-    async def result(self) -> Event:
+    async def result(self) -> AgentEvent:
         """How it ended: with one result, the last event of all."""
         async with asyncio.timeout(20):
             await self.task
@@ -48,10 +48,10 @@ class Doing:
         return results[0]
 
     def text(self) -> str:
-        """What it said in pieces."""
+        """Return the partial output."""
         return "".join(event["text"] for event in self.events if event["type"] == "chunk")
 
 
-async def result_of(job: Job, secret: Secret | None = None) -> Event:
+async def result_of(job: Job, secret: Secret | None = None) -> AgentEvent:
     """Do a job to its end."""
     return await Doing(job, secret).result()

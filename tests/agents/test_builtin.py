@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from moorage.agents.builtin import ANSWERS, DEFINITIONS
 from moorage.agents.inside import run_inside
-from moorage.agents.interface import Event
+from moorage.agents.interface import AgentEvent
 from moorage.core.agent import AgentDefinition, AgentKind
 from tests.agents.jobs import Doing, job_of, result_of
 
@@ -26,7 +26,7 @@ def test_every_definition_has_an_answer() -> None:
 
 
 @pytest.mark.parametrize("prompt", ["hello", "", "two\nlines", "Parameters: no"])
-async def test_echo_repeats_exactly_what_was_said(prompt: str) -> None:
+async def test_echo_repeats_its_prompt(prompt: str) -> None:
     result = await result_of(job_of("echo-agent", prompt=prompt))
     assert (result["outcome"], result["text"]) == ("completed", f"Echo Agent Response: {prompt}")
 
@@ -48,7 +48,7 @@ async def test_echo_remembers_the_session() -> None:
 
 
 @pytest.mark.parametrize("question", ["what did I say?", "What did I say before?", "what did i tell you"])
-async def test_echo_asked_what_was_said_recalls_it_in_a_session(question: str) -> None:
+async def test_echo_recalls_earlier_messages_of_its_session(question: str) -> None:
     result = await result_of(job_of("echo-agent", prompt=question, history=HISTORY))
     assert result["text"] == f"Echo Agent Response: {question} | Remembered: I like tea; with milk"
 
@@ -60,7 +60,7 @@ async def test_echo_without_a_session_recalls_nothing_and_names_none() -> None:
     assert "session_id" not in result["metadata"]
 
 
-async def test_what_an_agent_is_given_in_a_session_is_remembered_for_the_next() -> None:
+async def test_next_agent_of_a_session_remembers_earlier_input() -> None:
     doing = Doing(job_of("echo-agent", parameters={"preference": "italian food"}))
     await doing.result()
     assert doing.events[0] == {"type": "context", "values": {"preference": "italian food"}}
@@ -108,12 +108,12 @@ async def test_a_preference_of_the_context_is_part_of_every_day() -> None:
 
 
 async def test_a_thousand_run_side_by_side_in_one_loop() -> None:
-    events: list[Event] = []
+    events: list[AgentEvent] = []
     together = asyncio.Barrier(1000)
 
-    async def keep(event: Event) -> None:
+    async def keep(event: AgentEvent) -> None:
         async with asyncio.timeout(20):
-            await together.wait()  # nobody goes on before all are there
+            await together.wait()  # none goes on before all are there
         events.append(event)
 
     jobs = [job_of("echo-agent", prompt=str(number)) for number in range(1000)]

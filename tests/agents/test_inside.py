@@ -1,4 +1,4 @@
-"""What a launcher can rely on, however an agent inside it behaves."""
+"""Agents inside the launcher cannot break it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -42,7 +42,7 @@ async def test_nothing_counts_after_the_result(doing: Any) -> None:
     assert (await doing(talkative).result())["text"] == "first"
 
 
-async def test_an_exception_is_a_failure_with_what_was_said(doing: Any) -> None:
+async def test_exception_fails_the_turn_and_keeps_earlier_output(doing: Any) -> None:
     async def failing(emit: Emit, _: Commands) -> None:
         await emit({"type": "chunk", "text": "so far"})
         raise ValueError("no luck")
@@ -58,7 +58,7 @@ async def test_who_leaves_without_a_result_gave_no_answer(doing: Any) -> None:
     assert (await doing(silent).result())["reason"] == "no_answer"
 
 
-async def test_stop_ends_it_and_keeps_what_it_said(doing: Any) -> None:
+async def test_stop_ends_the_agent_and_keeps_its_output(doing: Any) -> None:
     ended = asyncio.Event()
 
     async def endless(emit: Emit, _: Commands) -> None:

@@ -88,7 +88,7 @@ async def test_the_model_is_told_the_conversation() -> None:
     assert chat.keys == ["Bearer key-for-CHAT_KEY"]
 
 
-async def test_a_key_that_is_not_there_is_told_and_nobody_is_asked() -> None:
+async def test_missing_key_is_reported_without_a_request() -> None:
     with serving(saying("ok")) as chat:
         result = await result_of(job_of(table(chat, api_key_env="CHAT_KEY")), lambda _: None)
     assert "the variable CHAT_KEY" in result["error"]
@@ -156,7 +156,7 @@ async def test_a_refusal_is_not_tried_again(status: int) -> None:
     assert result["error"] == f"the server says {status}: no such model"
 
 
-async def test_an_answer_that_breaks_off_keeps_what_was_said() -> None:
+async def test_interrupted_answer_keeps_its_beginning() -> None:
     with serving(breaking(piece("half an "))) as chat:
         result = await result_of(job_of(table(chat)))
         assert len(chat.requests) == 1  # what was shown already is not begun again
@@ -193,9 +193,9 @@ async def test_a_server_that_is_not_there_is_told() -> None:
 @pytest.mark.parametrize(
     ("events", "why"),
     [
-        (["not JSON"], "what is no JSON: not JSON"),
-        (["[1, 2]"], "no event"),
-        ([{"error": {"message": "overloaded"}}], "the server gave up: overloaded"),
+        (["not JSON"], "invalid JSON: not JSON"),
+        (["[1, 2]"], "an invalid event"),
+        ([{"error": {"message": "overloaded"}}], "the server reported an error: overloaded"),
     ],
 )
 async def test_nonsense_from_a_server_is_told(events: list[object], why: str) -> None:
@@ -229,7 +229,7 @@ async def test_why_a_model_stopped_is_told() -> None:
         assert (await result_of(job_of(table(chat))))["reason"] == "no_answer"
 
 
-def test_results_of_tools_alone_are_no_words_of_anybody() -> None:
+def test_plain_tool_text_becomes_a_user_message() -> None:
     job = job_of(
         {"kind": "openai", "base_url": "http://x/v1", "model": "m"},
         history=[{"role": "tool", "content": "plain"}, {"role": "user", "content": [{"type": "image", "url": "x"}]}],

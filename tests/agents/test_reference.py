@@ -1,4 +1,4 @@
-"""docs/agents.md tells of everything that an agent's author can write or be told."""
+"""docs/agents.md and docs/reference/agent-file.md tell of everything that an agent's author can write or be told."""
 
 import re
 from pathlib import Path
@@ -18,7 +18,8 @@ from moorage.core.duration import duration_text
 from moorage.launcher.drivers.jsonl import _HANDLERS
 from moorage.launcher.turn_file import turn_of
 
-PAGE = (Path(__file__).parents[2] / "docs" / "agents.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "agents.md").read_text() + (DOCS / "reference" / "agent-file.md").read_text()
 
 
 def words(text: str) -> set[str]:
@@ -80,7 +81,7 @@ def test_every_kind_event_and_reason_is_told() -> None:
 def test_everything_in_the_turn_is_told() -> None:
     turn = turn_of({"agent": {"name": "x"}})
     assert turn.keys() - {"type"} <= words(section("JSON lines"))
-    assert turn.keys() - {"type"} == vars(python.Turn({**turn, "mcp_servers": {}}, None)).keys() - {"_wire"}  # type: ignore[arg-type]  # nobody speaks
+    assert turn.keys() - {"type"} == vars(python.Turn({**turn, "mcp_servers": {}}, None)).keys() - {"_wire"}  # type: ignore[arg-type]
     said = {name for name in dir(python.Turn) if not name.startswith("_")}
     assert said <= words(section("Functions"))
 

@@ -51,7 +51,7 @@ def agent(name: str = "planner", **more: object) -> AgentDefinition:
     return definition_of({"name": name, "kind": "command", "command": ["cat"], **more})
 
 
-# What there is ----------------------------------------------------------------------------------
+# Listing ----------------------------------------------------------------------------------------
 
 
 def test_some_agents_come_along(registry: Registry, folder: Path) -> None:
@@ -129,7 +129,7 @@ def test_an_agent_that_is_not_there_is_not_found(registry: Registry) -> None:
 # Adding and removing ----------------------------------------------------------------------------
 
 
-def test_an_agent_that_is_added_is_there_for_everybody(registry: Registry, folder: Path) -> None:
+def test_added_agent_is_visible_to_other_registries(registry: Registry, folder: Path) -> None:
     added = registry.add(agent(env={"A": "1"}))
     assert added.source == str(folder / "planner.toml")
     assert config.open_registry().get("planner") == added
@@ -151,7 +151,7 @@ def test_a_name_is_not_taken_twice(registry: Registry, folder: Path) -> None:
     assert registry.get("planner").timeout == definition_of(agent().table() | {"timeout": "5m"}).timeout
 
 
-def test_what_makes_no_sense_is_not_kept(registry: Registry, folder: Path) -> None:
+def test_invalid_definition_is_refused(registry: Registry, folder: Path) -> None:
     with pytest.raises(InvalidDefinition, match="the definition, line 4: kind is 'magic'"):
         registry.add_text(PLANNER.replace('"command"', '"magic"'))
     assert not folder.exists()
@@ -182,7 +182,7 @@ def test_a_name_never_leads_out_of_the_folder(registry: Registry, folder: Path, 
     assert not folder.exists()
 
 
-# What is wrong, and where -----------------------------------------------------------------------
+# Problems ---------------------------------------------------------------------------------------
 
 MISTAKES = [
     ('name = "planner"', 'name = "a/b"', 3, "name is 'a/b'"),
@@ -190,12 +190,12 @@ MISTAKES = [
     ('command = ["sh", "-c", "cat"]', 'command = "cat"', 5, "command must be a list of words"),
     ('command = ["sh", "-c", "cat"]', 'command = [\n  "sh",\n  5,\n]', 5, "command must be text"),
     ('timeout = "30m"', 'timeout = "soon"', 6, "timeout is 'soon'"),
-    ('timeout = "30m"', 'timout = "30m"', 6, "timout is no key of a definition"),
-    ('timeout = "30m"', "model = 'x'", 6, "model means nothing to an agent of kind command"),
+    ('timeout = "30m"', 'timout = "30m"', 6, "timout is not a key of a definition"),
+    ('timeout = "30m"', "model = 'x'", 6, "model does not apply to an agent of kind command"),
     ('timeout = "30m"', 'system_prompt = """\nkind = 5\n"""\nretry = "x"', 9, "retry is 'x'"),
     ('COLOUR = "blue"', "COLOUR = 5", 9, "env.COLOUR is 5"),
     ('COLOUR = "blue"', 'AGENT_RUN_ID = "x"', 9, "is set by the launcher"),
-    ("[agent.env]", "[agent.envy]", 8, "envy is no key of a definition"),
+    ("[agent.env]", "[agent.envy]", 8, "envy is not a key of a definition"),
     ('url = "http://localhost:9/mcp"', "url = 5", 12, "mcp_servers.boss.url must be some text"),
     ('url = "http://localhost:9/mcp"', "", 11, "mcp_servers.boss needs either a url or a command"),
     ('"${AGENT_SESSION_NAME}"', "5", 13, "mcp_servers.boss.headers.X-Agent-Session-Name is 5"),
@@ -203,15 +203,13 @@ MISTAKES = [
     ('command = ["sh", "-c", "cat"]\n', "", 2, "command is missing"),
     ('timeout = "30m"', "timeout = 30m", 6, "not valid TOML"),
     ('timeout = "30m"', 'kind = "acp"', 6, "not valid TOML"),
-    ("[agent.mcp_servers.boss]", "[other]", 11, "other is no heading of a definition"),
+    ("[agent.mcp_servers.boss]", "[other]", 11, "other is not a heading of a definition"),
     ("[agent.mcp_servers.boss]", "[worker]", 11, "write one of [agent], [worker] and [tool], and one only"),
 ]
 
 
 @pytest.mark.parametrize(("right", "wrong", "line", "why"), MISTAKES, ids=[why[:30] for *_, why in MISTAKES])
-def test_the_line_of_what_is_wrong_is_named(
-    registry: Registry, folder: Path, right: str, wrong: str, line: int, why: str
-) -> None:
+def test_error_names_the_line(registry: Registry, folder: Path, right: str, wrong: str, line: int, why: str) -> None:
     assert right in PLANNER
     path = put(folder, "planner.toml", PLANNER.replace(right, wrong, 1))
     [problem] = registry.problems()
@@ -236,7 +234,7 @@ def test_bytes_that_are_no_text_are_told_with_their_line(registry: Registry, fol
     assert problem.message.endswith("planner.toml, line 2: not valid UTF-8")
 
 
-def test_an_empty_file_says_what_to_write(registry: Registry, folder: Path) -> None:
+def test_error_for_an_empty_file_shows_an_example(registry: Registry, folder: Path) -> None:
     put(folder, "planner.toml", "# nothing yet\n")
     [problem] = registry.problems()
     assert "write one of [agent], [worker] and [tool]" in problem.message
@@ -252,7 +250,7 @@ def test_two_files_for_one_name_are_told(registry: Registry, folder: Path) -> No
     assert registry.problems() == []
 
 
-def test_a_file_nobody_may_read_is_told(registry: Registry, folder: Path) -> None:
+def test_unreadable_file_is_reported(registry: Registry, folder: Path) -> None:
     put(folder, "gone.toml", PLANNER)
     (folder / "gone.toml").unlink()
     (folder / "loop.toml").symlink_to("loop.toml")
@@ -300,7 +298,7 @@ SERVERS = st.fixed_dictionaries({"command": TEXTS.filter(str.strip), "args": st.
     ),
     st.sampled_from(AgentRole),
 )
-def test_what_is_written_reads_back(
+def test_written_definition_reads_back(
     description: str, words: list[str], env: dict[str, str], servers: dict[str, dict[str, object]], role: AgentRole
 ) -> None:
     table = {

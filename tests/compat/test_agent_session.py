@@ -29,7 +29,7 @@ from moorage.agent_session import (
     should_resume,
     update_state,
 )
-from moorage.client import Moorage
+from moorage.client import LocalMoorage
 from moorage.compat import agent_session as inside
 from moorage.testing.builders import FakeClock
 
@@ -185,13 +185,13 @@ def test_a_list_reads_no_log_of_a_session_to_which_nothing_happened(monkeypatch:
     untouched, touched = create_session("a"), create_session("a")
     update_state(touched, phase="planning")
     read: list[str] = []
-    log = Moorage.log
+    log = LocalMoorage.log
 
-    async def noting(moor: Moorage, ref: str, **how: Any) -> Any:
+    async def noting(moor: LocalMoorage, ref: str, **how: Any) -> Any:
         read.append(ref)
         return await log(moor, ref, **how)
 
-    monkeypatch.setattr(Moorage, "log", noting)
+    monkeypatch.setattr(LocalMoorage, "log", noting)
     histories = {listed["agent_id"]: len(listed["history"]) for listed in list_sessions()}
     assert histories == {untouched: 0, touched: 1}
     assert read == [touched]
@@ -617,7 +617,7 @@ def test_a_session_begun_elsewhere_goes_on_here() -> None:
 # Before delegating ------------------------------------------------------------------------------
 
 
-def test_the_hook_gives_back_what_is_needed_to_go_on() -> None:
+def test_hook_returns_the_resume_packet() -> None:
     agent_id = waiting_for_approval(task_id="T001", plan_file="plan.json")
     context: dict[str, Any] = {
         "agent_name": "terraform-architect",
@@ -713,7 +713,7 @@ def test_the_hook_never_raises_on_bad_requests(context: Any) -> None:
 
 
 def run(*arguments: str | None, code: int = 0) -> str:
-    """What a command printed; its exit code must be the given one."""
+    """Run a command, check its exit code and return its output."""
     command = [sys.executable, "-m", "moorage.agent_session", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     assert (done.returncode, "Traceback" in done.stderr) == (code, False), done.stderr

@@ -63,7 +63,7 @@ async def test_plugin_executor_is_the_executor(url: str) -> None:
     assert AgentPluginExecutor is AgentExecutor
     async with moorage.connect(url) as moor:
         turn = await AgentPluginExecutor(moor).execute_single_turn("echo-agent", "hello")
-        assert (turn.status, turn.content) == ("completed", "Echo Agent Response: hello")
+        assert (turn.status, turn.text) == ("completed", "Echo Agent Response: hello")
 
 
 async def test_pipeline_context_collects_for_good(url: str) -> None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
 from moorage.testing.contract import StoreContract
 from moorage.testing.contract.approvals import ApprovalRules
 from moorage.testing.contract.callbacks import CallbackRules
@@ -15,21 +17,30 @@ from moorage.testing.contract.cut_off import CutOffRules
 from moorage.testing.contract.feed import FeedRules
 from moorage.testing.contract.forks import ForkRules
 from moorage.testing.contract.log import LogRules
+from moorage.testing.contract.records import RecordRules
 from moorage.testing.contract.runs import RunRules
 from moorage.testing.contract.transfer import TransferRules
 from moorage.testing.contract.turns import TurnRules
 
 
 class RulesOfVersions(TurnRules, CallbackRules, FeedRules, LogRules):
-    """What depends most on how a version locks, plans and counts."""
+    """Rules that depend most on how a version locks, plans and counts."""
 
 
 class RulesOfSealing(
-    LogRules, ForkRules, ContextRules, ApprovalRules, TransferRules, RunRules, CutOffRules, CallbackRules
+    LogRules, ForkRules, ContextRules, RecordRules, ApprovalRules, TransferRules, RunRules, CutOffRules, CallbackRules
 ):
-    """What is about bodies, which are sealed."""
+    """Rules about bodies, which are encrypted."""
+
+
+class RulesOfSealedBodies(LogRules, ForkRules, RecordRules, TransferRules):
+    """Fewer rules, for stores that share the code of sealing with one that keeps all of them."""
+
+
+IS_ALL = bool(os.environ.get("MOORAGE_TEST_ALL"))
+all_only = pytest.mark.skipif(not IS_ALL, reason="MOORAGE_TEST_ALL=1 runs it")
 
 
 def unless_all(rules: type) -> type:
     """These rules, or the whole contract if that is asked for."""
-    return StoreContract if os.environ.get("MOORAGE_TEST_ALL") else rules
+    return StoreContract if IS_ALL else rules

@@ -23,7 +23,7 @@ def new_file(folder: Path, *, sealed: bool = False) -> Path:
 
 @cache
 def _parts(*, sealed: bool) -> list[tuple[str, bytes]]:
-    """What a new store leaves behind: the file, and its log."""
+    """Return the files of a new store: the database and its log."""
     with TemporaryDirectory(prefix="moorage-") as folder:
         path = Path(folder) / "new.db"
         drive(SqliteStore.open(path, sealer=Sealer(KEYS) if sealed else None).close())

@@ -1,4 +1,4 @@
-"""The PostgreSQL store keeps the contract and does whatever the in-memory store does."""
+"""The PostgreSQL store keeps the contract and does whatever the model does."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from moorage.testing.contract import StoreContract
 from moorage.testing.model import StoreComparison
 from moorage.testing.postgres import Databases, GivenServer, PostgresServer
 from moorage.testing.work_model import WorkComparison
-from tests.contract.choice import RulesOfSealing, RulesOfVersions, unless_all
+from tests.contract.choice import RulesOfSealedBodies, RulesOfVersions, unless_all
 from tests.contract.files import KEYS
-from tests.postgres.stores import Loop, Shelf
+from tests.postgres.stores import DatabasePool, Loop
 
 
 def on_one_loop(rules: type) -> type:
@@ -32,53 +32,53 @@ def on_one_loop(rules: type) -> type:
 
 
 @asynccontextmanager
-async def opened(server: Databases) -> AsyncIterator[Shelf]:
-    shelf = Shelf(server)
-    yield shelf
-    await shelf.close()
-    shelf.drop()
+async def opened(server: Databases) -> AsyncIterator[DatabasePool]:
+    pool = DatabasePool(server)
+    yield pool
+    await pool.close()
+    pool.drop()
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def shelf(postgres: GivenServer | PostgresServer) -> AsyncIterator[Shelf]:
-    async with opened(postgres) as shelf:
-        yield shelf
+async def pool(postgres: GivenServer | PostgresServer) -> AsyncIterator[DatabasePool]:
+    async with opened(postgres) as pool:
+        yield pool
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def sealed_shelf(postgres: GivenServer | PostgresServer) -> AsyncIterator[Shelf]:
+async def sealed_pool(postgres: GivenServer | PostgresServer) -> AsyncIterator[DatabasePool]:
     """A sealed database stays so when it is emptied."""
-    async with opened(postgres) as shelf:
-        yield shelf
+    async with opened(postgres) as pool:
+        yield pool
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def oldest_shelf(oldest_postgres: PostgresServer) -> AsyncIterator[Shelf]:
-    async with opened(oldest_postgres) as shelf:
-        yield shelf
+async def oldest_pool(oldest_postgres: PostgresServer) -> AsyncIterator[DatabasePool]:
+    async with opened(oldest_postgres) as pool:
+        yield pool
 
 
 @on_one_loop
 class TestPostgresStore(StoreContract):
     @pytest_asyncio.fixture(loop_scope="session")
-    async def store(self, shelf: Shelf, request: pytest.FixtureRequest) -> Store:
-        return await shelf.kept_store(is_new="size" in request.node.name)
+    async def store(self, pool: DatabasePool, request: pytest.FixtureRequest) -> Store:
+        return await pool.kept_store(is_new="size" in request.node.name)
 
 
 @on_one_loop
 class TestPostgresStoreOnTheOldestVersion(unless_all(RulesOfVersions)):  # type: ignore[misc]
     @pytest_asyncio.fixture(loop_scope="session")
-    async def store(self, oldest_shelf: Shelf, request: pytest.FixtureRequest) -> Store:
-        return await oldest_shelf.kept_store(is_new="size" in request.node.name)
+    async def store(self, oldest_pool: DatabasePool, request: pytest.FixtureRequest) -> Store:
+        return await oldest_pool.kept_store(is_new="size" in request.node.name)
 
 
 @on_one_loop
-class TestSealedPostgresStore(RulesOfSealing):
+class TestSealedPostgresStore(unless_all(RulesOfSealedBodies)):  # type: ignore[misc]
     """Encrypted at rest: the rules about what is sealed."""
 
     @pytest_asyncio.fixture(loop_scope="session")
-    async def store(self, sealed_shelf: Shelf, request: pytest.FixtureRequest) -> Store:
-        return await sealed_shelf.kept_store(Sealer(KEYS), is_new="size" in request.node.name)
+    async def store(self, sealed_pool: DatabasePool, request: pytest.FixtureRequest) -> Store:
+        return await sealed_pool.kept_store(Sealer(KEYS), is_new="size" in request.node.name)
 
     async def test_says_why_it_cannot_search(self, store: Store) -> None:
         assert store.capabilities == {Capability.PUSH}
@@ -89,11 +89,11 @@ class TestSealedPostgresStore(RulesOfSealing):
 class OnPostgres(Comparison):
     """Every run has the same database, emptied."""
 
-    shelf: Shelf
+    pool: DatabasePool
 
     def make_store(self) -> Store:
         self.run = Loop()  # type: ignore[method-assign]  # of its own, for as long as the comparison lasts
-        return cast(Store, self.run(self.shelf.store()))
+        return cast(Store, self.run(self.pool.store()))
 
     def teardown(self) -> None:
         try:
@@ -107,16 +107,16 @@ class PostgresAgainstTheModel(OnPostgres, StoreComparison):
 
 
 class PostgresAtWorkAgainstTheModel(OnPostgres, WorkComparison):
-    """What launchers do at random."""
+    """Random actions of launchers."""
 
 
 @pytest.mark.parametrize("comparison", [PostgresAgainstTheModel, PostgresAtWorkAgainstTheModel])
-def test_postgres_does_what_the_model_does(shelf: Shelf, comparison: type[OnPostgres]) -> None:
-    machine = type(comparison.__name__, (comparison,), {"shelf": shelf})
+def test_postgres_matches_the_model(pool: DatabasePool, comparison: type[OnPostgres]) -> None:
+    machine = type(comparison.__name__, (comparison,), {"pool": pool})
     run_state_machine_as_test(machine, settings=settings(max_examples=10, stateful_step_count=40, deadline=None))
 
 
 @pytest.mark.parametrize("comparison", [PostgresAgainstTheModel, PostgresAtWorkAgainstTheModel])
-def test_the_oldest_postgres_does_what_the_model_does(oldest_shelf: Shelf, comparison: type[OnPostgres]) -> None:
-    machine = type(comparison.__name__, (comparison,), {"shelf": oldest_shelf})
+def test_oldest_postgres_matches_the_model(oldest_pool: DatabasePool, comparison: type[OnPostgres]) -> None:
+    machine = type(comparison.__name__, (comparison,), {"pool": oldest_pool})
     run_state_machine_as_test(machine, settings=settings(max_examples=6, stateful_step_count=40, deadline=None))

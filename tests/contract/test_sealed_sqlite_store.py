@@ -18,15 +18,14 @@ from moorage.stores.sealing import Sealer
 from moorage.stores.sqlite.store import SqliteStore
 from moorage.testing.builders import OWNER, drive
 from moorage.testing.comparison import Comparison
-from moorage.testing.contract import StoreContract
 from moorage.testing.model import StoreComparison
 from moorage.testing.work_model import WorkComparison
-from tests.contract.choice import RulesOfSealing, unless_all
+from tests.contract.choice import RulesOfSealedBodies, RulesOfSealing, unless_all
 from tests.contract.files import KEYS, new_file
 from tests.contract.test_sqlite_store import TestSqliteStore as PlainStore
 
 
-class TestSealedSqliteStore(StoreContract):
+class TestSealedSqliteStore(unless_all(RulesOfSealing)):  # type: ignore[misc]
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[Store]:
         store = SqliteStore.open(new_file(tmp_path, sealed=True), sealer=Sealer(KEYS))
@@ -36,7 +35,7 @@ class TestSealedSqliteStore(StoreContract):
     meanwhile = PlainStore.meanwhile
 
 
-class TestSealedSqliteStoreOnThreads(unless_all(RulesOfSealing)):  # type: ignore[misc]
+class TestSealedSqliteStoreOnThreads(unless_all(RulesOfSealedBodies)):  # type: ignore[misc]
     """Threads know nothing of sealing: what they do with anything else is tested where nothing is sealed."""
 
     @pytest.fixture
@@ -68,7 +67,7 @@ class SealedAgainstTheModel(OnASealedFile, StoreComparison):
 
 
 class SealedAtWorkAgainstTheModel(OnASealedFile, WorkComparison):
-    """What launchers do at random."""
+    """Random actions of launchers."""
 
 
 TestSealedAgainstTheModel = SealedAgainstTheModel.TestCase

@@ -1,4 +1,4 @@
-"""The SQLite store keeps the contract and does whatever the in-memory store does."""
+"""The SQLite store keeps the contract and does whatever the model does."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class SqliteAgainstTheModel(OnAFile, StoreComparison):
 
 
 class SqliteAtWorkAgainstTheModel(OnAFile, WorkComparison):
-    """What launchers do at random."""
+    """Random actions of launchers."""
 
 
 TestSqliteAgainstTheModel = SqliteAgainstTheModel.TestCase

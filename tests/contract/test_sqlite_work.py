@@ -1,4 +1,4 @@
-"""What runs cost on SQLite: as much as there is to do, however much there is beside it."""
+"""Cost of runs on SQLite: it depends on the work, not on the size of the store."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from moorage.core.run import Join
-from moorage.stores.sqlite import work
-from moorage.stores.sqlite.connection import Connection
+from moorage.stores import work_rows
+from moorage.stores.sqlite.driven import Driven
 from moorage.stores.sqlite.store import SqliteStore
 from moorage.stores.work_rows import item_of
 from moorage.testing.builders import OWNER, a_session, a_stamp, said
@@ -32,16 +32,16 @@ def items_read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The ids of the inbox items that were read."""
     reading, read = item_of, list[str]()
 
-    def noting(db: Connection, row: Any, session_id: str) -> Any:
+    def noting(db: Driven, row: Any, session_id: str) -> Any:
         read.append(row[0])
         return reading(db, row, session_id)
 
-    monkeypatch.setattr(work, "item_of", noting)
+    monkeypatch.setattr(work_rows, "item_of", noting)
     return read
 
 
 @pytest.mark.parametrize("join", Join)
-async def test_a_child_that_ends_does_not_read_what_its_siblings_said(
+async def test_finishing_a_child_does_not_read_its_siblings(
     store: SqliteStore, items_read: list[str], join: Join
 ) -> None:
     await launch(store, "parent", "run-0")
@@ -62,7 +62,7 @@ async def test_a_child_that_ends_does_not_read_what_its_siblings_said(
     assert len((await taken(store)).items) == CHILDREN
 
 
-async def test_a_claim_that_gets_nothing_wakes_nobody(store: SqliteStore) -> None:
+async def test_empty_claim_wakes_no_waiter(store: SqliteStore) -> None:
     await launch(store, "s-1", "run-1")
     assert await take(store) is not None
     seen = store.pulse()
@@ -78,7 +78,7 @@ async def test_claims_side_by_side_get_all_there_is_and_no_more(store: SqliteSto
         await launch(store, f"s-{number}", f"run-{number}")
     claimed = await asyncio.gather(*[take(store) for _ in range(8)])
     assert sorted(each.session.session_id for each in claimed if each) == [f"s-{number}" for number in range(5)]
-    await launch(store, "s-5", "run-5")  # after somebody went away empty-handed
+    await launch(store, "s-5", "run-5")  # after a claim that found nothing
     assert (await taken(store)).session.session_id == "s-5"
 
 
@@ -91,7 +91,7 @@ async def test_reads_that_come_together_are_all_answered(store: SqliteStore) -> 
     assert [entry.number for (entry,) in kept] == list(range(2, 52))
 
 
-async def test_what_was_asked_to_be_read_before_the_end_is_answered(tmp_path: Path) -> None:
+async def test_reads_queued_before_close_are_answered(tmp_path: Path) -> None:
     store = SqliteStore.serve(tmp_path / "other.db")
     await store.create(OWNER, a_session("s-1"))
     reads = [asyncio.ensure_future(store.get(OWNER, "s-1")) for _ in range(50)]

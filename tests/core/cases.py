@@ -12,7 +12,7 @@ from moorage.core.approval import Approval, ApprovalState
 from moorage.core.entry import Entry
 from moorage.core.inbox import ITEM_MOVES, OPEN_ITEMS, Item, ItemState
 from moorage.core.run import RUN_MOVES, Run, RunState
-from moorage.core.session import SESSION_MOVES, Change, Session, State, View, Work
+from moorage.core.session import SESSION_MOVES, Change, OpenWork, Session, State, View
 from moorage.core.turn import TURN_MOVES, Retry, Turn, TurnState
 from moorage.core.work import TurnEnd
 from moorage.testing.builders import NOON, a_stamp
@@ -35,14 +35,14 @@ class Case:
         self.callbacks: list[Any] = []
         self.at = NOON
 
-    # What a store would load
+    # Loads of a store
 
     def view(self, turn: str | None = None, item: str | None = None) -> View:
         return View(
             self.head,
             tuple(one for one in self.approvals.values() if one.state is ApprovalState.PENDING),
             None,
-            Work(
+            OpenWork(
                 runs=tuple(run for run in self.runs.values() if not run.is_settled),
                 queued=self._turn(TurnState.QUEUED),
                 running=self._turn(TurnState.RUNNING),
@@ -59,7 +59,7 @@ class Case:
         assert len(found) <= 1, f"{len(found)} turns are {state}"
         return found[0] if found else None
 
-    # What a store would write
+    # Writes of a store
 
     def keep(self, change: Change) -> Change:
         """Keep a change; every move of it must be one of the tables'."""
@@ -88,7 +88,7 @@ class Case:
             was = self.items.get(item.item_id)
             assert was is None or item.state is was.state or item.state in ITEM_MOVES[was.state]
 
-    # What happens
+    # Events
 
     def ask(self, run: Run | str = "run-1", **how: Any) -> Change:
         wanted = a_run(run) if isinstance(run, str) else run
@@ -145,7 +145,7 @@ class Case:
     def after(self, change: Change) -> Change:
         return self.keep(work.after(self.view(), change, a_stamp(self.at)))
 
-    # What is there
+    # State
 
     def states(self) -> tuple[list[str], list[str], list[str]]:
         """Of runs, turns and items, oldest first."""
@@ -156,10 +156,10 @@ class Case:
         )
 
     def is_at_rest(self) -> bool:
-        """Whether nothing is left to be done by anybody."""
+        """Whether no work is left."""
         return (
             all(run.is_settled for run in self.runs.values())
-            and all(item.state in (ItemState.CONSUMED, ItemState.SET_ASIDE) for item in self.items.values())
+            and all(item.state in (ItemState.CONSUMED, ItemState.DEAD_LETTER) for item in self.items.values())
             and self._turn(TurnState.QUEUED) is None
             and self._turn(TurnState.RUNNING) is None
         )

@@ -25,7 +25,7 @@ def a_head(state: State = State.CREATED, at: datetime = NOON, **fields: Any) -> 
 
 
 def a_held_head(holder: str = "ann", token: str = "secret", at: datetime = NOON) -> Session:
-    """A session that somebody drives since `at`."""
+    """Return a session that is held since `at`."""
     return a_head(State.ACTIVE).resume(holder, token, a_stamp(at)).session
 
 

@@ -38,7 +38,7 @@ def table(kind: str = "command", **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", LEAST)
-def test_what_a_kind_needs_is_enough(kind: str) -> None:
+def test_required_fields_of_a_kind_are_enough(kind: str) -> None:
     agent = definition_of(table(kind))
     assert (agent.name, agent.kind, agent.role, agent.enabled) == ("planner", kind, AgentRole.AGENT, True)
     assert (agent.timeout, agent.idle_timeout, agent.max_concurrent) == (timedelta(hours=1), None, None)
@@ -78,7 +78,7 @@ def test_a_definition_reads_back_from_its_table(kind: str, role: AgentRole) -> N
 
 
 @pytest.mark.parametrize("kind", LEAST)
-def test_what_a_kind_needs_must_be_there(kind: str) -> None:
+def test_required_fields_of_a_kind_are_checked(kind: str) -> None:
     for key in NEEDS[AgentKind(kind)]:
         lacking = table(kind)
         del lacking[key]
@@ -87,12 +87,12 @@ def test_what_a_kind_needs_must_be_there(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", LEAST)
-def test_what_means_nothing_to_a_kind_is_refused(kind: str) -> None:
+def test_fields_of_other_kinds_are_refused(kind: str) -> None:
     foreign = set(KNOWN) - {*NEEDS[AgentKind(kind)], *TAKES[AgentKind(kind)], "name", "kind", "description"}
     foreign -= {"timeout", "idle_timeout", "max_output_bytes", "max_concurrent", "max_turns", "retry", "enabled"}
     assert foreign
     for key in foreign:
-        with pytest.raises(InvalidField, match=f"^{key} means nothing to an agent of kind {kind}; it belongs to "):
+        with pytest.raises(InvalidField, match=f"^{key} does not apply to an agent of kind {kind}; it is for "):
             definition_of(table(kind, **{key: "x"}))
 
 
@@ -102,7 +102,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"name": "../evil"}, "name", "is '../evil'; use 1 to 64 letters"),
     ({"name": ""}, "name", "use 1 to 64 letters"),
     ({"name": 5}, "name", "use 1 to 64 letters"),
-    ({"timout": "5m"}, "timout", "is no key of a definition; known are name, description, kind, timeout"),
+    ({"timout": "5m"}, "timout", "is not a key of a definition; use one of name, description, kind, timeout"),
     ({"command": "claude -p"}, "command", 'must be a list of words, such as ["sh", "-c", "…"]'),
     ({"command": []}, "command", "must be a list with the program"),
     ({"command": [5]}, "command", "must be text"),
@@ -124,7 +124,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"system_prompt": "x" * 300_000}, "system_prompt", "has 300,000 characters, at most 262,144 are allowed"),
     ({"cwd": "plans"}, "cwd", "give an absolute path"),
     ({"env": "A=1"}, "env", "must be a table of variables"),
-    ({"env": {"A-B": "1"}}, "env.A-B", "is no name of an environment variable"),
+    ({"env": {"A-B": "1"}}, "env.A-B", "is not the name of an environment variable"),
     ({"env": {"A": 1}}, "env.A", "is 1; write text, in quotes"),
     ({"env": {"AGENT_SESSION_ID": "x"}}, "env.AGENT_SESSION_ID", "is set by the launcher"),
     ({"mcp_servers": []}, "mcp_servers", "must be a table with a table for each server"),
@@ -141,7 +141,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
 @pytest.mark.parametrize(
     ("wrong", "field", "why"), WRONG, ids=[f"{field}-{n}" for n, (_, field, _) in enumerate(WRONG)]
 )
-def test_what_is_wrong_is_named_with_the_way_out(wrong: dict[str, Any], field: str, why: str) -> None:
+def test_error_names_the_field_and_the_fix(wrong: dict[str, Any], field: str, why: str) -> None:
     with pytest.raises(InvalidField) as caught:
         definition_of(table() | wrong)
     assert caught.value.field == field
@@ -162,7 +162,7 @@ def test_what_is_wrong_is_named_with_the_way_out(wrong: dict[str, Any], field: s
         ("grpc", {"endpoint": "localhost"}, "write host:port"),
     ],
 )
-def test_what_other_kinds_get_wrong_is_named_too(kind: str, wrong: dict[str, Any], why: str) -> None:
+def test_error_of_other_kinds_names_the_field(kind: str, wrong: dict[str, Any], why: str) -> None:
     with pytest.raises(InvalidField, match=why):
         definition_of(table(kind) | wrong)
 

@@ -61,11 +61,27 @@ def test_an_answer_says_who_when_and_why() -> None:
 
 def test_an_answer_is_one_of_those_offered() -> None:
     approval = an_approval("s-1", options=("blue", "green"))
-    with pytest.raises(InvalidField, match="approve, reject, blue, green") as refused:
+    with pytest.raises(InvalidField, match="approve, reject, withdraw, blue, green") as refused:
         approval.decided("red", by="ann", at=NOON)
     assert refused.value.code == "invalid_decision"
     assert approval.decided("green", by="ann", at=NOON).state is ApprovalState.ANSWERED
     assert approval.decided("approve", by="ann", at=NOON).state is ApprovalState.APPROVED
+
+
+def test_withdrawing_is_no_answer_and_may_be_repeated() -> None:
+    withdrawn = an_approval("s-1").decided("withdraw", by="ann", at=NOON, note="not needed")
+    assert (withdrawn.state, withdrawn.decision, withdrawn.decided_by) == (ApprovalState.WITHDRAWN, None, "ann")
+    assert withdrawn.decided("withdraw", by="bob", at=LATER) is withdrawn
+    with pytest.raises(ApprovalClosed):
+        withdrawn.decided("approve", by="bob", at=LATER)
+    with pytest.raises(AlreadyDecided):
+        an_approval("s-1").decided("approve", by="ann", at=NOON).decided("withdraw", by="bob", at=LATER)
+
+
+def test_option_called_withdraw_is_an_answer() -> None:
+    answered = an_approval("s-1", options=("withdraw",)).decided("withdraw", by="ann", at=NOON)
+    assert (answered.state, answered.decision) == (ApprovalState.ANSWERED, "withdraw")
+    assert answered.decided("withdraw", by="bob", at=LATER) is answered
 
 
 def test_running_out_of_time_is_no_refusal() -> None:
@@ -121,7 +137,7 @@ def settling(head: Session, approval: Approval, decision: str = "approve") -> Se
     return head.settle(approval.decided(decision, by="ann", at=LATER), STAMP).session
 
 
-def test_asking_suspends_in_phase_approval_and_the_answer_restores_the_phase_and_wakes() -> None:
+def test_approval_suspends_and_the_answer_restores_phase_and_wakes() -> None:
     working = a_head(State.ACTIVE, phase=Phase.EXECUTING)
     waiting, approval = asking(working)
     assert (waiting.state, waiting.phase, waiting.suspended_by) == (State.SUSPENDED, Phase.APPROVAL, BY_APPROVAL)
@@ -142,7 +158,7 @@ def test_the_last_of_several_answers_wakes() -> None:
     assert (woken.state, woken.phase, woken.pending_approvals) == (State.ACTIVE, Phase.PLANNING, 0)
 
 
-def test_what_a_person_suspended_stays_so_after_the_answer() -> None:
+def test_session_suspended_by_a_person_stays_suspended_after_the_answer() -> None:
     waiting, approval = asking(a_head(State.SUSPENDED))
     assert waiting.suspended_by == BY_PERSON
     assert settling(waiting, approval).state is State.SUSPENDED
@@ -154,7 +170,7 @@ def test_a_phase_chosen_meanwhile_is_not_overwritten_by_the_answer() -> None:
     assert settling(moved, approval).phase is Phase.VALIDATING
 
 
-def test_a_message_does_not_cancel_what_is_asked() -> None:
+def test_message_does_not_cancel_a_pending_approval() -> None:
     waiting, _ = asking(a_head(State.ACTIVE))
     told = waiting.append(said("hurry up"), STAMP).session
     assert (told.pending_approvals, told.state, told.phase) == (1, State.SUSPENDED, Phase.APPROVAL)

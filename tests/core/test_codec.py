@@ -29,7 +29,7 @@ json_values = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionar
 
 
 @given(json_values)
-def test_what_goes_in_comes_out_the_same(value: Any) -> None:
+def test_values_survive_a_round_trip(value: Any) -> None:
     check_json(value, "value")
     assert decode(encode(value)) == value
     assert encode_text(value).encode() == encode(value)
@@ -69,7 +69,7 @@ def test_deep_values_come_out_the_same() -> None:
         (1j, "type complex"),
     ],
 )
-def test_what_json_cannot_carry_is_refused_with_its_place(value: Any, why: str) -> None:
+def test_values_outside_json_are_refused_with_their_path(value: Any, why: str) -> None:
     for wrapped, place in ((value, "metadata"), ({"a": [0, value]}, "metadata.a[1]")):
         with pytest.raises(InvalidJson) as refused:
             check_json(wrapped, "metadata")
@@ -109,7 +109,7 @@ def test_equal_values_have_equal_canonical_bytes(value: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"nul", b"[1,]", b"{'a': 1}", b"\xff", b'"\xed\xa0\x80"', b"NaN", b"1 2"])
-def test_what_is_no_json_is_not_decoded(data: bytes) -> None:
+def test_invalid_json_is_not_decoded(data: bytes) -> None:
     with pytest.raises((msgspec.DecodeError, UnicodeError)):
         decode(data)
 

@@ -6,95 +6,114 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from moorage.core.context import (
     MAX_KEYS,
-    MAX_TTL,
     MAX_VALUE_BYTES,
-    ContextChange,
     ContextItem,
-    check_ttl,
     check_values,
-    drop_keys,
+    drop_all,
+    drop_key,
+    items_in,
     merge_keys,
     put_key,
+    record_of,
     replace_all,
 )
+from moorage.core.duration import MAX_TTL, check_ttl
 from moorage.core.errors import InvalidField, InvalidJson, SessionClosed, TooLarge, VersionConflict
-from moorage.core.session import FINAL_STATES, State
+from moorage.core.record import DropRecords, PutRecord, RecordsView
+from moorage.core.session import FINAL_STATES, Change, State, View
 from moorage.testing.builders import NOON
 from tests.core.heads import LATER, a_head
 
 HOUR = timedelta(hours=1)
 head = a_head(State.ACTIVE, context_version=7)
 OLD = ContextItem(value="old", version=3, updated_at=NOON)
-PRESENT = {"a": OLD, "b": OLD}
+
+
+def a_view(**items: ContextItem) -> View:
+    records = [record_of(key, item).without_value() for key, item in items.items()]
+    return View(head, records=RecordsView({record.name: record for record in records}))
+
+
+BOTH = a_view(a=OLD, b=OLD)
+
+
+def put_by(change: Change) -> dict[str, ContextItem]:
+    return items_in(write.record for write in change.records if isinstance(write, PutRecord))
+
+
+def dropped_by(change: Change) -> list[str]:
+    return [write.name.key for write in change.records if isinstance(write, DropRecords)]
 
 
 def test_a_write_moves_the_contexts_version_and_gives_it_to_the_key() -> None:
-    change = put_key(head, "a", "new", OLD, at=LATER, ttl=None, expected=None)
+    change = put_key(BOTH, {"a": "new"}, at=LATER)
     assert change.session.context_version == 8
-    assert change.put == {"a": ContextItem(value="new", version=8, updated_at=LATER)}
+    assert put_by(change) == {"a": ContextItem(value="new", version=8, updated_at=LATER)}
+    assert [write.was for write in change.records if isinstance(write, PutRecord)] == [3]
     assert (change.session.version, change.session.last_entry) == (head.version, head.last_entry)
     assert (change.session.last_activity_at, change.session.updated_at) == (NOON, LATER)
 
 
-@pytest.mark.parametrize(("old", "version"), [(OLD, 3), (None, 0)])
-def test_a_keys_expected_version_is_its_own_or_nothing_if_it_is_new(old: ContextItem | None, version: int) -> None:
-    assert put_key(head, "a", 1, old, at=NOON, ttl=None, expected=version).put["a"].value == 1
+@pytest.mark.parametrize(("view", "version"), [(BOTH, 3), (a_view(), 0)])
+def test_a_keys_expected_version_is_its_own_or_nothing_if_it_is_new(view: View, version: int) -> None:
+    assert put_by(put_key(view, {"a": 1}, at=NOON, expected=version))["a"].value == 1
     with pytest.raises(VersionConflict) as refused:
-        put_key(head, "a", 1, old, at=NOON, ttl=None, expected=version + 1)
+        put_key(view, {"a": 1}, at=NOON, expected=version + 1)
     assert (refused.value.facts["expected"], refused.value.facts["actual"]) == (version + 1, version)
 
 
 def test_merging_and_replacing_expect_the_version_of_the_whole() -> None:
     for expected in (None, 7):
-        assert merge_keys(head, {"c": 1}, at=NOON, ttl=None, expected=expected).drop == ()
-        assert set(replace_all(head, {"b": 1, "c": 2}, PRESENT, at=NOON, ttl=None, expected=expected).drop) == {"a"}
+        assert dropped_by(merge_keys(BOTH, {"c": 1}, at=NOON, expected=expected)) == []
+        assert dropped_by(replace_all(BOTH, {"b": 1, "c": 2}, at=NOON, expected=expected)) == ["a"]
     with pytest.raises(VersionConflict):
-        merge_keys(head, {"c": 1}, at=NOON, ttl=None, expected=6)
+        merge_keys(BOTH, {"c": 1}, at=NOON, expected=6)
     with pytest.raises(VersionConflict):
-        replace_all(head, {}, PRESENT, at=NOON, ttl=None, expected=8)
+        replace_all(BOTH, {}, at=NOON, expected=8)
 
 
-def test_forgetting_what_is_not_there_changes_nothing() -> None:
-    assert drop_keys(head, ("x",), PRESENT, at=LATER, expected=None, whole=False) == ContextChange(session=head)
+def test_deleting_an_absent_key_changes_nothing() -> None:
+    ended = a_view(a=replace(OLD, expires_at=LATER))
+    assert drop_key(BOTH, "x", at=LATER) == Change(session=head)
+    assert drop_key(ended, "a", at=LATER) == Change(session=head)
+    assert drop_all(ended, at=LATER) == drop_all(a_view(), at=LATER) == Change(session=head)
 
 
 def test_forgetting_compares_the_keys_version_or_the_wholes() -> None:
-    assert drop_keys(head, ("a",), PRESENT, at=NOON, expected=3, whole=False).drop == ("a",)
-    assert drop_keys(head, ("a", "b"), PRESENT, at=NOON, expected=7, whole=True).drop == ("a", "b")
+    assert dropped_by(drop_key(BOTH, "a", at=NOON, expected=3)) == ["a"]
+    assert dropped_by(drop_all(BOTH, at=NOON, expected=7)) == ["a", "b"]
     with pytest.raises(VersionConflict):
-        drop_keys(head, ("a",), PRESENT, at=NOON, expected=7, whole=False)
+        drop_key(BOTH, "a", at=NOON, expected=7)
     with pytest.raises(VersionConflict):
-        drop_keys(head, ("a", "b"), PRESENT, at=NOON, expected=3, whole=True)
+        drop_all(BOTH, at=NOON, expected=3)
 
 
 def test_every_write_sets_the_ttl_anew_or_takes_it_away() -> None:
-    dying = ContextItem(value="old", version=3, updated_at=NOON, expires_at=NOON + HOUR)
-    kept = put_key(head, "a", "new", dying, at=LATER, ttl=HOUR, expected=None).put["a"]
-    assert kept.expires_at == LATER + HOUR
-    assert put_key(head, "a", "new", dying, at=LATER, ttl=None, expected=None).put["a"].expires_at is None
+    dying = a_view(a=replace(OLD, expires_at=NOON + HOUR))
+    assert put_by(put_key(dying, {"a": "new"}, at=LATER, ttl=HOUR))["a"].expires_at == LATER + HOUR
+    assert put_by(put_key(dying, {"a": "new"}, at=LATER))["a"].expires_at is None
 
 
 def test_a_key_lives_until_its_last_instant() -> None:
-    item = ContextItem(value=1, version=1, updated_at=NOON, expires_at=LATER)
-    assert item.lives(LATER - timedelta(microseconds=1))
-    assert not item.lives(LATER)
-    assert OLD.lives(NOON + timedelta(days=36500))
+    view = a_view(a=replace(OLD, expires_at=LATER))
+    assert put_key(view, {"a": 1}, at=LATER - timedelta(microseconds=1), expected=3).records
+    assert put_key(view, {"a": 1}, at=LATER, expected=0).records
 
 
 @pytest.mark.parametrize("state", sorted(FINAL_STATES))
 def test_a_final_sessions_context_is_not_written(state: State) -> None:
-    closed = a_head(state)
+    closed = View(a_head(state))
+    for rule in (put_key, merge_keys, replace_all):
+        with pytest.raises(SessionClosed):
+            rule(closed, {"a": 1}, at=NOON)
     with pytest.raises(SessionClosed):
-        put_key(closed, "a", 1, None, at=NOON, ttl=None, expected=None)
+        drop_key(closed, "a", at=NOON)
     with pytest.raises(SessionClosed):
-        merge_keys(closed, {}, at=NOON, ttl=None, expected=None)
-    with pytest.raises(SessionClosed):
-        replace_all(closed, {}, {}, at=NOON, ttl=None, expected=None)
-    with pytest.raises(SessionClosed):
-        drop_keys(closed, ("a",), {}, at=NOON, expected=None, whole=False)
+        drop_all(closed, at=NOON)
 
 
 @pytest.mark.parametrize("ttl", [1, 0.5, 3600, HOUR, MAX_TTL, MAX_TTL.total_seconds()])

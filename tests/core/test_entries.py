@@ -71,7 +71,7 @@ def test_parts_of_unknown_types_are_kept_verbatim() -> None:
         {"role": ["user"], "content": "x"},
     ],
 )
-def test_what_is_no_message_is_refused_with_its_place(message: Any) -> None:
+def test_invalid_message_is_refused_with_its_path(message: Any) -> None:
     with pytest.raises(InvalidField, match=r"messages\[1\]"):
         check_messages(["fine", message])
 

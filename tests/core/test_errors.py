@@ -56,6 +56,7 @@ EXAMPLES: tuple[tuple[str, MoorageError], ...] = (
     ("turn_not_found", errors.TurnNotFound("s-1:t1")),
     ("launcher_not_found", errors.LauncherNotFound("l-1")),
     ("item_not_found", errors.ItemNotFound("callback:r-1")),
+    ("record_not_found", errors.RecordNotFound("notes", "k")),
     ("key_not_found", errors.KeyNotFound("a1b2")),
     ("tool_not_found", errors.ToolNotFound("sundial")),
     ("task_not_found", errors.TaskNotFound("t-1")),
@@ -64,10 +65,10 @@ EXAMPLES: tuple[tuple[str, MoorageError], ...] = (
     ("session_closed", errors.SessionClosed("s-1", "completed")),
     ("held_by_another", errors.HeldByAnother("s-1", "ann", AT)),
     ("hold_lost", errors.HoldLost("s-1")),
-    ("session_suspended", errors.SessionSuspended("s-1", "waits for an approval")),
+    ("session_suspended", errors.SessionSuspended("s-1", "a-1")),
     ("session_running", errors.SessionRunning(["s-1"])),
     ("turn_lost", errors.TurnLost("s-1:t1", 2)),
-    ("run_settled", errors.RunSettled("r-1", "completed")),
+    ("run_settled", errors.RunSettled("r-1")),
     ("run_not_failed", errors.RunNotFailed("r-1", "completed")),
     ("run_stopped", errors.RunStopped("r-1", "s-1")),
     ("asks_ancestor", errors.AsksAncestor("s-2", "s-1")),
@@ -106,6 +107,7 @@ EXAMPLES: tuple[tuple[str, MoorageError], ...] = (
     ("store_too_new", errors.StoreTooNew("moorage.db", 9, 1)),
     ("encryption_key_missing", errors.EncryptionKeyMissing("k-1")),
     ("encryption_key_wrong", errors.EncryptionKeyWrong("k-1", "moorage.db")),
+    ("context_unavailable", errors.ContextUnavailable("redis://127.0.0.1 cannot be used")),
     ("store_unavailable", errors.StoreUnavailable("moorage.db cannot be opened")),
 )
 IDS = [code for code, _ in EXAMPLES]
@@ -203,7 +205,7 @@ def test_an_error_survives_the_way_to_another_process(code: str, error: MoorageE
 
 
 def through_json(error: MoorageError) -> MoorageError:
-    """What a client makes of the document that a door has shown."""
+    """Return the error that a client reads from a door's document."""
     document = json.loads(json.dumps(error.to_dict()))
     code, detail = document.pop("code"), document.pop("detail")
     return errors.error_from(code, detail, document, edge_of(error).http)

@@ -29,7 +29,7 @@ def test_missing_module_of_our_own_is_not_taken_for_an_extra() -> None:
 def test_hints_name_this_distribution_and_extras_that_exist() -> None:
     sources = [path.read_text() for path in (ROOT / "src").rglob("*.py")]
     extras = {extra for source in sources for extra in HINT.findall(source)}
-    assert extras == {"encryption", "grpc", "mcp", "otel", "postgres", "server"}
+    assert extras == {"encryption", "grpc", "mcp", "otel", "postgres", "redis", "server"}
     assert extras <= set(PROJECT["optional-dependencies"])
     assert (PROJECT["name"], install_command("mcp")) == (DISTRIBUTION, "pip install 'moorage[mcp]'")
 

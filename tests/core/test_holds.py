@@ -22,6 +22,7 @@ DRIVING = {
     "compact": lambda head, token: head.compact("so far", 1, STAMP, token=token),
 }
 ENDING = {
+    "ask": lambda head, token: head.ask(an_approval("s-1"), STAMP, token=token),
     "suspend": lambda head, token: head.suspend(STAMP, token=token),
     "finalize": lambda head, token: head.finalize("completed", STAMP, token=token),
     "release": lambda head, token: head.release(STAMP, token=token),
@@ -55,14 +56,14 @@ def test_same_holder_resuming_again_renews_its_hold_under_a_new_token() -> None:
         change.session.driven("secret", LATER)
 
 
-def test_nobody_resumes_under_the_name_of_a_live_turn() -> None:
+def test_resume_under_the_name_of_a_live_turn_is_refused() -> None:
     hold = Hold("launcher:launcher-1", NOON, "secret")
     running = replace(a_head(State.ACTIVE), live_turn="s-1:t1", hold=hold)
     with pytest.raises(HeldByAnother):
         running.resume("launcher:launcher-1", "another token", STAMP)
 
 
-def test_after_its_time_anybody_may_take_it() -> None:
+def test_expired_hold_can_be_taken_by_any_holder() -> None:
     change = a_held_head(at=NOON).resume("bob", "other", a_stamp(NOON + HOLD_FOR))
     assert change.session.hold == Hold("bob", NOON + HOLD_FOR + HOLD_FOR, "other")
     assert change.entries[0].kind == Kind.RESUMED
@@ -102,12 +103,8 @@ def test_plain_writes_by_others_land_and_leave_the_hold(write: str) -> None:
 
 @pytest.mark.parametrize("end", ENDING)
 @pytest.mark.parametrize("token", ["secret", None])
-def test_suspending_finalizing_and_releasing_end_the_hold(end: str, token: str | None) -> None:
+def test_suspending_asking_finalizing_and_releasing_end_the_hold(end: str, token: str | None) -> None:
     assert ENDING[end](a_held_head(), token).session.hold is None
-
-
-def test_asking_for_an_approval_ends_the_hold() -> None:
-    assert a_held_head().ask(an_approval("s-1"), STAMP).session.hold is None
 
 
 def test_releasing_says_so_once() -> None:
@@ -116,7 +113,7 @@ def test_releasing_says_so_once() -> None:
     assert change.session.release(STAMP) == Change(session=change.session)
 
 
-def test_a_hold_that_nobody_has_matches_no_token() -> None:
+def test_absent_hold_matches_no_token() -> None:
     shown = replace(a_held_head(), hold=Hold("ann", after(600), UNSET))
     with pytest.raises(HoldLost):
         shown.driven("secret", NOON)
@@ -146,13 +143,13 @@ def test_waking_leaves_an_active_or_running_session_as_it_is() -> None:
         assert head.wake("ann", STAMP) == Change(session=head)
 
 
-def test_waking_is_refused_while_somebody_else_holds_the_session() -> None:
+def test_waking_is_refused_while_another_holds_the_session() -> None:
     for holder in ("bob", None):
         with pytest.raises(HeldByAnother):
             a_held_head(at=NOON).wake(holder, STAMP)
 
 
-def test_waking_ends_the_hold_of_whoever_asks() -> None:
+def test_waking_ends_the_hold_of_the_caller() -> None:
     change = a_held_head(at=NOON).wake("ann", STAMP)
     assert change.session.hold is None
     assert [(entry.kind, entry.data) for entry in change.entries] == [(Kind.RELEASED, {"holder": "ann"})]
@@ -168,14 +165,14 @@ def test_hold_is_handed_over_by_its_name_or_its_token(who: dict[str, str]) -> No
     assert [entry.kind for entry in change.entries] == [Kind.RELEASED]
 
 
-def test_nobody_hands_over_the_hold_of_another() -> None:
+def test_hold_is_handed_over_only_by_its_holder() -> None:
     with pytest.raises(HeldByAnother, match="ask with `queue`"):
         a_held_head(at=NOON).handed_over("bob", STAMP)
     with pytest.raises(HoldLost):
         a_held_head(at=NOON).handed_over("ann", STAMP, token="guessed")
 
 
-def test_hold_past_its_time_is_in_nobodys_way() -> None:
+def test_expired_hold_does_not_block_others() -> None:
     head = a_held_head(at=NOON)
     assert head.handed_over("bob", a_stamp(NOON + HOLD_FOR)) == Change(session=head)
 

@@ -29,13 +29,13 @@ BAD = (
 
 
 @pytest.mark.parametrize("value", GOOD)
-def test_what_the_pattern_allows_is_an_id_and_a_name(value: str) -> None:
+def test_ids_and_names_that_match_the_pattern_are_accepted(value: str) -> None:
     assert check_session_id(value) == check_session_name(value) == value
     assert looks_like_ref(value)
 
 
 @pytest.mark.parametrize("value", [*BAD, None, 7, b"a", ["a"]])
-def test_what_the_pattern_does_not_allow_is_neither(value: object) -> None:
+def test_ids_and_names_outside_the_pattern_are_refused(value: object) -> None:
     with pytest.raises(InvalidId) as refused:
         check_session_id(value)
     assert (refused.value.code, refused.value.facts) == ("invalid_id", {"field": "session_id"})

@@ -97,11 +97,11 @@ def test_every_state_has_its_row() -> None:
     assert set(ITEM_MOVES) == set(ItemState)
 
 
-def test_what_is_over_leads_nowhere() -> None:
+def test_final_states_have_no_transitions() -> None:
     assert {state for state, ends in RUN_MOVES.items() if not ends} == SETTLED
     assert {state for state, ends in TURN_MOVES.items() if not ends} == ENDED
     assert {state for state, ends in ITEM_MOVES.items() if not ends} == {ItemState.CONSUMED}
-    assert set(ItemState) - {ItemState.CONSUMED, ItemState.SET_ASIDE} == OPEN_ITEMS
+    assert set(ItemState) - {ItemState.CONSUMED, ItemState.DEAD_LETTER} == OPEN_ITEMS
 
 
 def test_final_states_lead_nowhere_and_open_ones_to_every_end() -> None:
@@ -122,7 +122,7 @@ def test_only_a_pending_approval_moves() -> None:
 
 @pytest.mark.parametrize("start", State)
 @pytest.mark.parametrize("end", State)
-def test_a_move_outside_the_table_is_refused_and_names_what_is_allowed(start: State, end: State) -> None:
+def test_illegal_transition_is_refused_and_names_the_legal_ones(start: State, end: State) -> None:
     head = a_head(start)
     if end is start:
         assert head._moved(end) is head

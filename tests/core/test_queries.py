@@ -29,6 +29,7 @@ FILTERS: dict[str, Any] = {
     "task": "t-1",
     "name_prefix": "plan",
     "project_dir": "somewhere",
+    "label": "prod",
     "metadata_key": "workspace",
     "metadata_value": "prod",
     "active_only": True,
@@ -54,7 +55,7 @@ def test_a_cursor_of_another_query_is_refused(position: int, fingerprint: int, o
 
 
 @given(st.text() | st.none() | st.integers() | st.binary())
-def test_what_is_no_cursor_is_refused(cursor: object) -> None:
+def test_invalid_cursor_is_refused(cursor: object) -> None:
     with pytest.raises(InvalidCursor):
         read_cursor(cursor, 0x1234_5678)
 
@@ -68,7 +69,7 @@ def test_whatever_follows_the_mark_is_a_small_number_or_refused(rest: str) -> No
     assert 0 <= position < 2**63, "stores count no further"
 
 
-def test_a_cursor_beyond_what_stores_count_is_refused() -> None:
+def test_cursor_beyond_64_bits_is_refused() -> None:
     for rest in ("ffffffffffffffff", "8000000000000000", "-1", "0x1", "1_0", " 1", ""):
         with pytest.raises(InvalidCursor):
             read_cursor(f"12345678-{rest}", 0x1234_5678)
@@ -113,13 +114,14 @@ def test_the_limits_themselves_are_allowed() -> None:
     assert [check_limit(limit) for limit in (1, MAX_LIMIT)] == [1, MAX_LIMIT]
 
 
-def test_a_query_admits_what_fits_all_its_filters() -> None:
+def test_query_admits_sessions_that_match_all_filters() -> None:
     head = a_head(
         State.ACTIVE,
         phase=Phase.PLANNING,
         session_name="plan-prod",
         metadata={"workspace": "prod", "empty": None},
         project_dir="somewhere",
+        labels=["prod"],
     )
     fitting: dict[str, Any] = {
         "agent": "echo-agent",
@@ -130,6 +132,7 @@ def test_a_query_admits_what_fits_all_its_filters() -> None:
         "task": "task-of-nobody",
         "name_prefix": "plan",
         "project_dir": "somewhere",
+        "label": "prod",
         "metadata_key": "workspace",
         "metadata_value": "prod",
         "active_only": True,
@@ -148,6 +151,7 @@ def test_a_query_admits_what_fits_all_its_filters() -> None:
         "task": "other",
         "name_prefix": "prod",
         "project_dir": "elsewhere",
+        "label": "pro",
         "metadata_key": "missing",
         "metadata_value": "test",
         "created_after": NOON,

@@ -64,7 +64,7 @@ def test_a_tuple_hides_nothing() -> None:
     assert "x" not in str(cleaned)
 
 
-def test_what_is_redacted_already_is_not_told_again() -> None:
+def test_redacted_value_is_not_reported_again() -> None:
     value = {"token": REDACTED}
     assert redactor.clean(value) == (value, ())
 

@@ -21,7 +21,7 @@ USUAL = {"created", "active", "completed", "abandoned"}
 A_DAY_OR_A_WEEK = Retention(limit=Limit(DAY), limits={"failed": Limit(7 * DAY), "suspended": Limit(None)})
 
 
-def test_what_was_untouched_for_longer_may_go() -> None:
+def test_session_idle_for_longer_is_deleted() -> None:
     head = a_head(State.COMPLETED, last_activity_at=NOON - DAY - timedelta(microseconds=1))
     assert why_removable(head, A_DAY, NOON) == "retention"
     assert why_removable(replace(head, last_activity_at=NOON - DAY), A_DAY, NOON) is None
@@ -53,7 +53,7 @@ def test_a_state_that_is_kept_for_ever_still_ends_with_its_ttl() -> None:
 
 
 @pytest.mark.parametrize("state", State)
-def test_states_narrow_down_what_goes_by_age(state: State) -> None:
+def test_cleanup_by_age_is_limited_to_the_given_states(state: State) -> None:
     retention = replace(A_DAY, states=frozenset({"failed"}))
     head = a_head(state, last_activity_at=NOON - 2 * DAY)
     assert why_removable(head, retention, NOON) == ("retention" if state is State.FAILED else None)
@@ -62,7 +62,7 @@ def test_states_narrow_down_what_goes_by_age(state: State) -> None:
 @pytest.mark.parametrize(
     "in_use", [{"pending_approvals": 1}, {"hold": Hold("ann", NOON + MINUTE, "secret")}], ids=["waiting", "held"]
 )
-def test_what_is_held_or_waits_for_an_answer_never_goes(in_use: dict[str, object]) -> None:
+def test_held_or_waiting_session_is_never_deleted(in_use: dict[str, object]) -> None:
     old = a_head(State.ACTIVE, last_activity_at=NOON - 9 * DAY, expires_at=NOON - DAY)
     assert why_removable(old, A_DAY, NOON) == "expired"
     assert why_removable(replace(old, **in_use), A_DAY, NOON) is None
@@ -78,7 +78,7 @@ def test_an_ended_hold_keeps_nothing() -> None:
 WAITING = replace(A_DAY_OR_A_WEEK, limit=Limit(DAY, "usual"), waiting=Limit(7 * DAY, "waiting"))
 
 
-def test_what_waits_in_phase_approval_is_kept_as_long_as_that_phase_stays_fresh() -> None:
+def test_session_in_phase_approval_is_kept_for_that_limit() -> None:
     head = a_head(State.ACTIVE, phase=Phase.APPROVAL, last_activity_at=NOON - 2 * DAY)
     assert WAITING.limit_on(head) == Limit(7 * DAY, "waiting")
     assert why_removable(head, WAITING, NOON) is None

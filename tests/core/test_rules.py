@@ -31,6 +31,7 @@ from moorage.core.session import (
     Session,
     State,
     Update,
+    check_labels,
     check_metadata,
     check_outcome,
     check_phase,
@@ -46,6 +47,7 @@ RULES: dict[str, Rule] = {
     "append": lambda head: head.append(said("hello"), STAMP),
     "phase": lambda head: head.update(Update(phase=Phase.PLANNING), STAMP),
     "metadata": lambda head: head.update(Update(metadata={"a": 1}), STAMP),
+    "rename": lambda head: head.rename("other", STAMP),
     "error": lambda head: head.update(Update(error="oops"), STAMP),
     "resume_ready": lambda head: head.update(Update(resume_ready=False), STAMP),
     "nothing": lambda head: head.update(Update(), STAMP),
@@ -64,6 +66,7 @@ CREATED, ACTIVE, SUSPENDED = State.CREATED, State.ACTIVE, State.SUSPENDED
 LEADS_TO: dict[str, dict[State, State]] = {
     "append": {CREATED: ACTIVE, ACTIVE: ACTIVE, SUSPENDED: SUSPENDED},
     "phase": {CREATED: ACTIVE, ACTIVE: ACTIVE, SUSPENDED: SUSPENDED},
+    "rename": {CREATED: CREATED, ACTIVE: ACTIVE, SUSPENDED: SUSPENDED},
     "metadata": {CREATED: CREATED, ACTIVE: ACTIVE, SUSPENDED: SUSPENDED},
     "error": {CREATED: CREATED, ACTIVE: ACTIVE, SUSPENDED: SUSPENDED},
     "resume_ready": {CREATED: CREATED, ACTIVE: ACTIVE, SUSPENDED: SUSPENDED},
@@ -121,7 +124,7 @@ def test_a_state_change_raises_the_version_by_one(rule: str, state: State) -> No
 
 
 @pytest.mark.parametrize("rule", ["append", "nothing", "release"])
-def test_what_commutes_or_changes_nothing_leaves_the_version(rule: str) -> None:
+def test_appends_and_no_ops_leave_the_version(rule: str) -> None:
     head = a_head(ACTIVE)
     assert RULES[rule](head).session.version == head.version
 
@@ -301,7 +304,7 @@ def test_the_same_outcome_again_may_add_a_missing_summary_but_not_replace_one() 
     assert again == Change(session=change.session)
 
 
-def test_finalizing_withdraws_what_is_still_asked() -> None:
+def test_finalizing_withdraws_pending_approvals() -> None:
     approval = an_approval("s-1")
     head = a_head(ACTIVE).ask(approval, STAMP).session
     change = head.finalize("failed", STAMP, pending=(approval,))
@@ -316,20 +319,40 @@ def test_an_unknown_outcome_is_refused_with_those_there_are(outcome: object) -> 
         check_outcome(outcome)
 
 
-# What is shown ----------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    "labels", ["word", {"a"}, [1], [""], ["a b"], ["-a"], ["x" * 65], [f"w{n}" for n in range(33)]]
+)
+def test_bad_labels_are_refused(labels: object) -> None:
+    with pytest.raises(InvalidField, match="labels"):
+        check_labels(labels)
+
+
+def test_labels_are_sorted_and_each_is_there_once() -> None:
+    assert check_labels(["b", "x" * 64, "a", "b"]) == ["a", "b", "x" * 64]
+
+
+def test_labels_replace_those_before_and_are_told_in_the_log() -> None:
+    change = a_head(ACTIVE).update(Update(labels=["prod"]), STAMP)
+    assert [(entry.kind, entry.data) for entry in change.entries] == [(Kind.LABELS, {"labels": ["prod"]})]
+    again = change.session.update(Update(labels=["prod"]), STAMP)
+    assert again.entries == ()
+    assert change.session.update(Update(labels=[]), STAMP).session.labels == []
+
+
+# Public fields ----------------------------------------------------------------------------------
 
 
 def test_a_session_has_the_fields_that_were_promised_in_that_order() -> None:
     promised = (
         "session_id session_name task_id agent_name purpose project_dir owner state status waiting_for because "
         "phase resume_ready interface parent_session_id parent_session_name root_session_id depth forked_from "
-        "version last_entry error_count last_error metadata created_at updated_at last_activity_at expires_at "
+        "version last_entry error_count last_error metadata labels created_at updated_at last_activity_at expires_at "
         "finalized_at duration_seconds summary hold pending_approvals last_run"
     )
     assert tuple(promised.split()) == PUBLIC_FIELDS
 
 
-def test_time_is_only_what_the_stamp_says() -> None:
+def test_core_uses_only_the_given_time() -> None:
     change = a_head(ACTIVE).append(said("one", "two"), a_stamp(after(5)))
     assert {entry.at for entry in change.entries} == {after(5)}
     assert change.session.updated_at == after(5)

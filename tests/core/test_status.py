@@ -116,7 +116,7 @@ SILENT = {"hold": Hold("launcher:1", NOON, "token")}
         ({"waits": True, "awaited_child": CHILD}, Because(reason=Reason.LAUNCHER_BUSY)),
     ],
 )
-def test_because_says_what_stands_in_the_way(fields: dict[str, Any], because: Because | None) -> None:
+def test_because_names_the_obstacle(fields: dict[str, Any], because: Because | None) -> None:
     state = fields.get("state", State.ACTIVE)
     rest = {name: value for name, value in fields.items() if name != "state"}
 
@@ -148,5 +148,5 @@ def test_only_a_live_launcher_of_the_agent_the_owner_and_the_family_counts(
 
 
 @pytest.mark.parametrize("reason", list(Reason))
-def test_only_what_a_person_has_to_move_ends_a_wait(reason: Reason) -> None:
+def test_wait_ends_only_for_reasons_that_need_a_person(reason: Reason) -> None:
     assert Because(reason=reason).needs_a_person == (reason in {"held", "suspended", "waiting_for_approval"})

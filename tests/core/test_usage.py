@@ -17,7 +17,7 @@ told = st.dictionaries(
 
 
 @pytest.mark.parametrize("value", [None, True, "12", [1], {}, -1, MOST_TOKENS + 1, float("nan"), float("inf")])
-def test_what_is_no_count_of_tokens(value: Any) -> None:
+def test_invalid_token_counts_are_ignored(value: Any) -> None:
     assert count_of(value) is None
 
 
@@ -31,7 +31,7 @@ def test_a_total_that_is_not_told_is_the_sum_of_the_rest() -> None:
     assert usage_of({"used": 5, "size": 10}) == {}
 
 
-def test_what_else_the_metadata_say_stays() -> None:
+def test_other_metadata_is_kept() -> None:
     kept = {"model": "small", "input_tokens": "many", "output_tokens": 1}
     assert added(kept, {"input_tokens": 2, "total_tokens": 2}) == {
         "model": "small",

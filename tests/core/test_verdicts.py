@@ -38,7 +38,7 @@ FAILURES = (
 )
 
 
-def test_what_passes_every_criterion_is_resumable() -> None:
+def test_session_that_passes_every_criterion_is_resumable() -> None:
     verdict = verdict_on(a_resumable_head(), POLICY, NOON + MINUTE, "ann")
     assert (verdict.decision, bool(verdict), verdict.reason) == (True, True, "session_resumable")
     assert verdict.session_id == "s-1"

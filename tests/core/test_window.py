@@ -134,7 +134,7 @@ def is_whole(history: list[Entry], first: int) -> bool:
 
 
 @given(steps, st.integers(1, 5))
-def test_turns_are_counted_by_what_users_said(plan: list[tuple[str, list[str], int]], turns: int) -> None:
+def test_turns_are_counted_by_user_messages(plan: list[tuple[str, list[str], int]], turns: int) -> None:
     history = history_of(plan)
     window = window_of(history, turns=turns)
     said_in_all = sum(entry.role == "user" for entry in history)
@@ -145,9 +145,7 @@ def test_turns_are_counted_by_what_users_said(plan: list[tuple[str, list[str], i
 
 
 @given(steps, st.integers(1, 30), st.integers(1, 30))
-def test_results_without_a_call_stay_out_and_keep_nobody_else_out(
-    plan: list[tuple[str, list[str], int]], last: int, page: int
-) -> None:
+def test_results_without_a_call_are_dropped_alone(plan: list[tuple[str, list[str], int]], last: int, page: int) -> None:
     history = history_of(plan, orphans=True)
     window = window_of(history, page, last=last)
     calls: set[str] = set()
@@ -186,7 +184,7 @@ def test_a_size_is_a_whole_number_above_nothing(name: str, value: Any) -> None:
     assert refused.value.code == f"invalid_{name}"
 
 
-# What is kept in any case -----------------------------------------------------------------------
+# Pinned messages --------------------------------------------------------------------------------
 
 
 @given(steps, st.integers(1, 5), st.integers(0, 25))
@@ -207,7 +205,7 @@ def test_system_messages_and_the_newest_summary_are_always_there_once(
 
 
 @given(steps, st.integers(1, 200))
-def test_what_is_kept_in_any_case_is_paid_for_first(plan: list[tuple[str, list[str], int]], budget: int) -> None:
+def test_pinned_messages_use_the_budget_first(plan: list[tuple[str, list[str], int]], budget: int) -> None:
     history = history_of(plan)
     pinned = [entry for entry in history if entry.role == "system"]
     for size, cost in ((WindowSize(tokens=budget), rough_tokens), (WindowSize(max_bytes=budget), bytes_of)):

@@ -14,7 +14,7 @@ from moorage.core import work
 from moorage.core.errors import HeldByAnother, HoldLost, MoorageError, RunSettled, SessionClosed, TurnLost
 from moorage.core.inbox import MAX_GIVEN
 from moorage.core.run import MAX_RESULT_BYTES, Join, Mode, RunState
-from moorage.core.session import HOLD_FOR, Change, State, View, Work
+from moorage.core.session import HOLD_FOR, Change, OpenWork, State, View
 from moorage.core.turn import LEASE, LOST_AFTER, MAX_ATTEMPTS, Retry, Turn, TurnState
 from moorage.core.work import TurnEnd, callbacks_of_deleted, cut, fate_with
 from moorage.testing.builders import NOON, a_stamp
@@ -55,7 +55,7 @@ def at_work(*names: str, retry: Retry = Retry.RESUME, started: bool = True) -> t
         (State.SUSPENDED, "person", True, True),
     ],
 )
-def test_ask_queues_a_turn_unless_a_person_suspended_the_session_and_it_wakes_nothing(
+def test_ask_queues_a_turn_unless_a_person_suspended_the_session(
     state: State, suspended_by: str | None, wakes: bool, is_woken: bool
 ) -> None:
     case = Case(a_head(state, suspended_by=suspended_by))
@@ -95,7 +95,7 @@ def test_input_to_a_final_session_is_refused() -> None:
             Case(a_head(state)).ask()
 
 
-def test_a_session_that_somebody_drives_is_woken_when_they_stop() -> None:
+def test_held_session_is_woken_when_the_hold_ends() -> None:
     case = Case(a_head(State.ACTIVE).resume("ann", "secret", a_stamp()).session)
     case.ask(queue=True)
     assert case.turns["s-1:t1"].not_before == NOON + HOLD_FOR
@@ -112,7 +112,7 @@ def test_ask_by_the_holder_ends_its_hold_and_queues_a_turn(who: dict[str, str]) 
     assert [entry.kind for entry in case.entries] == ["released", "message"]
 
 
-def test_ask_while_somebody_else_holds_the_session_is_refused_at_once() -> None:
+def test_ask_while_another_holds_the_session_is_refused() -> None:
     case = Case(a_head(State.ACTIVE).resume("ann", "secret", a_stamp()).session)
     with pytest.raises(HeldByAnother):
         case.ask(holder="bob")
@@ -142,7 +142,7 @@ def test_nothing_waits_nothing_wakes() -> None:
 # Claims -----------------------------------------------------------------------------------------
 
 
-def test_a_claim_puts_the_turn_off_while_somebody_drives_the_session() -> None:
+def test_claim_postpones_the_turn_of_a_held_session() -> None:
     case = asked()
     case.keep(case.head.resume("ann", "secret", a_stamp()))
     assert case.claim() is None
@@ -255,7 +255,7 @@ def test_a_lost_turn_is_tried_again_as_often_as_its_agent_says(retry: Retry, los
         case.start(turn)
         case.expire(case.at + TOO_LATE)
     assert case.runs["run-1"].state is state
-    assert case.items["message:run-1"].state == ("set_aside" if state is RunState.FAILED else "waiting")
+    assert case.items["message:run-1"].state == ("dead_letter" if state is RunState.FAILED else "waiting")
     assert case.items["message:run-1"].given == lost
 
 
@@ -267,8 +267,8 @@ def test_turns_that_failed_and_turns_that_were_lost_count_together() -> None:
     case.start(turn)
     case.expire(NOON + TOO_LATE)
     case.carry("failed", error="once more")
-    assert case.states() == (["failed"], ["failed", "lost", "failed"], ["set_aside"])
-    assert MAX_GIVEN == MAX_ATTEMPTS, "an item is set aside when its run fails, not before"
+    assert case.states() == (["failed"], ["failed", "lost", "failed"], ["dead_letter"])
+    assert MAX_GIVEN == MAX_ATTEMPTS, "an item becomes a dead letter when its run fails, not before"
 
 
 def test_a_turn_that_was_never_started_leaves_no_trace() -> None:
@@ -332,7 +332,7 @@ def test_a_result_that_is_too_long_is_cut_at_a_letter() -> None:
 
 
 @given(st.text(), st.integers(3, 40))
-def test_what_is_cut_is_a_text_of_at_most_so_many_bytes(text: str, limit: int) -> None:
+def test_cut_text_is_valid_and_within_the_limit(text: str, limit: int) -> None:
     short = cut(text, limit)
     assert len(short.encode()) <= limit
     assert short == text or (short.endswith("…") and text.startswith(short[:-1]))
@@ -346,7 +346,7 @@ def test_a_run_that_is_over_cannot_be_stopped() -> None:
 
 
 @pytest.mark.parametrize("ends", ["stopped later", "stopped at work", "failed for good"])
-def test_a_question_of_a_run_that_is_over_keeps_nobody_waiting(ends: str) -> None:
+def test_question_of_a_settled_run_does_not_block_others(ends: str) -> None:
     case, turn = at_work()
     case.ask_person()
     if ends == "stopped later":
@@ -394,7 +394,7 @@ def test_callbacks_are_held_for_no_run_that_is_over() -> None:
     assert (case.items["callback:run-a"].state, case.items["callback:run-a"].run_id) == ("waiting", None)
 
 
-def test_callbacks_to_a_run_that_was_stopped_wake_nobody() -> None:
+def test_callbacks_to_a_stopped_run_queue_no_turn() -> None:
     case, turn = at_work()
     case.finish(turn, "stopped")
     case.hear_of(a_child_run("run-a", "s-1", "run-1"))
@@ -414,7 +414,7 @@ def test_every_run_that_asked_to_be_called_back_is() -> None:
     assert {callback.stamp for callback in case.callbacks} == {a_stamp()}
 
 
-def test_what_becomes_of_a_callback_depends_on_the_parent() -> None:
+def test_outcome_of_a_callback_depends_on_the_parent() -> None:
     assert fate_with(None) == "parent_deleted"
     assert fate_with(a_head(State.SUSPENDED)) == "delivered"
     assert fate_with(a_head(State.FAILED)) == "parent_closed"
@@ -426,7 +426,7 @@ def test_parents_outside_a_deleted_tree_are_told() -> None:
     assert (callback.child_run_id, callback.body["outcome"], callback.body["reason"]) == ("run-1", "stopped", "deleted")
 
 
-def test_closing_leaves_nothing_behind_even_what_belongs_to_no_run() -> None:
+def test_closing_consumes_items_without_a_run_too() -> None:
     case, turn = at_work()
     case.finish(turn)
     case.hear_of(a_child_run("run-c", "s-1"))
@@ -437,7 +437,7 @@ def test_closing_leaves_nothing_behind_even_what_belongs_to_no_run() -> None:
 
 def test_nothing_is_said_twice_about_a_session_without_work() -> None:
     change = a_head(State.ACTIVE, launched=True).finalize("completed", a_stamp())
-    view = View(a_head(State.ACTIVE, launched=True), work=Work())
+    view = View(a_head(State.ACTIVE, launched=True), work=OpenWork())
     assert work.after(view, change, a_stamp()) == change
 
 
@@ -465,7 +465,7 @@ def test_an_item_that_belongs_to_no_run_is_not_given_for_ever(outcome: str) -> N
         assert turn is not None
         case.start(turn)
         case.expire(case.at + TOO_LATE)
-    assert case.items["callback:run-a"].state == "set_aside"
+    assert case.items["callback:run-a"].state == "dead_letter"
     assert "queued" not in case.states()[1]
 
 

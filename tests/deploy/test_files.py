@@ -1,4 +1,4 @@
-"""What is in deploy/ says only what there is: flags, settings, files; and other programs can read it."""
+"""Files in deploy/ name only existing flags, settings and files, and their programs can read them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,28 @@ import pytest
 import yaml
 
 from moorage.doors.cli.app import cli
+from moorage.testing.redis import RedisServer
+from tests.doors.cli.running import run
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
 SETTINGS = (ROOT / "docs" / "reference" / "configuration.md").read_text(encoding="utf-8")
-COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text(encoding="utf-8"))
-SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+COMPOSE_FILES = ("compose.yaml", "compose.valkey.yaml")
+Compose = dict[str, Any]
+Services = dict[str, dict[str, Any]]
+
+
+@pytest.fixture(params=COMPOSE_FILES)
+def compose(request: pytest.FixtureRequest) -> Compose:
+    read: Compose = yaml.safe_load((DEPLOY / request.param).read_text(encoding="utf-8"))
+    return read
+
+
+@pytest.fixture
+def services(compose: Compose) -> Services:
+    found: Services = compose["services"]
+    return found
 
 
 def parsed(command: list[str]) -> click.Context:
@@ -47,7 +62,7 @@ def unit(path: Path) -> ConfigParser:
 
 def told_commands() -> Iterator[list[str]]:
     """The commands that comments tell a person to type."""
-    for path in (DEPLOY / "compose.yaml", *UNITS):
+    for path in (*(DEPLOY / name for name in COMPOSE_FILES), *UNITS):
         for line in re.findall(r"^# +.*?(moorage (?:keys|serve|launcher) [^#\n]*)", path.read_text(), flags=re.M):
             yield shlex.split(line)
 
@@ -55,50 +70,50 @@ def told_commands() -> Iterator[list[str]]:
 # Compose ----------------------------------------------------------------------------------------
 
 
-def test_compose_starts_what_there_is() -> None:
-    assert parsed(SERVICES["server"]["command"]).params["launcher"] is False
-    assert parsed(SERVICES["launcher"]["command"]).params["slots"] == 8
+def test_compose_starts_existing_commands(services: Services) -> None:
+    assert parsed(services["server"]["command"]).params["launches"] is False
+    assert parsed(services["launcher"]["command"]).params["slots"] == 8
 
 
-def test_compose_refers_to_nothing_that_is_missing() -> None:
-    for name, service in SERVICES.items():
-        assert set(service.get("depends_on", {})) <= SERVICES.keys(), name
+def test_compose_refers_to_nothing_that_is_missing(compose: Compose, services: Services) -> None:
+    for name, service in services.items():
+        assert set(service.get("depends_on", {})) <= services.keys(), name
         for volume in service.get("volumes", ()):
             source = volume.split(":")[0]
-            assert (DEPLOY / source).exists() if source.startswith(".") else source in COMPOSE["volumes"], volume
+            assert (DEPLOY / source).exists() if source.startswith(".") else source in compose["volumes"], volume
         assert "image" in service, name
-    build = SERVICES["server"]["build"]
+    build = services["server"]["build"]
     assert (DEPLOY / build["context"]).resolve() == ROOT
     assert (DEPLOY / build["context"] / build["dockerfile"]).is_file()
 
 
-def test_compose_sets_only_settings_that_are_documented() -> None:
-    named = {name for service in SERVICES.values() for name in service.get("environment", {})}
+def test_compose_sets_only_settings_that_are_documented(services: Services) -> None:
+    named = {name for service in services.values() for name in service.get("environment", {})}
     ours = {name for name in named if name.startswith("MOORAGE_")}
     assert ours == {"MOORAGE_URL", "MOORAGE_KEY"}
     assert [name for name in ours if f"`{name}`" not in SETTINGS] == []
 
 
-def test_nobody_outside_this_machine_reaches_a_port_unasked() -> None:
-    ports = [port for service in SERVICES.values() for port in service.get("ports", ())]
+def test_ports_are_published_on_loopback_only(services: Services) -> None:
+    ports = [port for service in services.values() for port in service.get("ports", ())]
     assert ports
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
-def test_every_service_waits_longer_for_an_end_than_the_server_takes() -> None:
+def test_every_service_waits_longer_for_an_end_than_the_server_takes(services: Services) -> None:
     from moorage.doors.http.serve import FINISH_WITHIN
 
-    assert int(SERVICES["server"]["stop_grace_period"].removesuffix("s")) > FINISH_WITHIN
+    assert int(services["server"]["stop_grace_period"].removesuffix("s")) > FINISH_WITHIN
 
 
 def test_the_commands_in_comments_can_be_read() -> None:
     commands = list(told_commands())
-    assert len(commands) >= 2
+    assert len(commands) >= 4
     for command in commands:
         parsed(command)
 
 
-def test_the_image_starts_what_there_is() -> None:
+def test_image_starts_an_existing_command() -> None:
     text = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
     (command,) = re.findall(r"^CMD (\[.*\])$", text, flags=re.M)
     parsed(yaml.safe_load(command))
@@ -123,17 +138,34 @@ def test_image_is_built_from_files_that_are_there_and_let_in() -> None:
     assert [source for source in sources if not (ROOT / source).exists()] == []
 
 
-def test_containers_of_ours_cannot_write_their_image() -> None:
+def test_containers_of_ours_cannot_write_their_image(services: Services) -> None:
     for name in ("server", "launcher"):
-        assert SERVICES[name]["read_only"] is True
-        assert SERVICES[name]["cap_drop"] == ["ALL"]
+        assert services[name]["read_only"] is True
+        assert services[name]["cap_drop"] == ["ALL"]
+
+
+def test_valkey_of_compose_is_a_durable_store_that_evicts_nothing(tmp_path: Path) -> None:
+    """The server is started as the file says, and doctor is asked about the URL that servers get."""
+    services = yaml.safe_load((DEPLOY / "compose.valkey.yaml").read_text(encoding="utf-8"))["services"]
+    name, *words = services["store"]["command"]
+    assert name == "valkey-server"
+    flags = {flag.removeprefix("--"): value for flag, value in zip(words[::2], words[1::2], strict=True)}
+    password = flags.pop("requirepass")
+    assert password == "${VALKEY_PASSWORD:?set it in .env}"
+    url = services["server"]["environment"]["MOORAGE_URL"].replace("${VALKEY_PASSWORD}", "secret")
+    with RedisServer(settings={**flags, "requirepass": "secret"}) as server:
+        found = run("--json", "doctor", env={
+            "MOORAGE_URL": url.replace("store:6379", f"127.0.0.1:{server.port}"), "MOORAGE_HOME": str(tmp_path)
+        })  # fmt: skip
+    assert (found.code, found.json["problems"]) == (0, []), found
+    assert (found.json["durability"], found.json["maxmemory_policy"]) == ("fsync", "noeviction")
 
 
 # systemd ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
-def test_a_unit_starts_what_there_is(path: Path) -> None:
+def test_systemd_unit_starts_an_existing_command(path: Path) -> None:
     command = shlex.split(unit(path)["Service"]["ExecStart"].replace("%i", "build-box"))
     parsed(command)
 
@@ -170,7 +202,7 @@ def test_nginx_buffers_no_stream_and_waits_longer_than_the_longest_poll() -> Non
     assert text.count("{") == text.count("}")
 
 
-# What to alert on -------------------------------------------------------------------------------
+# Alerts -----------------------------------------------------------------------------------------
 
 
 def test_every_metric_to_alert_on_exists() -> None:

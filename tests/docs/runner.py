@@ -1,7 +1,7 @@
 """Runs the examples of a page, so that no page can promise what Moorage does not do.
 
-A page is one sitting: its Python examples share one namespace, its commands one shell, and all of them one empty
-folder, in the order in which a reader meets them. Each page has processes and a folder of its own.
+A page is one sitting, and so are pages that continue each other. Python examples share one namespace, commands one
+shell, and all of them one empty folder, in the order of the pages. Each sitting has processes and a folder of its own.
 """
 
 import json
@@ -37,15 +37,15 @@ class ExampleFailed(AssertionError):
         super().__init__("\n".join([*parts, "got:", indent(got.rstrip() or "(nothing)", "    ")]))
 
 
-def run_page(page: Path, folder: Path, *, patience: float = PATIENCE) -> None:
-    """Run all examples of `page` in `folder`, from top to bottom.
+def run_page(page: Path, folder: Path, *more: Path, patience: float = PATIENCE) -> None:
+    """Run all examples of `page` in `folder`, from top to bottom, and those of `more` pages after them.
 
     Raises:
         PageError: the page cannot be read.
         ExampleFailed: an example fails; the ones after it were not run.
     """
     with Sitting(page, folder, patience) as sitting:
-        for example in examples_of(page):
+        for example in (example for each in (page, *more) for example in examples_of(each)):
             if example.skip_reason is None:
                 sitting.run(example)
 

@@ -1,8 +1,12 @@
 """The programs in examples/ run as they are, each in a process of its own."""
 
+import ast
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -56,3 +60,25 @@ def test_approval_runs_all_steps_when_none_is_named(folder: Path) -> None:
 
 def test_every_example_has_a_test() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == {"quickstart.py", "approval.py"}
+
+
+def test_notebook_runs_from_top_to_bottom() -> None:
+    """Run the code cells in one namespace, and show each cell's last value as a notebook does."""
+    cells = json.loads((EXAMPLES / "session.ipynb").read_text(encoding="utf-8"))["cells"]
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    shown = [_shown(ast.parse("".join(cell["source"])), namespace) for cell in cells if cell["cell_type"] == "code"]
+    assert not any(cell.get("outputs") for cell in cells)
+    titles = [re.sub(r"<.*", "", text.removeprefix("<table><caption>")) for text in shown if text]
+    assert titles[:4] == ["Session", "Session", "Approval", "Approval"]
+    assert "Echo Agent Response: hello" in shown[-3]
+    assert "first-run" in shown[-2]
+
+
+def _shown(cell: ast.Module, namespace: dict[str, Any]) -> str:
+    """Run a cell; return its last expression as a notebook shows it."""
+    last = cell.body.pop() if isinstance(cell.body[-1], ast.Expr) else None
+    exec(compile(cell, "session.ipynb", "exec"), namespace)
+    if not isinstance(last, ast.Expr):
+        return ""
+    value = eval(compile(ast.Expression(last.value), "session.ipynb", "eval"), namespace)
+    return "" if value is None else str(value._repr_html_())

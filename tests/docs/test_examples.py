@@ -10,7 +10,17 @@ import pytest
 from tests.docs.page import ROOT, PageError, examples_of
 from tests.docs.runner import ExampleFailed, matches, run_page
 
-PAGES = sorted([*ROOT.glob("README.md"), *ROOT.glob("docs/**/*.md")])
+ADAPTERS = ROOT / "docs" / "adapters"  # their examples need frameworks: tests/kits runs them
+PAGES = sorted(
+    path for path in (*ROOT.glob("README.md"), *ROOT.glob("docs/**/*.md")) if not path.is_relative_to(ADAPTERS)
+)
+REFERENCE = ROOT / "docs" / "reference"
+CLI = ("sessions", "conversation", "families", "care", "agents", "servers")
+CONTINUED = {  # pages whose examples continue in others
+    REFERENCE / "cli.md": [REFERENCE / "cli" / f"{name}.md" for name in CLI],
+    REFERENCE / "python.md": [REFERENCE / "python-data.md"],
+}
+FIRST_PAGES = [page for page in PAGES if not any(page in more for more in CONTINUED.values())]
 
 
 @pytest.fixture
@@ -21,15 +31,19 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_page_does_what_it_says(page: Path, folder: Path) -> None:
+@pytest.mark.parametrize("page", FIRST_PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_page_examples_run(page: Path, folder: Path) -> None:
     problem = None
     try:
-        run_page(page, folder)
+        run_page(page, folder, *CONTINUED.get(page, []))
     except (ExampleFailed, PageError) as exc:
         problem = str(exc)
     if problem:  # the page's own lines say it all; a traceback through the runner would hide them
         pytest.fail(problem, pytrace=False)
+
+
+def test_every_page_of_the_command_line_is_run() -> None:
+    assert sorted(CONTINUED[REFERENCE / "cli.md"]) == sorted((REFERENCE / "cli").glob("*.md"))
 
 
 def test_every_skipped_example_gives_a_reason() -> None:

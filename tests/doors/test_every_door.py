@@ -14,6 +14,7 @@ import grpc
 import httpx2
 import pytest
 
+from moorage import sync
 from moorage.protobuf import agent_platform_pb2 as pb
 from moorage.protobuf import sessions_pb2 as sp
 from tests.doors.cli.agent_files import MISSPEAKING
@@ -157,6 +158,31 @@ async def test_session_of_mcp_names_its_parent(server: Serving) -> None:
     assert told["session"]["parent_session_name"] == "mother"
 
 
+# Names ------------------------------------------------------------------------------------------
+
+
+async def test_session_is_renamed_at_every_door(server: Serving) -> None:
+    with server.http() as http:
+        session_id = http.post("/sessions", json={"session_name": "first"}).json()["session_id"]
+        rest = http.post("/sessions/first/rename", json={"session_name": "by-rest"}).json()["session_name"]
+        taken = http.post("/sessions", json={"session_name": "by-rest"}).json()
+        free = http.post("/sessions", json={"session_name": "first"}).status_code
+    async with Client(server.url) as gql:
+        rename = 'mutation { renameSession(sessionId: "by-rest", sessionName: "by-graphql") { sessionName } }'
+        graph = (await gql.data(rename))["renameSession"]["sessionName"]
+    async with grpc.aio.insecure_channel(server.grpc_place) as channel:
+        arguments = json.dumps({"session_id": "by-graphql", "session_name": "by-grpc"})
+        asked = sp.CallOperationRequest(operation="rename", arguments=arguments)
+        called_by_grpc = json.loads((await Stubs(channel).sessions.CallOperation(asked)).answer)["session_name"]
+    _, told = await mcp_call(server, "rename_session", session_id="by-grpc", session_name="by-mcp")
+    with sync.connect(server.url) as moor:
+        last = moor.rename("by-mcp", None)
+        names = [entry.data for entry in moor.log(session_id, kinds=["renamed"]).items]
+    assert [rest, graph, called_by_grpc] == ["by-rest", "by-graphql", "by-grpc"]
+    assert (told["session"]["session_name"], last.session_name) == ("by-mcp", None)
+    assert (taken["code"], free, len(names), names[-1]) == ("name_taken", 201, 5, {"from": "by-mcp", "to": None})
+
+
 # The task ---------------------------------------------------------------------------------------
 
 
@@ -235,7 +261,7 @@ async def test_sample_logs_tasks_as_well(tmp_path: Path) -> None:
     assert not any(SECRET in line for line in sample.said)
 
 
-async def test_what_is_said_is_never_in_the_log_at_any_level(server: Serving) -> None:
+async def test_messages_are_never_logged_at_any_level(server: Serving) -> None:
     with server.http() as http:
         made = http.post("/runs", json={"agent_name": "echo-agent", "prompt": SECRET, "wait": PATIENCE}).json()
         session_id = made["session"]["session_id"]
@@ -275,7 +301,7 @@ async def test_what_is_said_is_never_in_the_log_at_any_level(server: Serving) ->
     assert [line for line in log.splitlines() if SECRET in line] == []
 
 
-def test_mcp_alone_logs_tasks_and_nothing_of_what_is_said(tmp_path: Path) -> None:
+def test_mcp_logs_tasks_without_messages(tmp_path: Path) -> None:
     with talking(tmp_path, MOORAGE_URL=f"sqlite:///{tmp_path}/m.db") as talk:
         assert SECRET in said(talk.ask(called(1, "echo-agent", input=SECRET, session_id="s")))
         talk.ask(called(2, "echo-agent", inputs=SECRET))

@@ -15,9 +15,9 @@ from moorage import config, connect
 from moorage.core.errors import StoreUnavailable, Unauthorized
 from moorage.doors.graphql import door as graphql
 from moorage.doors.grpc.server import GrpcServer
-from moorage.doors.http import standing, streams
+from moorage.doors.http import limits, streams
 from moorage.doors.http.app import Door
-from moorage.doors.http.gate import Gate
+from moorage.doors.http.authorizer import Authorizer
 from moorage.doors.http.streams import StreamSettings
 from moorage.doors.mcp import door as mcp
 from moorage.protobuf.sessions_pb2 import WatchSessionRequest
@@ -48,13 +48,13 @@ class Guarded(Served):
 
 @pytest.fixture
 async def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Guarded]:
-    monkeypatch.setattr(standing, "LOOK_EVERY", 0.2)
+    monkeypatch.setattr(limits, "LOOK_EVERY", 0.2)
     deps = config.open_deps(f"sqlite:///{tmp_path}/x.db", threaded=True)
-    gate = Gate(deps)
-    door = Door(deps, gate)
+    authorizer = Authorizer(deps)
+    door = Door(deps, authorizer)
     live = streams.add_to(door, StreamSettings(heartbeat=0.2))
     mcp.add_to(door, live)
-    server = GrpcServer(deps, gate)
+    server = GrpcServer(deps, authorizer)
     async with running(door) as http, asyncio.timeout(PATIENCE):
         served = Guarded(http, door, live, graphql.add_to(door, live))
         served.grpc_port = await server.start("127.0.0.1", 0)
@@ -139,7 +139,7 @@ async def test_a_store_that_is_away_ends_no_stream(guarded: Guarded, monkeypatch
     headers = {**guarded.headers, **STREAM}
     async with guarded.client(headers=headers) as http, http.stream("GET", "/sessions/s/events") as stream:
         lines = stream.aiter_lines()
-        monkeypatch.setattr(Gate, "look_at", fail)
+        monkeypatch.setattr(Authorizer, "look_at", fail)
         await looked.wait()
         await guarded.moorage().append("s", ["still here"])
         while "still here" not in await anext(lines):

@@ -36,6 +36,11 @@ if [ -e "$MOORAGE_HOME/asked" ]; then echo done; exit 0; fi
 touch "$MOORAGE_HOME/asked"
 {MOORAGE} run sleeper hi --mode async_callback --json
 """
+WRONG = """printf '%s\\n' '{"type":"phase","phase":"plannign"}' '{"type":"result","text":"fine"}'"""
+ASKING = """read job
+echo '{"type":"approval","id":"1","question":"Apply it?","wait":true}'
+read answer
+echo '{"type":"result","text":"done"}'"""
 SESSION = "query ($id: ID!) { agentSession(sessionId: $id) { status waitingFor { child { sessionId runId } } } }"
 SEND = """mutation ($id: ID!) {
   sendMessageToSession(sessionId: $id, message: "go", wait: 0) { run { because { reason } } }
@@ -53,10 +58,12 @@ def serving(process: Process, home: Path) -> Serving:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     folder = tmp_path_factory.mktemp("status")
-    for name, script in (("flaky", FLAKY), ("sleeper", SLEEPER), ("mother", MOTHER), ("narrow", NARROW)):
+    scripts = {"flaky": FLAKY, "sleeper": SLEEPER, "mother": MOTHER, "narrow": NARROW, "wrong": WRONG}
+    scripts["asking"] = ASKING
+    settings = {"narrow": "max_concurrent = 1", "wrong": 'protocol = "jsonl"', "asking": 'protocol = "jsonl"'}
+    for name, script in scripts.items():
         command = f'command = ["sh", "-c", {json.dumps(script)}]'
-        most = "max_concurrent = 1\n" if name == "narrow" else ""
-        define(folder / "home", f'[agent]\nname = "{name}"\nkind = "command"\n{most}{command}\n')
+        define(folder / "home", f'[agent]\nname = "{name}"\nkind = "command"\n{settings.get(name, "")}\n{command}\n')
     with starting(folder) as begin:
         yield serving(begin(), folder / "home")
 
@@ -164,7 +171,7 @@ async def test_parent_that_waits_for_its_child_says_so_at_every_door(server: Ser
         come_to(http, session_id, "idle")
 
 
-async def test_nobody_to_start_the_agent_is_told_at_once(tmp_path: Path) -> None:
+async def test_missing_launcher_is_reported_at_once(tmp_path: Path) -> None:
     with starting(tmp_path) as begin:
         process = begin("--no-launcher")
         url = process.url
@@ -232,7 +239,7 @@ async def test_turn_of_a_silent_launcher_shows_as_unresponsive_at_every_door(tmp
         assert cli(server, "get", session_id)["because"] == because
 
 
-# Whoever asks while the launcher is busy is told so at once --------------------------------------
+# A busy launcher is reported at once -------------------------------------------------------------
 
 
 async def told_by_rest(server: Serving, session_id: str, path: str) -> str:
@@ -308,3 +315,63 @@ async def test_graphql_says_at_once_why_an_answer_has_not_begun(server: Serving)
             sent = (await gql.data(SEND, id=session_id))["sendMessageToSession"]
         assert sent["run"]["because"]["reason"] == "LAUNCHER_BUSY"
         http.post(f"/sessions/{session_id}/stop")
+
+
+@pytest.mark.parametrize("path", ["/sessions", "/agent-sessions"])
+def test_line_that_does_not_validate_is_shown_on_every_stream(server: Serving, path: str) -> None:
+    with server.http() as http:
+        session_id = http.post("/sessions", json={"agent_name": "wrong"}).json()["session_id"]
+        told = http.post(f"{path}/{session_id}/messages", json={"content": "go", "stream": True}).text
+        assert http.get("/runs", params={"session": session_id}).json()["items"][0]["problems"] == 1
+    assert "plannign" in told
+    if path == "/agent-sessions":
+        [problem] = [line for line in map(read_line, told.splitlines()) if line["type"] == "problem"]
+        assert problem["data"]["content"].startswith("line 1, field phase: expected one of initializing, ")
+
+
+def read_line(line: str) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(line.removeprefix("data: "))
+    return told
+
+
+# A question of an agent at work ends every wait ----------------------------------------------------
+
+
+async def asked_by(server: Serving, door: str, session_id: str) -> str:
+    """The reason that a door gives, having waited for the answer of an agent that asks a person."""
+    if door in ("/sessions", "/agent-sessions"):
+        with server.http() as http:
+            told = http.post(f"{door}/{session_id}/messages", json={"content": "go", "wait": PATIENCE}).json()
+        return str((told["run"] if door == "/sessions" else told)["because"]["reason"])
+    if door == "graphql":
+        async with Client(server.url) as gql:
+            told = (await gql.data(SEND.replace("wait: 0", f"wait: {PATIENCE}"), id=session_id))["sendMessageToSession"]
+        return str(told["run"]["because"]["reason"]).lower()
+    if door == "mcp":
+        _, told = await mcp_call(
+            server, "send_message", NEW, session_id=session_id, message="go", wait_seconds=PATIENCE
+        )
+        return str(told["run"]["because"]["reason"])
+    if door == "grpc":
+        async with grpc.aio.insecure_channel(server.grpc_place) as channel:
+            request = sp.SendMessageRequest(session=session_id, content="go", wait_seconds=PATIENCE)
+            call = Stubs(channel).sessions.SendMessage(request)
+            assert (await call).status == "running"
+            return str(dict(list(await call.trailing_metadata())).get("moorage-because"))
+    async with moorage.connect(server.url) as moor:
+        reply = await moor.run(None, "go", session=session_id, timeout=PATIENCE)
+    return "" if reply.run.because is None else reply.run.because.reason.value
+
+
+@pytest.mark.parametrize("door", ["/sessions", "/agent-sessions", "graphql", "mcp", "grpc", "python"])
+async def test_question_of_an_agent_at_work_ends_every_wait(server: Serving, door: str) -> None:
+    with server.http() as http:
+        session_id = http.post("/sessions", json={"agent_name": "asking"}).json()["session_id"]
+        async with asyncio.timeout(PATIENCE / 2):
+            assert await asked_by(server, door, session_id) == "waiting_for_approval"
+        approval_id = http.get(f"/sessions/{session_id}").json()["waiting_for"]["approval_id"]
+        [run] = http.get("/runs", params={"session": session_id}).json()["items"]
+        assert (run["state"], run["because"]["approval_id"]) == ("running", approval_id)
+        http.post(f"/approvals/{approval_id}/decision", json={"decision": "approve"})
+        over = http.get(f"/runs/{run['run_id']}/result", params={"wait": 30}).json()
+        assert (over["state"], over["result"], over["because"]) == ("completed", "done", None)

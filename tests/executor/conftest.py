@@ -1,4 +1,4 @@
-"""A connection in memory, on a file and on a server, each with somebody to run agents."""
+"""A connection in memory, on a file and on a server, each with a launcher."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import moorage
-from moorage.client import Moorage
+from moorage.api import Moorage
 from tests.remote.conftest import OURS
 from tests.remote.server import Doors
 

@@ -1,8 +1,8 @@
-"""An agent's program behind a gate: it says that it began, and goes on when the gate is there.
+"""An agent's program behind a latch: it says that it began, and goes on when the latch is there.
 
-    python gated.py GATE PROGRAM
+    python gated.py LATCH PROGRAM
 
-The file GATE.NAME gets the run's id as soon as the agent NAME has its turn; PROGRAM is given it when GATE exists.
+The file LATCH.NAME gets the run's id as soon as the agent NAME has its turn; PROGRAM is given it when LATCH exists.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import time
 from pathlib import Path
 
 
-def main(gate: str, program: str) -> int:
+def main(latch: str, program: str) -> int:
     line = sys.stdin.readline()
     turn = json.loads(line)
-    with Path(f"{gate}.{turn['agent_name']}").open("a") as began:
+    with Path(f"{latch}.{turn['agent_name']}").open("a") as began:
         began.write(f"{turn['run_id']}\n")
-    while not Path(gate).exists():
+    while not Path(latch).exists():
         time.sleep(0.02)
     return subprocess.run([sys.executable, program], input=line, text=True, check=False).returncode
 

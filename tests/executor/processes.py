@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def until(look: Callable[[], T | None], what: str) -> T:
-    """What a look finds, as soon as it finds something."""
+    """Call `look` until it finds a value, and return that."""
     deadline = time.monotonic() + PATIENCE
     while not (found := look()):
         assert time.monotonic() < deadline, f"{what} does not come"

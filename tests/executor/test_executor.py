@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import moorage
-from moorage.client import Moorage
-from moorage.core.errors import AgentNotFound, HeldByAnother, InvalidField, SessionClosed, SessionRunning
+from moorage.api import Moorage
+from moorage.core.errors import AgentNotFound, HeldByAnother, SessionClosed, SessionRunning
 from moorage.executor import AgentExecutor, ExecutionEvent, Interaction
 from tests.doors.cli.agent_files import ASKING, FAILING, SLOW, define
 
@@ -17,7 +17,7 @@ PATIENCE = 30.0
 
 
 async def next_move(talk: Interaction) -> list[ExecutionEvent]:
-    """What happens until it is the person's move, or all is over."""
+    """Return the events until the person's turn or the end."""
     heard = []
     async with asyncio.timeout(PATIENCE):
         async for event in talk:
@@ -32,7 +32,7 @@ def told(events: list[ExecutionEvent]) -> list[tuple[str, str]]:
 
 
 async def answered(moor: Moorage, session_id: str) -> str:
-    """Answer the one question a session asks, as somebody else would."""
+    """Answer the one question a session asks, as another caller would."""
     [approval] = await moor.approvals(session_id)
     return (await moor.approve(approval.approval_id)).question
 
@@ -42,7 +42,7 @@ async def answered(moor: Moorage, session_id: str) -> str:
 
 async def test_a_single_turn_answers_and_tells_where(moor: Moorage) -> None:
     turn = await AgentExecutor(moor).execute_single_turn("echo-agent", "hello", timeout=PATIENCE)
-    assert (turn.status, turn.content, turn.error) == ("completed", "Echo Agent Response: hello", None)
+    assert (turn.status, turn.text, turn.error) == ("completed", "Echo Agent Response: hello", None)
     assert turn.run_id is not None
     assert (await moor.get_run(turn.run_id)).session_id == turn.session_id
 
@@ -51,7 +51,7 @@ async def test_a_session_that_is_not_there_is_made_and_then_remembered(moor: Moo
     executor = AgentExecutor(moor)
     await executor.execute_single_turn("echo-agent", "one", session_id="mine", purpose="trying", timeout=PATIENCE)
     turn = await executor.execute_single_turn("echo-agent", "/recall", session_id="mine", timeout=PATIENCE)
-    assert turn.content.endswith("Remembered: one")
+    assert turn.text.endswith("Remembered: one")
     session = await moor.get("mine")
     assert (session.purpose, session.state) == ("trying", "active")
     assert [entry.kind for entry in await moor.log("mine", kinds=("resumed", "released"))] == []
@@ -60,7 +60,7 @@ async def test_a_session_that_is_not_there_is_made_and_then_remembered(moor: Moo
 async def test_context_is_there_for_the_agent(moor: Moorage) -> None:
     wishes = {"destination": "Lisbon", "days": 2}
     turn = await AgentExecutor(moor).execute_single_turn("itinerary-worker", "Plan it", wishes, timeout=PATIENCE)
-    assert turn.content.startswith('{"destination":"Lisbon"')
+    assert turn.text.startswith('{"destination":"Lisbon"')
     assert await moor.context.get(turn.session_id) == wishes
 
 
@@ -80,7 +80,7 @@ async def test_content_may_have_parts(moor: Moorage) -> None:
     turn = await AgentExecutor(moor).execute_single_turn(
         "echo-agent", [{"type": "text", "text": "hello"}], timeout=PATIENCE
     )
-    assert turn.content == "Echo Agent Response: hello"
+    assert turn.text == "Echo Agent Response: hello"
 
 
 async def test_a_failed_run_is_told_with_its_error(moor: Moorage, home: Path) -> None:
@@ -95,11 +95,11 @@ async def test_a_question_of_the_agent_ends_the_wait_but_not_the_run(moor: Moora
     define(home, ASKING)
     executor = AgentExecutor(moor)
     turn = await executor.execute_single_turn("asking", "do it", session_id="mine", client_key="k1", timeout=PATIENCE)
-    assert (turn.status, turn.content) == ("waiting_for_input", "Apply it?")
+    assert (turn.status, turn.text) == ("waiting_for_input", "Apply it?")
     assert [each["question"] for each in turn.approvals] == ["Apply it?"]
     assert await answered(moor, "mine") == "Apply it?"
     over = await executor.execute_single_turn("asking", "do it", session_id="mine", client_key="k1", timeout=PATIENCE)
-    assert (over.status, over.content, over.run_id) == ("completed", "You said approve", turn.run_id)
+    assert (over.status, over.text, over.run_id) == ("completed", "You said approve", turn.run_id)
 
 
 async def test_when_time_is_up_the_run_goes_on(moor: Moorage, home: Path) -> None:
@@ -112,15 +112,33 @@ async def test_when_time_is_up_the_run_goes_on(moor: Moorage, home: Path) -> Non
     assert (await moor.result(turn.run_id, wait=PATIENCE)).state == "stopped"
 
 
-async def test_nobody_and_another_agents_session_are_refused_before_anything_is_said(moor: Moorage) -> None:
-    executor = AgentExecutor(moor)
-    with pytest.raises(AgentNotFound):
-        await executor.execute_single_turn("nobody", "hello", session_id="mine")
+async def test_unknown_agent_is_refused_before_anything_is_said(moor: Moorage) -> None:
     await moor.create("hello-world", session_id="theirs")
-    with pytest.raises(InvalidField, match="is one of hello-world"):
-        await executor.execute_single_turn("echo-agent", "hello", session_id="theirs")
+    for session in ("mine", "theirs"):
+        with pytest.raises(AgentNotFound):
+            await AgentExecutor(moor).execute_single_turn("nobody", "hello", session_id=session)
     assert [session.session_id for session in await moor.list()] == ["theirs"]
     assert (await moor.get("theirs")).last_entry == 1
+
+
+async def test_any_agent_answers_in_any_session(moor: Moorage) -> None:
+    await moor.create("hello-world", session_id="theirs")
+    turn = await AgentExecutor(moor).execute_single_turn("echo-agent", "hello", session_id="theirs", timeout=PATIENCE)
+    assert (turn.text, turn.session_id) == ("Echo Agent Response: hello", "theirs")
+    assert turn.run is not None
+    assert turn.run.agent_name == "echo-agent"
+    own = await AgentExecutor(moor).execute_single_turn("hello-world", "hi", session_id="theirs", timeout=PATIENCE)
+    assert own.text.startswith("Hello")
+    assert [run.agent_name for run in (await moor.runs(session="theirs")).items] == ["hello-world", "echo-agent"]
+
+
+async def test_conversation_with_a_guest_asks_the_guest_each_time(moor: Moorage) -> None:
+    await moor.create("hello-world", session_id="theirs")
+    async with AgentExecutor(moor).execute_interactive("echo-agent", "theirs") as talk:
+        await next_move(talk)
+        for word in ("one", "two"):
+            await talk.send(word)
+            assert told(await next_move(talk))[0] == ("message", f"Echo Agent Response: {word}")
 
 
 # A conversation ----------------------------------------------------------------------------------
@@ -155,7 +173,7 @@ async def test_several_inputs_at_once_are_all_answered_before_the_next_is_waited
     assert all(f"word {number}" in answers for number in range(5))
 
 
-async def test_what_the_agent_asks_is_answered_in_the_conversation(moor: Moorage, home: Path) -> None:
+async def test_approval_is_answered_in_the_conversation(moor: Moorage, home: Path) -> None:
     define(home, ASKING)
     async with AgentExecutor(moor).execute_interactive("asking", "mine", "do it") as talk:
         heard = await next_move(talk)
@@ -246,7 +264,7 @@ async def test_a_session_that_is_suspended_or_deleted_elsewhere_ends_it_too(moor
         assert (last.type, last.is_last) == ("failed", True)
 
 
-async def test_what_others_say_is_heard_and_ones_own_words_are_not_repeated(moor: Moorage) -> None:
+async def test_messages_of_others_are_shown_and_own_ones_are_not_repeated(moor: Moorage) -> None:
     async with AgentExecutor(moor).execute_interactive("echo-agent", "mine", "one") as talk:
         await next_move(talk)
         await moor.append("mine", "by the way")
@@ -255,16 +273,14 @@ async def test_what_others_say_is_heard_and_ones_own_words_are_not_repeated(moor
     assert (event.content, event.data["role"], event.data["interface"]) == ("by the way", "user", "python")
 
 
-async def test_a_session_that_somebody_drives_is_not_taken(moor: Moorage) -> None:
+async def test_held_session_is_refused(moor: Moorage) -> None:
     await moor.create("echo-agent", session_id="mine")
     await moor.resume("mine", holder="somebody")
     with pytest.raises(HeldByAnother):
         await AgentExecutor(moor).execute_interactive("echo-agent", "mine").open()
 
 
-async def test_a_conversation_that_is_taken_up_hears_the_answer_to_what_was_asked_before(
-    moor: Moorage, home: Path
-) -> None:
+async def test_resumed_conversation_gets_the_answer_to_an_earlier_prompt(moor: Moorage, home: Path) -> None:
     define(home, ASKING)
     executor = AgentExecutor(moor)
     turn = await executor.execute_single_turn("asking", "do it", session_id="mine", timeout=PATIENCE)
@@ -285,7 +301,7 @@ async def test_agents_of_the_connection_are_heard_word_by_word(tmp_path: Path, h
             await talk.suspend()
 
 
-async def test_what_a_store_refuses_reaches_whoever_listens(tmp_path: Path) -> None:
+async def test_refusal_of_the_store_reaches_the_caller(tmp_path: Path) -> None:
     moor = moorage.connect(f"sqlite:///{tmp_path / 'own.db'}")
     talk = await AgentExecutor(moor).execute_interactive("echo-agent").open()
     await next_move(talk)

@@ -65,7 +65,7 @@ def by_python(address: str, session_id: str, words: str) -> str:
     async def ask() -> str:
         async with moorage.connect(address) as moor:
             turn = await AgentExecutor(moor).execute_single_turn("echo-agent", words, session_id=session_id)
-            return turn.content
+            return turn.text
 
     return asyncio.run(ask())
 
@@ -170,7 +170,7 @@ def test_chat_that_was_left_is_found_at_another_door_with_everything_kept(addres
     assert run["state"] == ("queued" if was_suspended else "running")
 
 
-def test_a_message_that_wakes_nobody_waits_until_a_door_takes_the_session_up(address: str) -> None:
+def test_message_without_a_turn_waits_for_the_next_run(address: str) -> None:
     with sync.connect(address) as moor:
         session_id = moor.create("echo-agent").session_id
         moor.suspend(session_id)

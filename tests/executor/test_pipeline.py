@@ -40,26 +40,26 @@ def killed_when(began: Path, process: subprocess.Popen[str]) -> None:
     assert process.returncode == -signal.SIGKILL
 
 
-def put_behind(gate: Path, moor: sync.Moorage) -> None:
-    """Define those who work, each behind the gate; the pipeline takes an agent that it finds as it is."""
+def put_behind(latch: Path, moor: sync.Moorage) -> None:
+    """Define those who work, each behind the latch; the pipeline takes an agent that it finds as it is."""
     for name in GATED:
         program = RELEASE.parent / "agents" / f"{name}.py"
-        command = [sys.executable, gated.__file__, str(gate), str(program)]
+        command = [sys.executable, gated.__file__, str(latch), str(program)]
         moor.define_agent({"agent": {"name": name, "kind": "command", "protocol": "jsonl", "command": command}})
 
 
 @pytest.mark.timeout(240)
 def test_a_pipeline_killed_twice_goes_on_and_asks_every_agent_once(tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
+    latch = tmp_path / "latch"
     with (
         served(tmp_path, f"sqlite:///{tmp_path / 'served.db'}") as url,
         sync.connect(url) as moor,
     ):
-        put_behind(gate, moor)
-        killed_when(tmp_path / "gate.drafter", release(url))
+        put_behind(latch, moor)
+        killed_when(tmp_path / "latch.drafter", release(url))
         assert (moor.get("r-1").state, moor.get("r-1").metadata["step"]) == ("active", "draft")
 
-        gate.touch()
+        latch.touch()
         code, out = ended(release(url))
         assert (code, out.startswith("r-1.review asks: Publish the notes?")) == (WAITS, True)
         waiting = moor.get("r-1")
@@ -71,11 +71,11 @@ def test_a_pipeline_killed_twice_goes_on_and_asks_every_agent_once(tmp_path: Pat
         )
         assert ended(release(url))[0] == WAITS, "nobody has answered yet"
 
-        gate.unlink()
+        latch.unlink()
         [approval] = moor.approvals()
         moor.approve(approval.approval_id, by="editor")
-        killed_when(tmp_path / "gate.publisher", release(url))
-        gate.touch()
+        killed_when(tmp_path / "latch.publisher", release(url))
+        latch.touch()
         assert ended(release(url)) == (
             0,
             "draft    Notes of release 1.2\nreview   approve: editor\npublish  Published\n",
@@ -90,7 +90,7 @@ def test_a_pipeline_killed_twice_goes_on_and_asks_every_agent_once(tmp_path: Pat
             assert run.state == "completed"
             assert [message.role for message in moor.messages(step)].count("user") == 1
     for agent in GATED:
-        assert len((tmp_path / f"gate.{agent}").read_text().splitlines()) == 1, f"{agent} was started once"
+        assert len((tmp_path / f"latch.{agent}").read_text().splitlines()) == 1, f"{agent} was started once"
 
 
 def test_without_a_server_it_suspends_and_goes_on_in_another_process(tmp_path: Path) -> None:

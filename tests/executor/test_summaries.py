@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from moorage import sync
-from moorage.client import Moorage
+from moorage.api import Moorage
 from moorage.core.errors import AgentNotFound, InvalidField, SessionClosed, SummaryFailed
-from moorage.service.summaries import summed_up
+from moorage.summaries import summed_up
 from tests.doors.cli.agent_files import FAILING, define
 
 COUNTING = """
@@ -37,7 +37,7 @@ async def summaries(moor: Moorage, ref: str) -> list[tuple[str, int]]:
     return [(entry.data["summary"], entry.data["upto"]) for entry in entries if entry.data]
 
 
-async def test_an_agent_sums_up_what_was_said_and_windows_begin_with_it(moor: Moorage) -> None:
+async def test_agent_writes_a_summary_and_windows_begin_with_it(moor: Moorage) -> None:
     await moor.create(session_id="long", task_id="T001")
     await moor.append("long", [f"word {number}" for number in range(5)])
     entry = await moor.compact("long", agent="counting")
@@ -53,14 +53,14 @@ async def test_an_agent_sums_up_what_was_said_and_windows_begin_with_it(moor: Mo
     )
 
 
-async def test_the_next_summary_is_told_the_one_before_and_only_what_is_new(moor: Moorage) -> None:
+async def test_next_summary_gets_the_last_one_and_new_messages(moor: Moorage) -> None:
     await moor.create(session_id="long")
     await moor.append("long", ["a", "b"])
     await moor.compact("long", agent="counting", upto=2)
     await moor.compact("long", agent="counting")
     first = "[] + 1, from 'a' to 'a'"
     assert await summaries(moor, "long") == [(first, 2), (f"{[first]} + 1, from 'b' to 'b'", 3)]
-    with pytest.raises(InvalidField, match="nothing to sum up"):
+    with pytest.raises(InvalidField, match="nothing new to sum up"):
         await moor.compact("long", agent="counting", upto=3)
 
 

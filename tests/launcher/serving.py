@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, contextmanager
 import uvicorn
 
 from moorage.core.key import Scope
-from moorage.doors.http.gate import Asking, Gate
+from moorage.doors.http.authorizer import Authorizer, RequestHeaders
 from moorage.doors.http.serve import make_door
 from moorage.doors.http.visit import Visitor
 from moorage.service.deps import Caller, Deps
@@ -22,10 +22,10 @@ PATIENCE = 60.0
 TOKEN = "token/"  # how the token of a session begins here; its owner and id follow
 
 
-class KeyGate(Gate):
-    """A gate that believes keys: `owners:scopes`, such as `local,other:launch,read`. Without a key: anything goes."""
+class KeyAuthorizer(Authorizer):
+    """An authorizer that trusts keys such as `local,other:launch,read` (owners:scopes). Without a key it allows all."""
 
-    async def admit(self, exchange: Asking) -> Visitor:
+    async def admit(self, exchange: RequestHeaders) -> Visitor:
         key = (exchange.header(b"authorization") or "").removeprefix("Bearer ")
         if not key:
             return await super().admit(exchange)
@@ -43,7 +43,7 @@ class KeyGate(Gate):
 async def serving(deps: Deps) -> AsyncIterator[str]:
     """A server in this process; its URL."""
     stop = asyncio.Event()
-    door = make_door(deps, KeyGate(deps), stop=stop)
+    door = make_door(deps, KeyAuthorizer(deps), stop=stop)
     server = uvicorn.Server(
         uvicorn.Config(door, port=0, lifespan="off", ws="none", log_config=None, timeout_graceful_shutdown=5)
     )

@@ -12,20 +12,22 @@ from typing import Any
 from moorage import config
 from moorage.agents.interface import Commands, Emit, Job, completed, failed
 from moorage.core.agent import AgentDefinition, AgentKind
+from moorage.core.answer import RunAnswer
 from moorage.core.entry import Entry
 from moorage.core.inbox import ItemState
+from moorage.core.query import LogQuery
 from moorage.core.run import Run, RunQuery
 from moorage.core.session import Session
 from moorage.core.turn import LEASE, LOST_AFTER, Launcher
-from moorage.launcher.carriers import Carriers
-from moorage.launcher.desk import Desk
+from moorage.launcher.dispatcher import Dispatcher
+from moorage.launcher.handles import StarterByKind
 from moorage.launcher.loop import Loop
-from moorage.remote.desk import RemoteDesk
-from moorage.remote.line import Line
+from moorage.remote.dispatcher import RemoteDispatcher
+from moorage.remote.transport import Requester
 from moorage.service import runs
 from moorage.service.deps import Caller, Deps
-from moorage.service.runs import Asked, Wish
-from moorage.service.turns import TurnDesk
+from moorage.service.runs import Wish
+from moorage.service.turns import TurnDispatcher
 from tests.launcher.serving import serving
 
 Part = Callable[["Stage", Job, Emit, Commands], Awaitable[str | None]]
@@ -50,7 +52,7 @@ class Stage:
         self.definitions[name] = AgentDefinition(name=name, kind=AgentKind.BUILTIN, **definition)
 
     def prompts(self, agent: str) -> list[str]:
-        """What an agent was told, turn by turn."""
+        """Return the prompts of an agent, turn by turn."""
         return [job.prompt for job in self.jobs if job.agent.name == agent]
 
     @asynccontextmanager
@@ -66,29 +68,31 @@ class Stage:
         now = self.deps.clock.now()
         launcher = Launcher(launcher_id=self.deps.new_id(), name="test", registered_at=now, seen_at=now, slots=slots)
         stop = asyncio.Event()
-        desk = self.desk(launcher, lease=lease, lost_after=lost_after)
-        carriers = Carriers(str(self.folder / launcher.launcher_id), lambda agent: _Player(self, agent.name))
-        loop = Loop(desk, launcher, carriers, lambda: dict(self.definitions) if agents is None else agents)
+        dispatcher = self.dispatcher(launcher, lease=lease, lost_after=lost_after)
+        starter = StarterByKind(str(self.folder / launcher.launcher_id), lambda agent: _Player(self, agent.name))
+        loop = Loop(dispatcher, launcher, starter, lambda: dict(self.definitions) if agents is None else agents)
         task = asyncio.create_task(loop.run(stop))
         try:
             yield launcher
         finally:
             stop.set()
             await asyncio.wait_for(task, PATIENCE)
-            if isinstance(desk, RemoteDesk):
-                await desk.close()
+            if isinstance(dispatcher, RemoteDispatcher):
+                await dispatcher.close()
 
-    def desk(self, launcher: Launcher, *, lease: timedelta = LEASE, lost_after: timedelta = LOST_AFTER) -> Desk:
+    def dispatcher(
+        self, launcher: Launcher, *, lease: timedelta = LEASE, lost_after: timedelta = LOST_AFTER
+    ) -> Dispatcher:
         """Where a launcher gets its turns."""
         if self.server is None:
-            return TurnDesk(self.deps, lease=lease, lost_after=lost_after)
-        return RemoteDesk(Line(self.server), launcher, lease=lease, lost_after=lost_after)
+            return TurnDispatcher(self.deps, lease=lease, lost_after=lost_after)
+        return RemoteDispatcher(Requester(self.server), launcher, lease=lease, lost_after=lost_after)
 
-    async def ask(self, agent: str, prompt: str = "go", **wish: Any) -> Asked:
+    async def ask(self, agent: str, prompt: str = "go", **wish: Any) -> RunAnswer:
         """Ask an agent, in a session of its own."""
         return await runs.start_run(self.deps, self.caller, agent, prompt, wish=Wish(**wish))
 
-    async def child_of(self, job: Job, agent: str, prompt: str = "go", **wish: Any) -> Asked:
+    async def child_of(self, job: Job, agent: str, prompt: str = "go", **wish: Any) -> RunAnswer:
         """Ask an agent from within another's turn."""
         wish = {"mode": "async_callback", **wish}
         return await self.ask(agent, prompt, parent=job.session_id, parent_run=job.run_id, **wish)
@@ -103,7 +107,7 @@ class Stage:
         return await self.deps.store.get(self.caller.owner, session_id)
 
     async def log(self, session_id: str, *kinds: str) -> list[Entry]:
-        return await self.deps.store.log(self.caller.owner, session_id, limit=1000, kinds=kinds or None)
+        return await self.deps.store.log(self.caller.owner, session_id, LogQuery(limit=1000, kinds=kinds or None))
 
     async def until(self, holds: Callable[[], Awaitable[bool]]) -> None:
         """Until this holds: looked at again whenever something was committed."""
@@ -142,7 +146,7 @@ class _Player:
 
 
 class Failed(Exception):
-    """What an agent raises that fails."""
+    """The exception of a failing agent."""
 
 
 async def echo(_: Stage, job: Job, _emit: Emit, _commands: Commands) -> str:

@@ -1,7 +1,6 @@
 """Steps of the clock while an agent works, with real processes: no turn is lost, no agent is started twice.
 
-The clock of a process is set by libfaketime, which reads a file whenever the time is asked for. The monotonic
-clock stays as it is.
+tests/fleet/clock.py sets the clocks.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import pytest
 import moorage
 from moorage.core.errors import StoreError
 from moorage.testing.postgres import PostgresServer
-from tests import debian
+from tests.fleet.clock import Faketime, NoFaketime
 from tests.launcher.serving import free_port
 from tests.launcher.test_processes import PATIENCE
 
@@ -31,53 +30,8 @@ with open({home!r} + "/journal", "a") as journal:
 open({home!r} + "/go").read()  # a pipe: libfaketime lets sleepers oversleep
 print("done")
 """
-# Python's own sleep fails under libfaketime 0.9.10 (EINVAL) where the monotonic clock is not faked. The clock that goes
-# on while a machine sleeps is not faked either, so it is set here.
-CLOCKS = """\
-import select, time
-time.sleep = lambda seconds: select.select((), (), (), seconds) and None
-asleep, real = {slept!r}, time.clock_gettime
-time.clock_gettime = lambda which: real(which) + (float(open(asleep).read()) if which == time.CLOCK_BOOTTIME else 0)
-"""
-PLACES = ("lib/*", "lib", "lib64", "local/lib")
 STEPS = ("+20m", "+0", "+2h", "+0")  # one after the other: 20 minutes and two hours, forward and back
 LOOKS = 1.0  # seconds in which every judge of leases looks several times
-
-
-def libraries() -> list[Path]:
-    """Return where libfaketime is."""
-    return [path for place in PLACES for path in Path("/usr").glob(f"{place}/faketime/libfaketimeMT.so.1")]
-
-
-class Faketime:
-    """A clock that is set by a file."""
-
-    def __init__(self, folder: Path) -> None:
-        found = libraries()
-        if not found:
-            problem = debian.install("libfaketime")
-            found = libraries()
-        if not found:
-            pytest.skip(f"libfaketime is not installed, and {problem}")
-        folder.chmod(0o755)
-        self._file, self._slept = folder / "faketime", folder / "slept"
-        (folder / "sitecustomize.py").write_text(CLOCKS.format(slept=str(self._slept)))
-        self.set("+0")
-        self.env = {
-            "LD_PRELOAD": str(found[0]),
-            "FAKETIME_TIMESTAMP_FILE": str(self._file),
-            "FAKETIME_NO_CACHE": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "PYTHONPATH": os.pathsep.join((str(folder), *filter(None, (os.environ.get("PYTHONPATH"),)))),
-        }
-
-    def set(self, offset: str, *, slept: float = 0) -> None:
-        """Let the clock be ahead of the machine's by this much, from now on, of which it slept so many seconds."""
-        for file, content in ((self._slept, str(slept)), (self._file, f"{offset}\n")):
-            part = file.with_suffix(".part")
-            part.write_text(content)
-            part.chmod(0o644)
-            part.replace(file)
 
 
 class Scene:
@@ -136,7 +90,14 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
 
 @pytest.fixture
 def faketime(tmp_path_factory: pytest.TempPathFactory) -> Faketime:
-    return Faketime(tmp_path_factory.mktemp("clock"))
+    return clock_in(tmp_path_factory.mktemp("clock"))
+
+
+def clock_in(folder: Path) -> Faketime:
+    try:
+        return Faketime(folder)
+    except NoFaketime as missing:
+        pytest.skip(str(missing))
 
 
 @pytest.fixture
@@ -145,7 +106,7 @@ def faked_postgres(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, Faket
     import tempfile
 
     with tempfile.TemporaryDirectory(prefix="moor-clock-", dir="/tmp") as folder:
-        clock = Faketime(Path(folder))
+        clock = clock_in(Path(folder))
         with monkeypatch.context() as inherited:
             for name, value in clock.env.items():
                 inherited.setenv(name, value)
@@ -193,7 +154,7 @@ async def test_clock_of_a_server_steps_and_that_of_its_launcher_does_not(scene: 
 
 
 @pytest.mark.timeout(180)
-async def test_command_that_begins_after_a_step_takes_nobody_for_dead(scene: Scene, faketime: Faketime) -> None:
+async def test_command_started_after_a_clock_step_expires_no_lease(scene: Scene, faketime: Faketime) -> None:
     url = f"sqlite:///{scene.home / 'db'}"
     async with moorage.connect(url) as moor:  # its own launcher takes the turn
         run = await asked_for(moor)

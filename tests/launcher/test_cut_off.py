@@ -1,4 +1,4 @@
-"""kill -9 of an agent between an answer and its effect: the next turn is told, and nobody is asked twice."""
+"""kill -9 of an agent between an answer and its effect: the next turn is told, and no question is asked twice."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ for _ in range({questions}):
     ask("Apply?", **{more!r})
 if not turn["cut_off"]:
     open(home + "/reached", "w").close()
-    open(home + "/gate").read()
+    open(home + "/authorizer").read()
 {then}
 print(json.dumps({{"type": "result", "text": " ".join(answers)}}), flush=True)
 """
@@ -55,7 +55,7 @@ class Scene:
 
     def __init__(self, home: Path, url: str) -> None:
         self.home, self.url = home, url
-        os.mkfifo(home / "gate")
+        os.mkfifo(home / "authorizer")
         (home / "agents").mkdir()
 
     def define(self, questions: int = 1, then: str = "", **more: Any) -> None:
@@ -69,7 +69,7 @@ class Scene:
 
     @property
     def turns(self) -> list[dict[str, Any]]:
-        """What the agent was told at the beginning of each turn."""
+        """Return the input of each turn."""
         path = self.home / "turns"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 

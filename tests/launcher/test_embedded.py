@@ -20,6 +20,7 @@ from moorage.core.run import Run
 from moorage.core.turn import LOST_AFTER
 from moorage.launcher.embedded import Embedded
 from moorage.launcher.folder import TurnFolder
+from moorage.launcher.turn_file import locked
 from moorage.service import runs
 from moorage.service.presence import SEEN_GONE, clear_up
 from moorage.testing.faults import PATIENCE
@@ -79,7 +80,7 @@ async def test_an_agent_has_ended_before_its_turn_is_given_to_another(stage: Sta
     async with Embedded(stage.deps, lambda: stage.definitions):
         closing = asyncio.create_task(first.close(drain=how == "cancelled"))
         await asyncio.sleep(0)
-        if how == "cancelled":  # as Ctrl-C does to whoever waits for agents
+        if how == "cancelled":  # as Ctrl-C does to a command that waits for agents
             closing.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await closing
@@ -99,7 +100,7 @@ async def test_a_launcher_that_is_closed_waits_for_agents_that_end_soon(stage: S
     assert (await runs.get_run(stage.deps, stage.caller, run.run_id)).state.value == "stopped"
 
 
-# What killed processes leave ----------------------------------------------------------------------
+# Remains of killed processes ----------------------------------------------------------------------
 
 HOLDS_A_FOLDER = """\
 import asyncio, sys
@@ -117,7 +118,7 @@ asyncio.run(main())
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A temporary folder that nobody else uses, for this process and for those that it starts."""
+    """A private temporary folder, for this process and for those that it starts."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
@@ -177,7 +178,7 @@ def test_folder_stays_while_a_supervisor_in_it_lives(temporary: Path) -> None:
     assert killed.returncode is not None
     turn = TurnFolder(str(left / "turns" / "turn"))
     Path(turn.path).mkdir(parents=True)
-    lock = turn._locked()
+    lock = locked(str(Path(turn.path) / "lock"))
     assert lock is not None
     clear_up()
     assert folders(temporary) == {left}

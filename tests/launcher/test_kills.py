@@ -1,9 +1,9 @@
 """kill -9 at every step of a turn: of the launcher, of a process that embeds one, of the supervisor, of the agent.
 
-An agent works for a parent that wants to be called back. One of those around it is killed at a known step; then
-a launcher comes (back), and the work must end as the rules say, be told to the parent exactly once, and leave
-nobody behind. Agents tell by a file where they are, and wait at a pipe; a launcher is killed in the middle of
-its own work by a program that runs the real one and ends itself when it gets to the point.
+An agent works for a parent that wants to be called back. One of the processes around it is killed at a known step;
+then a launcher comes (back), and the work must end as the rules say, be told to the parent exactly once, and leave
+no process behind. Agents tell by a file where they are, and wait at a pipe; a launcher is killed in the middle of
+its own work by a program that runs the real one and ends itself at the given step.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ def tell(**event):
     print(json.dumps(event), flush=True)
 
 
-def reach(here):
+def arrive(here):
     if is_first and here == step:
         open(home + "/reached", "w").close()
-        open(home + "/gate").read()
+        open(home + "/authorizer").read()
 
 
-reach("silent")
+arrive("silent")
 tell(type="phase", phase="planning")
 tell(type="message", content="working")
 tell(type="error", error="a small one")
 tell(type="checkpoint", checkpoint={{"step": 1}})
 tell(type="phase", phase="executing")
-reach("talking")
+arrive("talking")
 if step == "asking":
     tell(type="approval", id="1", question="Apply?", wait=True)
     while json.loads(sys.stdin.readline())["type"] != "decision":
@@ -69,7 +69,7 @@ if step == "delegating":
     ask = [sys.executable, "-m", "moorage", "run", "child", "it", "--mode", "sync"]
     subprocess.run(ask, check=True, stdout=subprocess.DEVNULL)
 tell(type="result", text="done")
-reach("done")
+arrive("done")
 """
 CHILD = """\
 import os, sys, time
@@ -86,22 +86,22 @@ from datetime import timedelta
 from moorage import config
 from moorage.doors.cli.main import main
 from moorage.launcher.embedded import Embedded
-from moorage.service.turns import TurnDesk
+from moorage.service.turns import TurnDispatcher
 
 
 def dies(moment, name):
-    real = getattr(TurnDesk, name)
+    real = getattr(TurnDispatcher, name)
 
-    async def fatal(desk, owner, turn, *rest):
+    async def fatal(dispatcher, owner, turn, *rest):
         is_it = turn.agent_name == "victim"
         if is_it and moment == "before":
             os.kill(os.getpid(), 9)
-        answer = await real(desk, owner, turn, *rest)
+        answer = await real(dispatcher, owner, turn, *rest)
         if is_it:
             os.kill(os.getpid(), 9)
         return answer
 
-    setattr(TurnDesk, name, fatal)
+    setattr(TurnDispatcher, name, fatal)
 
 
 async def embed(lease, lost_after):
@@ -130,7 +130,7 @@ class Scene:
     def __init__(self, home: Path, step: str) -> None:
         self.home, self.step = home, step
         (home / "agents").mkdir(parents=True)
-        os.mkfifo(home / "gate")
+        os.mkfifo(home / "authorizer")
         for name, code, protocol in (("victim", VICTIM, "jsonl"), ("child", CHILD, "text")):
             script = home / f"{name}.py"
             script.write_text(code.format(home=str(home), step=step))
@@ -182,10 +182,10 @@ class Scene:
         return (self.home / "reached").exists()
 
     def go_on(self) -> None:
-        """Let whoever waits go on."""
+        """Let waiting agents go on."""
         (self.home / "go").touch()
-        with suppress(OSError):  # nobody waits there
-            os.close(os.open(self.home / "gate", os.O_WRONLY | os.O_NONBLOCK))
+        with suppress(OSError):  # no agent waits there
+            os.close(os.open(self.home / "authorizer", os.O_WRONLY | os.O_NONBLOCK))
 
     def is_over(self) -> bool:
         """Whether nothing is left to do; questions are answered meanwhile."""
@@ -194,9 +194,9 @@ class Scene:
         return not self.moor.runs(open_only=True).items and not self.moor.inbox().items
 
     def processes(self) -> list[int]:
-        """Everybody who was started in this home and still runs."""
+        """Return the processes started in this home that still run."""
         mark = f"MOORAGE_HOME={self.home}".encode()
-        return [pid for pid in processes.everybody() if mark in processes._environment(pid) and is_alive(pid)]
+        return [pid for pid in processes.process_ids() if mark in processes._environment(pid) and is_alive(pid)]
 
 
 @contextmanager
@@ -238,7 +238,7 @@ CELLS = [
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("who", "step", "ends"), CELLS, ids=[f"{who}-{step}" for who, step, _ in CELLS])
-def test_a_turn_survives_kill_9_of_anybody_at_any_step(scene: Scene, who: str, step: str, ends: list[str]) -> None:
+def test_turn_survives_kill_9_of_any_process_at_any_step(scene: Scene, who: str, step: str, ends: list[str]) -> None:
     with scene.launcher(who, lost_after=LOST_AFTER if who == "embedding" else PATIENT) as first:
         asked = scene.ask()
         session_id = asked[1].session_id
@@ -279,7 +279,7 @@ def test_a_launcher_killed_while_it_adopts_costs_no_turn(scene: Scene, moment: s
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("step", ["talking"])
 def test_a_store_that_is_away_for_a_while_costs_no_turn(scene: Scene) -> None:
-    """Nobody can write for longer than the lease; the agent ends meanwhile, and its result arrives."""
+    """The store is unavailable for longer than the lease; the agent ends meanwhile, and its result arrives."""
     with scene.launcher("launcher", point=""):
         asked = scene.ask()
         session_id = asked[1].session_id
@@ -312,7 +312,7 @@ def strike(who: str, launcher: int, scene: Scene) -> None:
 
 
 def see_through(scene: Scene, session_id: str, ends: list[str], *, is_adopted: bool = False) -> None:
-    """Let all go on, once whoever came back has what there was, or the turn is given up; until nothing is left."""
+    """Let all go on, once the next launcher has adopted the turn or it is given up; until nothing is left."""
     if is_adopted:
         until(lambda: scene.moor.get(session_id).epoch == 2)
     if len(ends) > 1:
@@ -322,7 +322,7 @@ def see_through(scene: Scene, session_id: str, ends: list[str], *, is_adopted: b
 
 
 def check_story(scene: Scene, asked: list[Run], ends: list[str]) -> None:
-    """It ended as the rules say, was told once, and nobody is left."""
+    """It ended as the rules say, was told once, and no process is left."""
     parent, run = (scene.moor.get_run(each.run_id) for each in asked)
     log = scene.moor.log(run.session_id, limit=500)
     assert (run.state.value, run.result) == ("completed", "done")
@@ -341,7 +341,7 @@ def check_story(scene: Scene, asked: list[Run], ends: list[str]) -> None:
 
 
 def check_said_once(scene: Scene, kinds: Counter[str], ends: Counter[str], agents: int) -> None:
-    """What each agent said is in the log once, and the same question is asked once in a run."""
+    """Check that the log has each agent's output once, and each question of a run once."""
     if ends["failed"] + ends["lost"] == 0:
         assert (kinds["checkpoint"], kinds["error"], kinds["message"]) == (1, 1, 3)
         assert kinds["phase"] == (4 if scene.step == "asking" else 2)

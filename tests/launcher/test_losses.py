@@ -15,7 +15,7 @@ from moorage.core.turn import Retry, TurnState
 from moorage.core.work import TurnEnd
 from moorage.ports import Claimed
 from moorage.service.sessions import finalize_session, suspend_session
-from moorage.service.turns import TurnDesk
+from moorage.service.turns import TurnDispatcher
 from tests.launcher.stage import Stage, echo, on
 
 SHORT = timedelta(milliseconds=1)
@@ -29,96 +29,98 @@ async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         yield made
 
 
-async def claimed(stage: Stage, desk: TurnDesk, launcher: str = "one", retry: Retry = Retry.RESUME) -> Claimed:
-    await desk.expire()
-    got = await desk.claim(launcher, ("local",), dict.fromkeys(stage.definitions, retry))
+async def claimed(
+    stage: Stage, dispatcher: TurnDispatcher, launcher: str = "one", retry: Retry = Retry.RESUME
+) -> Claimed:
+    await dispatcher.expire()
+    got = await dispatcher.claim(launcher, ("local",), dict.fromkeys(stage.definitions, retry))
     assert got is not None
     return got
 
 
 async def test_a_turn_not_started_in_time_is_given_out_again_as_it_was(stage: Stage) -> None:
-    desk = TurnDesk(stage.deps, lease=SHORT, lost_after=timedelta(minutes=5))
+    dispatcher = TurnDispatcher(stage.deps, lease=SHORT, lost_after=timedelta(minutes=5))
     await stage.ask("echo", "hello")
-    first = await claimed(stage, desk)
+    first = await claimed(stage, dispatcher)
     await asyncio.sleep(0.01)
-    second = await claimed(stage, desk, "two")
+    second = await claimed(stage, dispatcher, "two")
     assert second.turn.turn_id == first.turn.turn_id
     assert second.turn.epoch > first.turn.epoch
     assert [item.given for item in second.items] == [0]
     with pytest.raises(TurnLost):
-        await desk.started("local", first.turn)
+        await dispatcher.started("local", first.turn)
 
 
 async def test_a_silent_turn_is_lost_and_another_is_told_that_it_was_cut_off(stage: Stage) -> None:
-    desk = TurnDesk(stage.deps, lease=SHORT, lost_after=SHORT)
+    dispatcher = TurnDispatcher(stage.deps, lease=SHORT, lost_after=SHORT)
     asked = await stage.ask("echo", "hello")
-    first = await claimed(stage, desk)
-    await desk.started("local", first.turn)
+    first = await claimed(stage, dispatcher)
+    await dispatcher.started("local", first.turn)
     await asyncio.sleep(0.01)
-    second = await claimed(stage, desk, "two")
+    second = await claimed(stage, dispatcher, "two")
     assert (second.turn.cut_off, second.turn.attempt) == (True, 2)
     assert second.turn.turn_id != first.turn.turn_id
     for late in (
-        desk.renew("local", first.turn),
-        desk.say("local", first.turn, [{"role": "assistant", "content": "late"}]),
-        desk.finish("local", first.turn, TurnEnd(result="late")),
+        dispatcher.renew("local", first.turn),
+        dispatcher.say("local", first.turn, [{"role": "assistant", "content": "late"}]),
+        dispatcher.finish("local", first.turn, TurnEnd(result="late")),
     ):
         with pytest.raises(TurnLost):
             await late
-    await desk.finish("local", second.turn, TurnEnd(result="in time"))
+    await dispatcher.finish("local", second.turn, TurnEnd(result="in time"))
     assert (await stage.settled(asked.run)).result == "in time"
 
 
 @pytest.mark.parametrize(("retry", "turns"), [(Retry.NEVER, 1), (Retry.RESUME, 3)])
 async def test_work_that_gets_lost_too_often_fails(stage: Stage, retry: Retry, turns: int) -> None:
-    desk = TurnDesk(stage.deps, lease=SHORT, lost_after=SHORT)
+    dispatcher = TurnDispatcher(stage.deps, lease=SHORT, lost_after=SHORT)
     asked = await stage.ask("echo", "hello")
     for _ in range(turns):
-        given = await claimed(stage, desk, retry=retry)
-        await desk.started("local", given.turn)
+        given = await claimed(stage, dispatcher, retry=retry)
+        await dispatcher.started("local", given.turn)
         await asyncio.sleep(0.01)
-        await desk.expire()
+        await dispatcher.expire()
     run = await stage.settled(asked.run)
     assert (run.state.value, run.reason) == ("failed", "launcher_lost")
 
 
-async def test_a_late_renewal_succeeds_as_long_as_nobody_else_has_the_turn(stage: Stage) -> None:
-    desk = TurnDesk(stage.deps, lease=SHORT, lost_after=timedelta(minutes=5))
+async def test_late_renewal_succeeds_before_reassignment(stage: Stage) -> None:
+    dispatcher = TurnDispatcher(stage.deps, lease=SHORT, lost_after=timedelta(minutes=5))
     asked = await stage.ask("echo", "hello")
-    turn = (await claimed(stage, desk)).turn
-    await desk.started("local", turn)
+    turn = (await claimed(stage, dispatcher)).turn
+    await dispatcher.started("local", turn)
     await asyncio.sleep(0.01)
-    assert (await desk.renew("local", turn)).state is TurnState.RUNNING
-    await desk.finish("local", turn, TurnEnd(result="done"))
+    assert (await dispatcher.renew("local", turn)).state is TurnState.RUNNING
+    await dispatcher.finish("local", turn, TurnEnd(result="done"))
     assert (await stage.settled(asked.run)).result == "done"
 
 
 async def test_the_same_end_reported_twice_is_recognised(stage: Stage) -> None:
-    desk = TurnDesk(stage.deps)
+    dispatcher = TurnDispatcher(stage.deps)
     asked = await stage.ask("echo", "hello")
-    turn = (await claimed(stage, desk)).turn
-    await desk.started("local", turn)
+    turn = (await claimed(stage, dispatcher)).turn
+    await dispatcher.started("local", turn)
     for _ in range(2):
-        await desk.finish("local", turn, TurnEnd(result="done"))
+        await dispatcher.finish("local", turn, TurnEnd(result="done"))
     with pytest.raises(TurnLost):
-        await desk.finish("local", turn, TurnEnd(outcome=TurnState.FAILED))
+        await dispatcher.finish("local", turn, TurnEnd(outcome=TurnState.FAILED))
     assert len(await stage.log(asked.session.session_id, "run_settled")) == 1
 
 
 async def test_an_adopted_turn_refuses_its_former_life(stage: Stage) -> None:
-    desk = TurnDesk(stage.deps)
+    dispatcher = TurnDispatcher(stage.deps)
     asked = await stage.ask("echo", "hello")
-    turn = (await claimed(stage, desk)).turn
-    await desk.started("local", turn)
-    mine = await desk.adopt("local", turn, "reborn")
+    turn = (await claimed(stage, dispatcher)).turn
+    await dispatcher.started("local", turn)
+    mine = await dispatcher.adopt("local", turn, "reborn")
     assert (mine.turn_id, mine.launcher_id) == (turn.turn_id, "reborn")
     with pytest.raises(TurnLost):
-        await desk.finish("local", turn, TurnEnd(result="old"))
-    await desk.finish("local", mine, TurnEnd(result="new"))
+        await dispatcher.finish("local", turn, TurnEnd(result="old"))
+    await dispatcher.finish("local", mine, TurnEnd(result="new"))
     assert (await stage.settled(asked.run)).result == "new"
 
 
-async def test_nobody_else_suspends_or_closes_a_session_at_work(stage: Stage) -> None:
+async def test_running_session_is_suspended_or_closed_only_by_its_holder(stage: Stage) -> None:
     started, release = asyncio.Event(), asyncio.Event()
 
     async def slow(_: Stage, __: Job, ___: Emit, ____: Commands) -> str:

@@ -18,8 +18,8 @@ from moorage.core.errors import ServerUnreachable, TurnLost
 from moorage.core.turn import Launcher, Retry, TurnState
 from moorage.core.work import TurnEnd
 from moorage.ports import Claimed
-from moorage.remote.desk import RemoteDesk
-from moorage.remote.line import Line
+from moorage.remote.dispatcher import RemoteDispatcher
+from moorage.remote.transport import Requester
 from moorage.service.approvals import decide_approval
 from moorage.testing.history import problems_in
 from tests.launcher.stage import PATIENCE, Stage, echo, on
@@ -68,7 +68,7 @@ async def _whole(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
 
 
 def _kind_of(request: tuple[bytes, bytes], answer: tuple[bytes, bytes]) -> str:
-    """What was asked. A claim counts if turns came of it, a report by what it reports."""
+    """Return the kind of a request. A claim counts if it got turns; a report counts by its content."""
     _, path, _ = request[0].split(b" ", 2)
     name = path.decode().partition("?")[0].rpartition("/")[2]
     if name == "launchers":
@@ -163,45 +163,45 @@ def a_launcher(stage: Stage, name: str = "one") -> Launcher:
 
 
 @asynccontextmanager
-async def at_desk(stage: Stage, name: str = "one") -> AsyncIterator[RemoteDesk]:
+async def at_dispatcher(stage: Stage, name: str = "one") -> AsyncIterator[RemoteDispatcher]:
     assert stage.server is not None
-    desk = RemoteDesk(Line(stage.server), a_launcher(stage, name))
+    dispatcher = RemoteDispatcher(Requester(stage.server), a_launcher(stage, name))
     try:
-        yield desk
+        yield dispatcher
     finally:
-        await desk.close()
+        await dispatcher.close()
 
 
-async def claimed(desk: RemoteDesk) -> Claimed:
-    """The next turn that comes to this desk."""
+async def claimed(dispatcher: RemoteDispatcher) -> Claimed:
+    """The next turn that comes to this dispatcher."""
     async with asyncio.timeout(PATIENCE):
         while True:
-            seen = desk.pulse()
-            found = await desk.claim("", (), {"echo": Retry.RESUME})
+            seen = dispatcher.pulse()
+            found = await dispatcher.claim("", (), {"echo": Retry.RESUME})
             if found is not None:
                 return found
-            await desk.wait(seen, 5)
+            await dispatcher.wait(seen, 5)
 
 
 async def test_a_turn_adopted_in_an_answer_that_is_lost_is_adopted_once(stage: Stage) -> None:
     asked = await stage.ask("echo")
-    async with at_desk(stage) as former:
+    async with at_dispatcher(stage) as former:
         turn = (await claimed(former)).turn
         await former.started("local", turn)
-        async with robbed(stage, frozenset({"adopt"})), at_desk(stage, "reborn") as desk:
+        async with robbed(stage, frozenset({"adopt"})), at_dispatcher(stage, "reborn") as dispatcher:
             for _ in range(LOSSES):
                 with pytest.raises(ServerUnreachable):
-                    await desk.adopt("local", turn, "launcher-reborn")
-            mine = await desk.adopt("local", turn, "launcher-reborn")
+                    await dispatcher.adopt("local", turn, "launcher-reborn")
+            mine = await dispatcher.adopt("local", turn, "launcher-reborn")
             assert mine.epoch == turn.epoch + 1
             with pytest.raises(TurnLost):
                 await former.finish("local", turn, TurnEnd(result="late"))
-            await desk.finish("local", mine, TurnEnd(result="done"))
+            await dispatcher.finish("local", mine, TurnEnd(result="done"))
     assert (await stage.settled(asked.run)).result == "done"
 
 
-async def test_a_turn_is_given_to_somebody_else_if_its_launcher_hangs_up(stage: Stage) -> None:
-    async with at_desk(stage) as gone, at_desk(stage, "two") as other:
+async def test_turn_is_reassigned_if_its_launcher_disconnects(stage: Stage) -> None:
+    async with at_dispatcher(stage) as gone, at_dispatcher(stage, "two") as other:
         assert await gone.claim("", (), {"echo": Retry.RESUME}) is None
         await asyncio.sleep(0)
         await gone.close()

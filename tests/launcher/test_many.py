@@ -20,10 +20,10 @@ MANY = 1000
 async def test_a_thousand_children_that_finish_together_are_all_heard_once(tmp_path: Path) -> None:
     async with on(f"sqlite:///{tmp_path / 'moorage.db'}", tmp_path) as stage:
         stage.deps.settings = Settings(family=FamilyLimits(open_children=2 * MANY))
-        gate = asyncio.Event()
+        authorizer = asyncio.Event()
 
         async def child(_: Stage, job: Job, __: Emit, ___: Commands) -> str:
-            await gate.wait()
+            await authorizer.wait()
             return job.prompt
 
         async def parent(stage: Stage, job: Job, _: Emit, __: Commands) -> str:
@@ -31,7 +31,7 @@ async def test_a_thousand_children_that_finish_together_are_all_heard_once(tmp_p
                 return "heard"
             asked = [stage.child_of(job, "child", str(number)) for number in range(MANY)]
             await asyncio.gather(*asked)
-            gate.set()
+            authorizer.set()
             return "waiting"
 
         stage.plays("child", child)
@@ -56,7 +56,7 @@ async def test_a_thousand_sessions_are_at_work_at_once(tmp_path: Path) -> None:
         together = asyncio.Barrier(MANY)
 
         async def agent(stage: Stage, job: Job, emit: Emit, commands: Commands) -> str:
-            await together.wait()  # nobody is done before all have begun
+            await together.wait()  # none ends before all have begun
             return await echo(stage, job, emit, commands)
 
         stage.plays("agent", agent)

@@ -1,4 +1,4 @@
-"""What is known of a launcher from outside: the agents it starts, and whether a one-off one is provably gone."""
+"""Presence of launchers: the agents they start, and proof that a one-off launcher is gone."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from moorage import config
 from moorage.core.agent import AgentDefinition, AgentKind
 from moorage.core.ids import uuid7
 from moorage.core.turn import Launcher
-from moorage.launcher.carriers import Carriers
+from moorage.launcher.handles import StarterByKind
 from moorage.launcher.loop import Loop
 from moorage.service import presence
 from moorage.service.launchers import all_launchers
-from moorage.service.presence import Gone, is_gone
-from moorage.service.turns import TurnDesk
+from moorage.service.presence import GoneLaunchers, is_gone
+from moorage.service.turns import TurnDispatcher
 
 ID = uuid7(1, bytes(10))
 
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A temporary folder that nobody else uses."""
+    """A private temporary folder."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     return tmp_path
 
@@ -39,11 +39,11 @@ def lock() -> int:
     return presence.make(ID)[1]
 
 
-def test_launcher_is_gone_once_nobody_holds_its_lock(lock: int) -> None:
+def test_launcher_is_gone_once_its_lock_is_free(lock: int) -> None:
     assert not is_gone(ID)
     os.close(lock)
     assert is_gone(ID)
-    assert ID in Gone()
+    assert ID in GoneLaunchers()
 
 
 def test_launcher_whose_supervisor_lives_is_not_gone(lock: int, temporary: Path) -> None:
@@ -69,7 +69,7 @@ def test_launcher_whose_agent_outlived_its_supervisor_is_not_gone(lock: int, tem
 
 
 @pytest.mark.parametrize("what", ["missing", "no lock", "a link", "another name"])
-def test_what_proves_nothing_is_not_taken_for_a_proof(what: str, temporary: Path) -> None:
+def test_unproven_exit_does_not_end_a_lease(what: str, temporary: Path) -> None:
     folder, elsewhere = temporary / f"{presence.PREFIX}{ID}", temporary / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "lock").touch()
@@ -89,8 +89,8 @@ async def test_launcher_tells_of_agents_that_are_added_later(tmp_path: Path) -> 
     known = {"one": AgentDefinition(name="one", kind=AgentKind.BUILTIN)}
     now = datetime.now(UTC)
     launcher = Launcher(launcher_id="l", name="l", registered_at=now, seen_at=now, slots=1, agents=("one",))
-    carriers = Carriers(str(tmp_path / "turns"), lambda _: None)
-    loop, stop = Loop(TurnDesk(deps), launcher, carriers, lambda: known, beat_every=0.01), asyncio.Event()
+    starter = StarterByKind(str(tmp_path / "turns"), lambda _: None)
+    loop, stop = Loop(TurnDispatcher(deps), launcher, starter, lambda: known, beat_every=0.01), asyncio.Event()
     working = asyncio.create_task(loop.run(stop))
 
     async def told(*agents: str) -> None:

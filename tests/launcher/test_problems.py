@@ -72,9 +72,9 @@ async def test_problem_reported_twice_is_kept_once(stage: Stage) -> None:
         await stage.until(kept)
         now = stage.deps.clock.now()
         launcher = Launcher(launcher_id=str(turn.launcher_id), name="again", registered_at=now, seen_at=now)
-        desk = stage.desk(launcher)
-        await desk.misspoken(job.owner, turn, problem)
-        if close := getattr(desk, "close", None):
+        dispatcher = stage.dispatcher(launcher)
+        await dispatcher.misspoken(job.owner, turn, problem)
+        if close := getattr(dispatcher, "close", None):
             await close()
         return "fine"
 

@@ -139,7 +139,7 @@ def test_one_launcher_works_in_one_folder(tmp_path: Path) -> None:
             pass
 
 
-def test_a_launcher_takes_what_was_asked_before_it_came(works: Works) -> None:
+def test_launcher_takes_runs_asked_before_it_started(works: Works) -> None:
     run = works.ask()
     works.go.touch()
     with works.launcher(lost_after=PATIENT):
@@ -256,7 +256,7 @@ def test_an_agent_or_supervisor_that_is_killed_costs_a_turn_not_the_run(works: W
     assert outcomes == ["failed", "completed"]
 
 
-def test_what_a_one_off_run_has_started_dies_with_it(works: Works) -> None:
+def test_agents_of_a_one_off_run_die_with_it(works: Works) -> None:
     process = subprocess.Popen([sys.executable, "-m", "moorage", "run", "slow", "it"], stdout=subprocess.DEVNULL)
     until(lambda: len(works.agents) == 1)
     process.kill()

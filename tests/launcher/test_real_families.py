@@ -1,4 +1,4 @@
-"""Families of real processes: who descends from whom, and how every end of a child is told to its parent."""
+"""Families of real processes: parents and children, and how every end of a child is told to its parent."""
 
 from __future__ import annotations
 

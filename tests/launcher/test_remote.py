@@ -148,7 +148,7 @@ def test_an_agent_defined_later_is_started_too(works: Works) -> None:
         works.result(works.ask("echo-agent"))
         works.defines("late", "print('here I am')")
         assert works.result(works.ask("late")).result == "here I am"
-        until(lambda: "late" in works.moor.launchers().items[0].agents)  # so nobody who asks is told: no launcher
+        until(lambda: "late" in works.moor.launchers().items[0].agents)  # so no caller gets `no_launcher`
 
 
 def test_a_parent_hears_of_the_child_it_asked_through_the_server(works: Works) -> None:
@@ -163,7 +163,7 @@ def test_a_parent_hears_of_the_child_it_asked_through_the_server(works: Works) -
     assert works.problems(run) == []
 
 
-def test_a_launcher_that_is_to_drain_finishes_what_it_has_takes_nothing_new_and_ends(works: Works) -> None:
+def test_draining_launcher_finishes_its_turns_and_exits(works: Works) -> None:
     with works.server(), works.launcher() as process:
         running = works.ask()
         until(lambda: len(works.agents) == 1)

@@ -24,6 +24,7 @@ import pytest
 from moorage import config
 from moorage.service.inline import drive
 from moorage.service.keys import create_key
+from tests.contract.choice import IS_ALL
 from tests.launcher.serving import free_port
 from tests.launcher.test_processes import PATIENCE, is_alive
 
@@ -83,7 +84,7 @@ class Ground:
         return f"http://127.0.0.1:{self.port}"
 
     @contextmanager
-    def standing(self, *, over_http: bool) -> Iterator[None]:
+    def set_up(self, *, over_http: bool) -> Iterator[None]:
         """With a launcher of the server's own, or one that reaches it over HTTP with a key."""
         serve = ["serve", "--store", self.store, "--port", str(self.port), "--no-grpc", "--slots", "32"]
         with ExitStack() as running:
@@ -180,7 +181,7 @@ async def stop_once(ground: Ground, http: httpx2.AsyncClient, agent: str, chance
 
 
 def _survivors(before: dict[str, Any], after: dict[str, Any], run_id: str) -> list[str]:
-    """What was born, what started, and what did not end as stopped."""
+    """Return new children, started turns, and runs that did not end as stopped."""
     born = [f"{each} was born after the stop" for each in after if each not in before]
     started = [f"{each} had another turn" for each in before if after[each]["turns"] > before[each]["turns"]]
     living = [f"{each} is {run['state']}" for each, run in after.items() if run["settled_at"] is None]
@@ -189,7 +190,11 @@ def _survivors(before: dict[str, Any], after: dict[str, Any], run_id: str) -> li
     return [f"{after[run_id]['agent_name']}: {problem}" for problem in found]
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+ALL = [(store, launcher) for store in ("sqlite", "postgres") for launcher in ("embedded", "http")]
+PLACES = ALL if IS_ALL or TRIES > 3 else [("sqlite", "http"), ("postgres", "embedded")]
+
+
+@pytest.fixture
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'moorage.db'}"
@@ -197,14 +202,14 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.mark.timeout(120 + TRIES * 60)
-@pytest.mark.parametrize("launcher", ["embedded", "http"])
+@pytest.mark.parametrize(("store_url", "launcher"), PLACES, indirect=["store_url"])
 async def test_nothing_survives_a_stop(
     store_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str
 ) -> None:
     for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "MOORAGE_URL", "MOORAGE_KEY"):
         monkeypatch.delenv(name, raising=False)
     ground, chance, found = Ground(tmp_path, store_url), random.Random(launcher), list[list[str]]()
-    with ground.standing(over_http=launcher == "http"):
+    with ground.set_up(over_http=launcher == "http"):
         async with ground.client() as http:
             for agents in batched(sorted(KINDS) * TRIES, AT_ONCE):
                 found += await asyncio.gather(*(stop_once(ground, http, agent, chance) for agent in agents))

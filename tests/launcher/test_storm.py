@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import subprocess
@@ -16,9 +17,10 @@ from moorage.service.inline import drive
 from moorage.testing.history import problems_in
 from tests.launcher.test_processes import is_alive, until
 
-FAMILIES = 8
-KILLS = 8
-SEED = 20261116
+LENGTH = int(os.environ.get("MOORAGE_STORM", "1"))
+FAMILIES = 8 * LENGTH
+KILLS = 8 * LENGTH
+SEED = int(os.environ.get("MOORAGE_SEED", "20261116"))
 PARENT = """\
 import os, subprocess, sys, time
 prompt = sys.stdin.read()
@@ -77,7 +79,7 @@ class Fleet:
                 process.wait()
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(240 * LENGTH)
 def test_nothing_is_lost_and_nothing_done_twice_in_a_storm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "MOORAGE_URL"):
         monkeypatch.delenv(name, raising=False)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from moorage.agents.interface import Event
+from moorage.agents.interface import AgentEvent
 from tests.launcher.turns import Running, Turns, python, survivors
 
 AGENT = str(Path(__file__).parent / "agents" / "acp_agent.py")
@@ -36,7 +36,7 @@ def acp(turns: Turns, tmp_path: Path) -> Stage:
     return Stage(turns, sessions)
 
 
-def of_type(events: list[Event], *kinds: str) -> list[Event]:
+def of_type(events: list[AgentEvent], *kinds: str) -> list[AgentEvent]:
     return [event for event in events if event["type"] in kinds]
 
 
@@ -68,7 +68,7 @@ def test_an_agent_that_can_load_its_session_goes_on_with_it(acp: Stage) -> None:
     assert len(of_type(events, "message")) == 1  # what it repeated of earlier turns is not said again
 
 
-def test_an_agent_that_cannot_is_told_what_was_said(acp: Stage) -> None:
+def test_agent_without_session_loading_gets_the_history(acp: Stage) -> None:
     answer = [{"type": "text", "text": "first"}]
     history = [{"role": "user", "content": "echo first"}, {"role": "assistant", "content": answer}]
     running = acp.begin(
@@ -200,7 +200,7 @@ def test_an_error_of_the_agents_is_told(acp: Stage) -> None:
     assert "the model is away" in result["error"]
 
 
-def test_an_agent_that_dies_leaves_what_it_said(acp: Stage) -> None:
+def test_dead_agent_keeps_its_output(acp: Stage) -> None:
     result = acp.begin("die").result()
     assert (result["outcome"], result["text"]) == ("failed", "I am dying")
     assert result["error"].startswith("it ended with exit status 9 before it had answered")

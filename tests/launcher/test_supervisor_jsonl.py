@@ -8,13 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moorage.agents.interface import Event
+from moorage.agents.interface import AgentEvent
 from moorage.core.entry import check_message
 from moorage.launcher.drivers.acp import AcpDriver
-from moorage.launcher.drivers.base import MAX_MESSAGE_BYTES, Exit
-from moorage.launcher.drivers.jsonl import MAX_LINE, JsonlDriver
+from moorage.launcher.drivers.base import MAX_LINE, MAX_MESSAGE_BYTES, Exit
+from moorage.launcher.drivers.jsonl import JsonlDriver
 from moorage.launcher.drivers.text import TextDriver
-from moorage.launcher.follow import Follower
+from moorage.launcher.outbox import Follower
+from tests.fuzz.inputs import kept, many, tried
 from tests.launcher.turns import Turns, python, shell
 
 
@@ -22,7 +23,7 @@ class Listener:
     """The other end of a driver's line, without any process."""
 
     def __init__(self) -> None:
-        self.sent, self.events, self.is_closed = bytearray(), list[Event](), False
+        self.sent, self.events, self.is_closed = bytearray(), list[AgentEvent](), False
 
     def send(self, data: bytes) -> None:
         self.sent += data
@@ -30,7 +31,7 @@ class Listener:
     def close_input(self) -> None:
         self.is_closed = True
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: AgentEvent) -> None:
         json.dumps(event)
         self.events.append(event)
 
@@ -42,8 +43,8 @@ JOB = {"agent": {"name": "tested", "command": ["x"]}, "prompt": "hello", "cwd": 
 LEFT = Exit(0)
 
 
-def told(*lines: object, exit: Exit = LEFT) -> list[Event]:
-    """What becomes of an agent's lines, the result last; texts are sent as they are."""
+def told(*lines: object, exit: Exit = LEFT) -> list[AgentEvent]:
+    """Return the events of an agent's lines, the result last; texts are sent unchanged."""
     line = Listener()
     driver = JsonlDriver(JOB, line)
     driver.begin()
@@ -243,7 +244,7 @@ def test_nothing_counts_after_the_result() -> None:
         {"type": "result", "text": 5},
     ],
 )
-def test_what_makes_no_sense_is_told_and_counted_and_passed_over(said: object) -> None:
+def test_malformed_lines_are_reported_counted_and_skipped(said: object) -> None:
     problem, result = told(said, {"type": "result", "text": "fine"})
     assert (problem["type"], problem["line"]) == ("problem", 1)
     assert (result["outcome"], result["text"], result["problems"]) == ("completed", "fine", 1)
@@ -266,7 +267,7 @@ def test_what_makes_no_sense_is_told_and_counted_and_passed_over(said: object) -
         ({"type": "result", "metadata": []}, "metadata", "a JSON object, in an event of type result"),
     ],
 )
-def test_problem_names_line_field_and_what_was_expected(said: object, field: str | None, expected: str) -> None:
+def test_problem_names_line_field_and_expectation(said: object, field: str | None, expected: str) -> None:
     [problem, _] = told(b"", said, {"type": "result", "text": "fine"})
     assert (problem["line"], problem["field"]) == (2, field)
     assert problem["expected"].startswith(expected)
@@ -379,31 +380,47 @@ def lines_of(values: Any) -> Any:
     return st.lists(values.map(lambda value: json.dumps(value).encode()) | st.binary(max_size=30), max_size=12)
 
 
+@pytest.mark.timeout(120 + many(60) // 10)
 @pytest.mark.parametrize(
     ("kind", "lines"),
     [(JsonlDriver, lines_of(EVENTS)), (AcpDriver, lines_of(ACP_MESSAGES)), (TextDriver, lines_of(EVENTS))],
 )
 def test_no_output_of_an_agent_upsets_its_driver(kind: Any, lines: Any) -> None:
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=many(60), deadline=None)
     @given(lines, st.sampled_from([Exit(0), Exit(1), Exit(None, "SIGKILL")]), st.booleans())
     def check(said: list[bytes], exit: Exit, stopped: bool) -> None:
-        line = Listener()
-        driver = kind(JOB, line)
-        driver.begin()
-        for part in said:
-            driver.hear(part + b"\n")
-            driver.told({"type": "decision", "id": "permission-1", "decision": "approve"})
-        if stopped:
-            driver.ask_to_stop()
-        driver.hear_end()
-        result = driver.result(exit)
-        assert result["outcome"] in ("completed", "failed", "stopped")
-        assert isinstance(result["text"], str)
-        for event in line.events:
-            if event["type"] == "message":
-                assert (
-                    len(json.dumps(event["content"], ensure_ascii=False).encode("utf-8", "replace"))
-                    <= MAX_MESSAGE_BYTES + 2
-                )
+        sent = [kind.__name__.encode(), *said]
+        with tried("lines", b"\n".join(sent)):
+            check_output(kind, said, exit, stopped)
 
     check()
+
+
+def test_kept_output_of_an_agent_does_not_upset_its_driver() -> None:
+    for sent in kept("lines"):
+        name, *said = sent.split(b"\n")
+        check_output({each.__name__: each for each in DRIVERS}[name.decode()], said, Exit(0), False)
+
+
+DRIVERS: tuple[Any, ...] = (JsonlDriver, AcpDriver, TextDriver)
+
+
+def check_output(kind: Any, said: list[bytes], exit: Exit, stopped: bool) -> None:
+    line = Listener()
+    driver = kind(JOB, line)
+    driver.begin()
+    for part in said:
+        driver.hear(part + b"\n")
+        driver.told({"type": "decision", "id": "permission-1", "decision": "approve"})
+    if stopped:
+        driver.ask_to_stop()
+    driver.hear_end()
+    result = driver.result(exit)
+    assert result["outcome"] in ("completed", "failed", "stopped")
+    assert isinstance(result["text"], str)
+    for event in line.events:
+        if event["type"] == "message":
+            assert (
+                len(json.dumps(event["content"], ensure_ascii=False).encode("utf-8", "replace"))
+                <= MAX_MESSAGE_BYTES + 2
+            )

@@ -69,7 +69,7 @@ def test_an_async_function_can_ask_twice_at_once(call: Any) -> None:
     assert running.result()["text"] == "approve reject"
 
 
-def test_what_a_function_raises_is_why_it_failed(call: Any) -> None:
+def test_exception_of_a_function_is_the_error(call: Any) -> None:
     running = call("fail")
     result = running.result()
     assert (result["outcome"], result["reason"], result["error"]) == ("failed", "agent_failed", "ValueError: no luck")
@@ -97,7 +97,7 @@ def test_a_function_that_is_stopped_can_tidy_up(call: Any, tmp_path: Path, funct
 
 
 def test_a_function_may_be_in_a_class(call: Any) -> None:
-    assert call("Shelf.find").result()["text"] == "found"
+    assert call("Basket.find").result()["text"] == "found"
 
 
 @pytest.mark.parametrize(

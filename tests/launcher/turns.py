@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from moorage.agents.interface import Event, Job, Limits
+from moorage.agents.interface import AgentEvent, Job, Limits
 from moorage.core.agent import definition_of
 from moorage.launcher import processes
 from moorage.launcher.folder import TurnFolder
@@ -41,22 +41,22 @@ class Running:
     def __init__(self, folder: TurnFolder, process: subprocess.Popen[bytes]) -> None:
         self.folder, self.process = folder, process
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[AgentEvent]:
         return self.folder.events()[0]
 
-    def wait(self) -> list[Event]:
+    def wait(self) -> list[AgentEvent]:
         """Everything the agent said, now that it is over."""
         assert self.process.wait(PATIENCE) == 0, self.log()
         return self.events()
 
-    def result(self) -> Event:
+    def result(self) -> AgentEvent:
         """How it ended."""
         *before, last = self.wait()
         assert last["type"] == "result"
         assert [event for event in before if event["type"] == "result"] == []
         return last
 
-    def until(self, is_there: Callable[[Event], bool], within: float = PATIENCE) -> Event:
+    def until(self, is_there: Callable[[AgentEvent], bool], within: float = PATIENCE) -> AgentEvent:
         """The first event of a kind, as soon as it is there."""
         wait_for(lambda: any(is_there(event) for event in self.events()), within)
         return next(event for event in self.events() if is_there(event))
@@ -118,7 +118,7 @@ def survivors(folder: TurnFolder) -> list[int]:
 
 
 def zombies() -> list[int]:
-    """Children of this process that nobody has reaped."""
+    """Return children of this process that have not been reaped."""
     return [pid for pid in processes.children() if not processes.is_alive(pid, None)]
 
 

@@ -1,4 +1,4 @@
-"""What breaks in families and launchers, and the tests beside this folder that show that it does not break here.
+"""Known failures of families and launchers, and the tests elsewhere that show that ours do not have them.
 
 They need stages, processes and agents of their own, so they are where those are; this is the table.
 """
@@ -23,24 +23,24 @@ LOST, REMOTE, APPROVALS = (
 
 PROVEN: dict[int, tuple[str, ...]] = {
     36: (f"{FAMILIES}::test_a_grandparent_hears_the_final_answer_once",),
-    37: (f"{CALLBACKS}::test_callback_to_a_run_that_failed_waits_for_nobody",),
-    38: (f"{CALLBACKS}::test_lost_turn_gives_callbacks_back", f"{RUNS}::test_what_was_set_aside_can_be_sent_again"),
+    37: (f"{CALLBACKS}::test_callback_to_a_failed_run_does_not_wait",),
+    38: (f"{CALLBACKS}::test_lost_turn_gives_callbacks_back", f"{RUNS}::test_dead_letter_can_be_sent_again"),
     39: (f"{FAMILIES}::test_a_message_and_a_callback_at_once_both_arrive",),
     40: (f"{CALLBACKS}::test_every_end_of_a_child_calls_back_once",),
     41: (f"{LOST}::test_an_end_is_told_once", f"{TURNS}::test_end_that_is_told_again_is_recognised"),
     42: ("tests/launcher/test_real_families.py::test_every_end_of_a_real_child_is_told_to_its_parent_once",),
-    43: (f"{FAMILIES}::test_what_a_child_says_cannot_forge_a_siblings_callback",),
+    43: (f"{FAMILIES}::test_child_output_cannot_forge_a_callback",),
     44: (f"{FAMILIES}::test_a_long_result_is_cut_and_the_rest_can_be_fetched",),
     45: (f"{FAMILIES}::test_work_asked_of_an_ancestor_is_refused",),
     46: (f"{FAMILIES}::test_a_busy_parent_gets_five_callbacks_in_one_turn_and_in_order",),
-    47: (f"{KILLS}::test_a_turn_survives_kill_9_of_anybody_at_any_step",),
+    47: (f"{KILLS}::test_turn_survives_kill_9_of_any_process_at_any_step",),
     48: (
-        f"{CALLBACKS}::test_parent_deleted_while_callbacks_arrive_loses_nobody",
+        f"{CALLBACKS}::test_deleting_a_parent_while_callbacks_arrive_settles_all_of_them",
         "tests/doors/cli/test_runs.py::test_delete_with_force_takes_a_tree_at_work_and_its_agent_ends",
     ),
     49: (f"{REMOTE}::test_an_agent_outlives_its_server_and_its_result_arrives_once",),
     50: (f"{LOST}::test_a_claim_whose_answer_got_lost_is_given_out_again_when_its_lease_is_over",),
-    51: (f"{LOST}::test_what_happens_while_the_store_is_away_is_reported_when_it_is_back",),
+    51: (f"{LOST}::test_events_during_a_store_outage_are_reported_afterwards",),
     52: (f"{FAMILIES}::test_a_later_turn_of_a_session_can_be_stopped_like_the_first",),
     53: (f"{SUPERVISOR}::test_a_program_that_drowns_its_standard_error_is_heard_all_the_same",),
     54: (

@@ -1,4 +1,4 @@
-"""What breaks in systems like this, and must not break here: one test or more for each lesson.
+"""Known failures of systems like this one: at least one test for each lesson.
 
 `LESSONS` says which tests prove which lesson; a test checks that none is missing. Each runs
 the behaviour itself. The folders beside this one prove the same things at greater length.
@@ -39,7 +39,7 @@ from moorage.core.errors import (
 )
 from moorage.service.inline import drive
 from moorage.stores.sqlite import access
-from moorage.stores.sqlite.connection import Connection
+from moorage.stores.sqlite.connection import SqliteConnection
 from moorage.stores.sqlite.store import SqliteStore
 from moorage.testing.faults import cut_to, file_contents, into_one_file, opened_raw, race, write_lock
 from tests.service.doors import Place, Timed
@@ -89,9 +89,9 @@ def in_threads(*jobs: Callable[[], object]) -> None:
 
 
 def raw_connection(moor: sync.Moorage) -> apsw.Connection:
-    store = drive(vars(moor)["_target"]._ready()).store
+    store = drive(vars(moor)["_target"].ready()).store
     assert isinstance(store, SqliteStore)
-    assert isinstance(store._access, access.Inline)
+    assert isinstance(store._access, access.InlineAccess)
     return store._access._db.raw
 
 
@@ -134,7 +134,7 @@ for count in range(25):
 
 
 @lesson(1)
-async def test_every_acknowledged_update_survives_from_threads_tasks_and_processes_at_once(path: Path) -> None:
+async def test_acknowledged_updates_of_threads_tasks_and_processes_survive(path: Path) -> None:
     with sync.connect(url_of(path)) as moor:
         moor.create("agent", session_id="s-1")
 
@@ -199,7 +199,7 @@ def test_a_stale_writer_is_refused_told_so_and_nothing_of_its_change_is_kept(pla
 
 
 @lesson(5)
-def test_appending_needs_no_version_and_spoils_nobody_elses(place: Place) -> None:
+def test_append_needs_no_version_and_conflicts_with_none(place: Place) -> None:
     one, other = place.connect(), place.connect()
     session = one.create("agent")
     for count in range(5):
@@ -231,7 +231,7 @@ def test_of_two_resumers_one_wins_and_the_other_is_told_who_and_until_when(place
 
 
 @lesson(7)
-def test_a_result_that_comes_after_the_hold_went_to_another_is_refused_where_it_is_committed(timed: Timed) -> None:
+def test_result_after_a_lost_hold_is_refused_at_the_commit(timed: Timed) -> None:
     session = timed.moor.create("agent").id
     late = str(timed.moor.resume(session).hold.token)
     timed.forward(minutes=11)
@@ -249,7 +249,7 @@ def test_a_result_that_comes_after_the_hold_went_to_another_is_refused_where_it_
 
 
 @lesson(8)
-def test_what_cannot_be_written_raises_and_never_gives_nothing_back(place: Place) -> None:
+def test_failed_write_raises(place: Place) -> None:
     moor = place.connect()
     moor.create("agent", session_id="s-1")
     with pytest.raises(IdTaken):
@@ -280,7 +280,7 @@ def test_references_are_enforced_and_deleting_a_tree_leaves_no_row_behind(path: 
             moor.request_approval(ref, "Apply?")
         moor.delete("root")
     with opened_raw(path) as db:
-        for table in ("sessions", "context", "approvals", "lineage"):
+        for table in ("sessions", "records", "approvals", "lineage"):
             assert db.execute(f"SELECT count(*) FROM {table}").fetchall() == [(0,)], table
         assert db.execute("PRAGMA foreign_key_check").fetchall() == []
 
@@ -303,7 +303,7 @@ def test_first_opens_race_without_an_error(path: Path) -> None:
 
 
 @lesson(11)
-def test_a_writer_waits_for_the_lock_and_nobody_hears_of_it(path: Path) -> None:
+def test_writer_waits_for_the_lock_without_an_error(path: Path) -> None:
     with sync.connect(url_of(path)) as moor:
         session = moor.create("agent").id
         numbers: list[int] = []
@@ -345,13 +345,13 @@ async def test_big_messages_are_limited_and_do_not_make_one_long_transaction(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commits: list[int] = []
-    committing = Connection.commit
+    committing = SqliteConnection.commit
 
-    def commit(self: Connection) -> None:
+    def commit(self: SqliteConnection) -> None:
         committing(self)
         commits.append(1)
 
-    monkeypatch.setattr(Connection, "commit", commit)
+    monkeypatch.setattr(SqliteConnection, "commit", commit)
     async with moorage.connect(url_of(path)) as moor, asyncio.timeout(60):
         session = (await moor.create("agent", parent=None)).id
         with pytest.raises(TooLarge):
@@ -416,7 +416,7 @@ def test_a_full_disk_is_a_clear_error_and_loses_nothing_that_was_acknowledged(pa
 
 
 @lesson(20)
-def test_a_call_that_a_crash_left_open_is_answered_visibly_when_the_session_is_picked_up(place: Place) -> None:
+def test_call_left_open_by_a_crash_is_repaired_on_resume(place: Place) -> None:
     moor = place.connect()
     session = moor.create("agent").id
     moor.append(session, ["go", a_call("c-1")])
@@ -443,7 +443,7 @@ def test_neither_windows_nor_summaries_separate_a_call_from_its_result(place: Pl
 
 
 @lesson(22)
-def test_a_write_torn_by_a_power_cut_costs_only_what_was_never_acknowledged(path: Path) -> None:
+def test_power_cut_loses_only_unacknowledged_writes(path: Path) -> None:
     log = Path(f"{path}-wal")
     with sync.connect(url_of(path)) as moor:
         session = moor.create("agent").id
@@ -468,16 +468,14 @@ def test_an_export_that_was_cut_short_is_noticed(timed: Timed) -> None:
 
 
 class Exploit:
-    """What a stored byte string must never be able to do."""
+    """An object whose decoding would run code."""
 
     def __reduce__(self) -> tuple[Callable[[str], object], tuple[str]]:
         return os.mkdir, ("exploited",)  # a function that leaves a trace when called
 
 
 @lesson(23)
-def test_what_is_stored_is_json_and_anything_else_is_refused(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_json_is_stored(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with sync.connect(url_of(path)) as moor:
         moor.create("agent", session_id="s-1", metadata={"a": 1})
@@ -624,7 +622,7 @@ def test_a_metadata_write_does_not_extend_the_window(timed: Timed) -> None:
 
 
 @lesson(32)
-def test_commands_exit_with_a_code_that_says_what_went_wrong(path: Path) -> None:
+def test_exit_codes_name_the_error_family(path: Path) -> None:
     def code_of(*arguments: str) -> int:
         command = [sys.executable, "-m", "moorage", *arguments]
         sources = str(Path(moorage.__file__).parents[1])
@@ -682,7 +680,7 @@ def test_a_corrupt_session_is_not_treated_as_absent(path: Path) -> None:
 
 
 @lesson(35)
-def test_nothing_expires_silently_it_is_previewed_audited_and_only_what_was_asked_for(timed: Timed) -> None:
+def test_expiry_is_previewed_audited_and_exact(timed: Timed) -> None:
     moor = timed.moor
     for number in range(3):
         moor.create("agent", session_id=f"plain-{number}")

@@ -23,7 +23,7 @@ END $$
 """
 
 
-class Shelf:
+class DatabasePool:
     """A database on a server that gives empty stores, one at a time."""
 
     def __init__(self, server: Databases) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import moorage.sync
 from moorage.core.errors import InvalidField, OutcomeUnknown, StoreBusy, StoreTooNew, StoreUnavailable
-from moorage.stores.postgres.connection import Connection
+from moorage.stores.postgres.connection import PostgresConnection
 from moorage.stores.postgres.migrate import LATEST, migrations
 from moorage.stores.postgres.options import read_url
 from moorage.stores.postgres.store import PostgresStore
@@ -52,7 +52,7 @@ def test_url_with_a_wrong_setting_is_refused(wrong: str) -> None:
 async def test_connections_have_time_outs(postgres_url: str) -> None:
     store = PostgresStore(f"{postgres_url}&statement_timeout=7")
 
-    async def asked(db: Connection) -> list[str]:
+    async def asked(db: PostgresConnection) -> list[str]:
         names = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
         return [(await db.all(f"SHOW {name}"))[0][0] for name in names]
 
@@ -64,7 +64,7 @@ async def test_those_who_come_when_all_connections_are_in_use_wait_and_then_give
     store = PostgresStore(f"{postgres_url}&pool=1&patience=0.5")
     await store.create(OWNER, a_session("s-1"))
 
-    async def keep(db: Connection) -> None:
+    async def keep(db: PostgresConnection) -> None:
         await db.all("SELECT pg_sleep(2)")
 
     keeping = asyncio.ensure_future(store._access.read(keep))
@@ -83,7 +83,7 @@ async def test_behind_a_pooler_nothing_depends_on_the_connection(postgres_url: s
         await store.append(OWNER, "s-1", said(str(number)), a_stamp())
         await store.apply(OWNER, "s-1", updated(error="e"))
 
-    async def prepared(db: Connection) -> int:
+    async def prepared(db: PostgresConnection) -> int:
         return int((await db.all("SELECT count(*) FROM pg_prepared_statements"))[0][0])
 
     assert await store._access.read(prepared) <= 1  # at most the one that asks
@@ -193,7 +193,7 @@ def restarting(durable_postgres: PostgresServer) -> Iterator[tuple[PostgresServe
         yield durable_postgres, url
 
 
-async def test_callers_wait_for_a_server_that_is_restarted_and_nothing_acknowledged_is_lost(
+async def test_callers_wait_for_a_restarting_server_and_lose_nothing(
     restarting: tuple[PostgresServer, str],
 ) -> None:
     server, url = restarting
@@ -250,7 +250,7 @@ async def test_a_wait_goes_on_through_a_restart(restarting: tuple[PostgresServer
     await there.close()
 
 
-def test_without_the_driver_it_says_what_to_install() -> None:
+def test_missing_driver_is_named() -> None:
     code = (
         "import sys; sys.modules['asyncpg'] = None\n"
         "import moorage.sync\n"

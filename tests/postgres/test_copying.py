@@ -2,63 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
 import os
-import subprocess
-import sys
-from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from moorage.config import open_store
-from moorage.ports import Store
-from moorage.testing.builders import OWNER, a_stamp, said
-from moorage.testing.contract.records import a_full_store, everything
+from moorage.testing.contract.dump import a_full_store, everything
 from moorage.testing.faults import Worker
 from moorage.testing.postgres import GivenServer, PostgresServer
-
-Migrate = Callable[..., dict[str, Any]]
-
-
-def on(url: str, work: Callable[[Store], Coroutine[Any, Any, Any]]) -> Any:
-    """What some work on a store gives."""
-
-    async def run() -> Any:
-        store = open_store(url, threaded=True)
-        try:
-            return await work(store)
-        finally:
-            await store.close()
-
-    return asyncio.run(run())
+from tests.fleet.copying import COPIER, Migrate, filled, migrating, on
 
 
 @pytest.fixture
-def environment(tmp_path: Path) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("MOORAGE_", "AGENT_"))}
-    return {**kept, "MOORAGE_HOME": str(tmp_path / "home")}
-
-
-@pytest.fixture
-def migrate(environment: dict[str, str]) -> Migrate:
-    def run(source: str, target: str, *flags: str) -> dict[str, Any]:
-        command = [sys.executable, "-m", "moorage", "migrate", "--from", source, "--to", target, *flags, "--json"]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
-        answer: dict[str, Any] = json.loads(done.stdout)
-        return answer
-
-    return run
+def migrate(tmp_path: Path) -> Migrate:
+    return migrating(tmp_path / "home")
 
 
 @pytest.fixture
 def source(tmp_path: Path) -> str:
-    url = f"sqlite:///{tmp_path / 'source.db'}"
-    on(url, a_full_store)
-    on(url, lambda store: store.append(OWNER, "s-1", said("binary \0 output"), a_stamp()))
-    return url
+    return filled(tmp_path / "source.db")
 
 
 def test_everything_goes_there_and_back(source: str, postgres_url: str, tmp_path: Path, migrate: Migrate) -> None:
@@ -92,27 +54,9 @@ def test_a_table_called_sessions_is_left_alone(
     assert postgres.sql("SELECT * FROM public.sessions", name) == ["theirs"]
 
 
-COPIER = """
-import os, signal, sys
-from moorage.doors.cli.app import run
-from moorage.stores.postgres.store import PostgresStore
-real, left = PostgresStore.load, int(sys.argv[3])
-
-async def load(self, records, mark):
-    global left
-    await real(self, records, mark)
-    left -= 1
-    if left == 0:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-PostgresStore.load = load
-sys.exit(run(["migrate", "--from", sys.argv[1], "--to", sys.argv[2], "--force"]))
-"""
-
-
 @pytest.mark.parametrize("commits", [2, 9])
 def test_a_copy_that_was_killed_goes_on(source: str, postgres_url: str, migrate: Migrate, commits: int) -> None:
-    with Worker(COPIER, source, postgres_url, commits) as copier:
+    with Worker(COPIER, source, postgres_url, commits, "moorage.stores.postgres.store", "PostgresStore") as copier:
         os.waitid(os.P_PID, copier.pid, os.WEXITED | os.WNOWAIT)
 
     done = migrate(source, postgres_url, "--force")

@@ -1,4 +1,4 @@
-"""The feed on PostgreSQL: gap-free cursors, and nothing is skipped, whoever commits late."""
+"""The feed on PostgreSQL: gap-free cursors, and no late commit is skipped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moorage.core.query import SessionQuery
 from moorage.stores.postgres.store import PostgresStore
 from moorage.testing.builders import OWNER, a_session, a_stamp, said, whole_feed
 
-# What a commit of ours leaves, by hand, so that its transaction can be kept open.
+# The rows of a commit, written by hand, so that its transaction can be kept open.
 _LATE = """
 INSERT INTO moorage.entries (owner, root, segment, number, kind, at, role, content)
 SELECT owner, pk, pk, last_entry + 1, 'message', 0, 'user', 'late' FROM moorage.sessions WHERE id = 'slow';
@@ -29,9 +29,7 @@ async def store(postgres_url: str) -> AsyncIterator[PostgresStore]:
     await store.close()
 
 
-async def test_a_commit_that_comes_late_is_not_skipped_and_keeps_nobody_waiting(
-    store: PostgresStore, postgres_url: str
-) -> None:
+async def test_late_commit_is_not_skipped_and_does_not_block_readers(store: PostgresStore, postgres_url: str) -> None:
     for name in ("slow", "fast"):
         await store.create(OWNER, a_session(name))
     other = await asyncpg.connect(postgres_url)
@@ -58,11 +56,11 @@ async def test_a_list_by_update_walks_a_part_of_the_feed_and_goes_on_from_there(
     for number in range(12):
         await store.create(OWNER, a_session(f"s-{number:02}", agent_name="rare" if number % 6 == 0 else "often"))
         await store.append(OWNER, "s-00", said(str(number)), a_stamp())
-    monkeypatch.setattr("moorage.stores.postgres.find.WALK", 5)
-    pages = [await store.find(OWNER, SessionQuery(agent="rare", sort="updated", limit=2))]
+    monkeypatch.setattr("moorage.stores.sql.find.WALK", 5)
+    pages = await store.find(OWNER, SessionQuery(agent="rare", sort="updated", limit=2))
     while pages[-1].next:
         query = SessionQuery(agent="rare", sort="updated", limit=2, cursor=pages[-1].next)
-        pages.append(await store.find(OWNER, query))
+        pages += await store.find(OWNER, query)
     assert [each.session_id for page in pages for each in page] == ["s-06", "s-00"]
     assert [len(page) for page in pages] == [0, 0, 1, 0, 1]
 
@@ -116,7 +114,7 @@ async def test_a_lost_notification_costs_a_second_and_no_event(postgres_url: str
     seen = store.pulse()
     await store.get(OWNER, "slow")
     silent = await asyncpg.connect(postgres_url)
-    await silent.execute(_LATE)  # by somebody who dies before they tell
+    await silent.execute(_LATE)  # by a process that dies before it notifies
     async with asyncio.timeout(30):
         assert await store.wait(seen, 30) != seen
     assert [event.id for event in await whole_feed(store)] == [1, 2]

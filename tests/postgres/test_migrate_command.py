@@ -37,7 +37,7 @@ def command(
     return run
 
 
-def test_migrate_says_what_is_missing_and_what_it_did(command: Command, postgres_url: str) -> None:
+def test_migrate_lists_pending_and_applied_migrations(command: Command, postgres_url: str) -> None:
     rehearsed = command("migrate", "--dry-run", "--json").json
     assert (rehearsed["schema_before"], rehearsed["schema"], rehearsed["missing"]) == (0, 0, ALL)
     assert command("migrate", "--dry-run", "--json").json == rehearsed, "nothing was changed"
@@ -46,7 +46,7 @@ def test_migrate_says_what_is_missing_and_what_it_did(command: Command, postgres
     assert command("migrate", "--json").json["applied"] == []
 
 
-def test_seal_says_what_it_would_do_and_what_it_did(command: Command, postgres_url: str) -> None:
+def test_seal_reports_its_plan_and_result(command: Command, postgres_url: str) -> None:
     key = command("encryption-key", "k-1").out.strip()
     assert command("migrate", "--seal", "--dry-run", "--json", keys=key).json["to_seal"] == 0, "there is no schema yet"
     with moorage.sync.connect(postgres_url) as moor:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from moorage.stores.memory.store import MemoryStore
 from moorage.stores.postgres.store import PostgresStore
 from moorage.testing.builders import OWNER, a_session, a_stamp, may_delete, said
-from moorage.testing.contract.records import a_full_store, everything
+from moorage.testing.contract.dump import a_full_store, everything
+from moorage.testing.model_store import ModelStore
 from moorage.testing.postgres import GivenServer, PostgresServer
 
 PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
@@ -24,7 +24,7 @@ async def test_everything_goes_on_when_the_log_and_the_feed_are_partitioned(
     postgres: GivenServer | PostgresServer, postgres_url: str
 ) -> None:
     name = postgres_url.partition("?")[0].rpartition("/")[2]
-    store, model = PostgresStore(postgres_url), MemoryStore()
+    store, model = PostgresStore(postgres_url), ModelStore()
     await a_full_store(store)
     await a_full_store(model)
     before = await everything(store)

@@ -53,7 +53,7 @@ def test_the_oldest_supported_server_says_its_version(oldest_postgres: PostgresS
     assert oldest_postgres.sql("SHOW server_version_num")[0].startswith("15")
 
 
-def test_a_durable_server_keeps_what_it_acknowledged(durable_postgres: PostgresServer) -> None:
+def test_durable_server_keeps_acknowledged_writes(durable_postgres: PostgresServer) -> None:
     durable_postgres.sql("CREATE TABLE kept AS SELECT 1")
     durable_postgres.restart("immediate")
     assert durable_postgres.sql("SELECT count(*) FROM kept") == ["1"]
@@ -71,5 +71,5 @@ def test_a_server_ends_with_the_process_that_started_it() -> None:
 
 
 @pytest.mark.skipif(bool(os.environ.get(GIVEN)), reason="a server that was given is somebody else's")
-def test_nobody_is_reached_over_the_network_unless_asked(postgres: PostgresServer) -> None:
+def test_server_listens_on_a_socket_unless_asked(postgres: PostgresServer) -> None:
     assert postgres.sql("SHOW listen_addresses") == [""]

@@ -9,10 +9,9 @@ import asyncpg
 import pytest
 
 from moorage.core.errors import MoorageError, OutcomeUnknown, StoreUnavailable
-from moorage.core.family import Member
 from moorage.service.servers import note_beat
 from moorage.stores.postgres import bus, connection
-from moorage.stores.postgres.connection import Connection, LostConnection
+from moorage.stores.postgres.connection import LostConnection, PostgresConnection
 from moorage.stores.postgres.store import PostgresStore
 from moorage.testing.builders import OWNER, a_session, a_stamp, said, updated, whole_log
 from moorage.testing.postgres import PostgresServer
@@ -81,12 +80,14 @@ async def test_a_commit_whose_answer_is_swallowed_is_unknown_and_not_repeated(
 
 
 async def test_a_transaction_that_got_no_answer_is_certainly_not_committed(store: PostgresStore, wire: Proxy) -> None:
-    def go_silent(_: list[Member]) -> None:
+    async def delete_in_silence(db: PostgresConnection) -> None:
+        await db.run("DELETE FROM moor.sessions")
         wire.swallow()
+        await db.run("DELETE FROM moor.entries")
 
     async with asyncio.timeout(IN_TIME):
         with pytest.raises(StoreUnavailable, match="nothing was changed"):
-            await store.delete_tree(OWNER, "s-1", go_silent, a_stamp(), reason="test")
+            await store._access.transact(delete_in_silence)
     wire.mend()
     assert (await store.get(OWNER, "s-1")).session_id == "s-1"
 
@@ -105,20 +106,22 @@ async def test_who_waits_is_told_to_look_when_the_network_goes_silent(store: Pos
 
 
 async def test_a_commit_that_is_cut_off_is_unknown_and_not_repeated(url: str) -> None:
-    store, raw = PostgresStore(url), await asyncpg.connect(url)
+    store, raw, watcher = PostgresStore(url), await asyncpg.connect(url), await asyncpg.connect(url)
     await store.create(OWNER, a_session("s-1"))
     in_the_way = raw.transaction()
     await in_the_way.start()
     await raw.execute("SELECT 1 FROM moorage.sessions FOR UPDATE")
     changing = asyncio.create_task(store.apply(OWNER, "s-1", updated(error="e")))
     async with asyncio.timeout(IN_TIME):
-        await _until(raw, _END_THOSE_WHO_WAIT, 1)
+        # A transaction sees only those who were connected when it first looked: the holder of the lock cannot look.
+        await _until(watcher, _END_THOSE_WHO_WAIT, 1)
         await in_the_way.rollback()
         with pytest.raises(OutcomeUnknown):
             await changing
     assert (await store.get(OWNER, "s-1")).error_count == 0
     await store.apply(OWNER, "s-1", updated(error="e"))
     assert (await store.get(OWNER, "s-1")).error_count == 1
+    await watcher.close()
     await raw.close()
     await store.close()
 
@@ -133,7 +136,7 @@ async def test_a_transaction_that_idled_for_too_long_is_done_again(url: str) -> 
     store, tries = PostgresStore(f"{url}?statement_timeout=0.3"), 0
     await store.owners()
 
-    async def dawdle(db: Connection) -> None:
+    async def dawdle(db: PostgresConnection) -> None:
         nonlocal tries
         tries += 1
         await db.run("INSERT INTO moor.owners (name) VALUES (?)", (f"try-{tries}",))
@@ -151,7 +154,7 @@ async def test_a_schema_that_could_not_be_looked_at_leaves_no_doubt_about_the_ch
     store = PostgresStore(url)
     prepare, tries = store._access.pool._prepare, 0
 
-    async def fail_once(db: Connection) -> None:
+    async def fail_once(db: PostgresConnection) -> None:
         nonlocal tries
         tries += 1
         if tries == 1:
@@ -171,7 +174,7 @@ async def test_who_gives_up_while_another_makes_the_schema_leaves_no_connection_
     store, raw = PostgresStore(url), await asyncpg.connect(url)
     prepare, goes_on = store._access.pool._prepare, asyncio.Event()
 
-    async def wait(db: Connection) -> None:
+    async def wait(db: PostgresConnection) -> None:
         await goes_on.wait()
         await prepare(db)
 
@@ -222,5 +225,5 @@ async def _connections(raw: asyncpg.Connection, wanted: int) -> None:
 
 
 async def _until(raw: asyncpg.Connection, sql: str, wanted: int) -> None:
-    while await raw.fetchval(sql) != wanted:  # noqa: ASYNC110 - the database tells nobody
+    while await raw.fetchval(sql) != wanted:  # noqa: ASYNC110 - the database has no event for it
         await asyncio.sleep(0.01)

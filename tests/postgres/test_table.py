@@ -1,4 +1,4 @@
-"""import --postgres-table: the rows of somebody else's table become sessions, and the table stays as it is."""
+"""import --postgres-table: the rows of another program's table become sessions, and the table stays as it is."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from moorage.core.errors import InvalidField, StoreUnavailable
-from moorage.stores.postgres.connection import Connection
+from moorage.stores.postgres.connection import PostgresConnection
 from moorage.stores.postgres.store import PostgresStore
 from moorage.testing.builders import OWNER, a_session, a_stamp, said, whole_log
 from moorage.testing.postgres import Installation, PostgresServer, installations
@@ -28,7 +28,7 @@ IN_TIME = 15  # seconds: half of what a caller would wait for a database that is
 
 
 class Authority:
-    """Somebody who signs certificates."""
+    """A certificate authority."""
 
     def __init__(self, name: str) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -78,7 +78,7 @@ class Secured(NamedTuple):
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """It has a certificate for 127.0.0.1, and lets nobody in without TLS."""
+    """It has a certificate for 127.0.0.1, and refuses connections without TLS."""
     folder = tmp_path_factory.mktemp("certificates")
     authority, stranger = Authority("ours"), Authority("somebody else")
     (folder / "ours.pem").write_bytes(authority.certificate)
@@ -116,7 +116,7 @@ async def test_everything_goes_over_tls(secured: Secured, sslmode: str) -> None:
     store.pulse()  # so that it listens, too
     assert len(await whole_log(store, "s-1")) == 2
 
-    async def secured_or_not(db: Connection) -> set[bool]:
+    async def secured_or_not(db: PostgresConnection) -> set[bool]:
         sql = "SELECT ssl FROM pg_stat_activity JOIN pg_stat_ssl USING (pid) WHERE client_port > 0"
         return {row[0] for row in await db.all(sql)}
 
@@ -124,7 +124,7 @@ async def test_everything_goes_over_tls(secured: Secured, sslmode: str) -> None:
     await store.close()
 
 
-async def test_a_server_that_nobody_we_trust_vouches_for_is_refused_at_once(secured: Secured) -> None:
+async def test_untrusted_certificate_is_refused(secured: Secured) -> None:
     await _is_refused(
         secured.url(f"sslmode=verify-full&sslrootcert={quote(str(secured.stranger))}"), "certificate verify failed"
     )
@@ -139,7 +139,7 @@ async def test_a_server_that_insists_on_tls_says_so_at_once(secured: Secured) ->
     await _is_refused(secured.url("sslmode=disable"), "no encryption")
 
 
-async def test_a_server_without_tls_is_refused_at_once_by_whoever_insists_on_it() -> None:
+async def test_server_without_tls_is_refused_if_required() -> None:
     with PostgresServer(tcp=True) as server:
         await _is_refused(f"{server.url()}?sslmode=require", "rejected SSL")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 
@@ -22,10 +23,20 @@ from moorage.core.errors import (
     Unsupported,
 )
 from moorage.core.family import FamilyLimits, NewSession, born
+from moorage.core.record import (
+    Drop,
+    Put,
+    RecordName,
+    RecordRequest,
+    RecordsView,
+    RecordWrite,
+    decide_records,
+    needs_of,
+)
 from moorage.core.run import Join
+from moorage.core.session import Change, View
 from moorage.ports import BirthDecision
-from moorage.stores.postgres import deletion
-from moorage.stores.postgres.connection import Connection
+from moorage.stores.postgres.connection import PostgresConnection
 from moorage.stores.postgres.store import PostgresStore
 from moorage.stores.sealing import Sealer
 from moorage.stores.sql import family
@@ -35,15 +46,25 @@ from moorage.testing.builders import (
     a_fork,
     a_session,
     a_stamp,
+    context_of,
     dump,
     remembering,
     said,
     updated,
     whole_log,
+    write_context,
 )
 from moorage.testing.work import a_child_run, finish, launch, start, take, taken
 
 KEYS = {"k-1": b"1" * 32}
+
+
+def put(value: str) -> RecordRequest:
+    return Put(namespace="n", key="k", value=value.encode())
+
+
+def drop() -> RecordRequest:
+    return Drop(namespace="n", key="k")
 
 
 @pytest.fixture
@@ -68,23 +89,99 @@ async def test_changes_of_one_session_queue_up_and_all_land(stores: list[Postgre
     assert [entry.number for entry in await whole_log(stores[1], "s-1")] == list(range(1, 162))
 
 
-async def test_what_several_remember_at_once_is_all_counted(stores: list[PostgresStore]) -> None:
+async def test_concurrent_context_writes_are_all_counted(stores: list[PostgresStore]) -> None:
     """No entry tells of it, so nothing but the revision keeps one from writing over the other."""
     await stores[0].create(OWNER, a_session("s-1"))
 
     async def remember(store: PostgresStore, place: int) -> None:
         for number in range(10):
-            await store.write_context(OWNER, "s-1", remembering(f"{place}-{number}", number), NOON)
+            await write_context(store, OWNER, "s-1", remembering(f"{place}-{number}", number))
 
     await asyncio.gather(*(remember(store, place) for place, store in enumerate(stores)))
-    assert len(await stores[0].context(OWNER, "s-1", NOON)) == 40
+    assert len(await context_of(stores[0], OWNER, "s-1", NOON)) == 40
     assert (await stores[0].get(OWNER, "s-1")).context_version == 40
+
+
+async def test_decision_on_an_older_revision_is_made_again(stores: list[PostgresStore], postgres_url: str) -> None:
+    """Another connection commits between the first decision and its commit: nothing is left to chance."""
+    await stores[0].create(OWNER, a_session("s-1"))
+    seen: list[int] = []
+
+    def decide(view: View) -> Change:
+        seen.append(view.session.context_version)
+        if len(seen) == 1:
+            with ThreadPoolExecutor(1) as elsewhere:
+                elsewhere.submit(asyncio.run, remember_elsewhere(postgres_url)).result()
+        return remembering("ours", 1)(view)
+
+    await write_context(stores[0], OWNER, "s-1", decide)
+    assert seen == [0, 1]
+    assert set(await context_of(stores[1], OWNER, "s-1", NOON)) == {"ours", "theirs"}
+    assert (await stores[1].get(OWNER, "s-1")).context_version == 2
+
+
+async def remember_elsewhere(url: str) -> None:
+    store = PostgresStore(url)
+    await write_context(store, OWNER, "s-1", remembering("theirs", 1))
+    await store.close()
+
+
+MEMORY = RecordName("n", "k")
+
+
+@pytest.mark.parametrize(
+    ("before", "meanwhile", "ours", "versions"),
+    [
+        ([], [put("theirs"), drop()], [put("ours")], [2]),
+        ([put("old")], [put("theirs")], [drop(), put("ours")], [3]),
+        ([put("old")], [put("theirs")], [drop()], []),
+    ],
+)
+async def test_version_of_an_owners_record_never_comes_back(
+    stores: list[PostgresStore],
+    postgres_url: str,
+    before: list[RecordRequest],
+    meanwhile: list[RecordRequest],
+    ours: list[RecordRequest],
+    versions: list[int],
+) -> None:
+    """Another connection commits between the decision and its commit, and no revision tells of it."""
+    await write_one_by_one(stores[0], before)
+    decided = 0
+
+    def decide(view: RecordsView) -> tuple[RecordWrite, ...]:
+        nonlocal decided
+        decided += 1
+        if decided == 1:
+            with ThreadPoolExecutor(1) as elsewhere:
+                elsewhere.submit(asyncio.run, write_elsewhere(postgres_url, meanwhile)).result()
+        return decide_records(ours, view, NOON)
+
+    await stores[0].write_memory(OWNER, needs_of(ours), decide)
+    found = await stores[1].records(OWNER, None, [MEMORY], NOON)
+    assert decided == 2
+    assert [record.version for record in found if record is not None] == versions
+    await write_one_by_one(stores[1], [put("new")])
+    [newest] = await stores[1].records(OWNER, None, [MEMORY], NOON)
+    assert newest is not None
+    assert newest.version == max([2, *versions]) + 1
+
+
+async def write_elsewhere(url: str, requests: list[RecordRequest]) -> None:
+    store = PostgresStore(url)
+    await write_one_by_one(store, requests)
+    await store.close()
+
+
+async def write_one_by_one(store: PostgresStore, requests: list[RecordRequest]) -> None:
+    for each in requests:
+        await store.write_memory(OWNER, needs_of([each]), partial(decide_records, [each], at=NOON))
 
 
 async def test_one_of_several_who_resume_wins(stores: list[PostgresStore]) -> None:
     await stores[0].create(OWNER, a_session("s-1"))
     tries = [
-        store.apply(OWNER, "s-1", lambda view, n=n: view.session.resume(f"holder-{n}", f"token-{n}", a_stamp()))  # type: ignore[misc]
+        store.apply(OWNER, "s-1", lambda view, n=n: view.session.resume(f"holder-{n}", f"token-{n}", a_stamp()))
         for n, store in enumerate(stores)
     ]
     answers = await asyncio.gather(*tries, return_exceptions=True)
@@ -134,8 +231,8 @@ async def test_a_source_and_its_fork_that_are_deleted_at_once_leave_nothing_behi
     await stores[0].fork(OWNER, "source", None, a_fork("fork"))
     has_deleted, may_commit = asyncio.Event(), asyncio.Event()
 
-    async def delete_slowly(db: Connection) -> None:
-        await family.delete_tree(db, OWNER, first, lambda _: None, a_stamp(), "test", deletion.delete)
+    async def delete_slowly(db: PostgresConnection) -> None:
+        await family.delete_tree(db, OWNER, first, lambda _: None, a_stamp(), reason="test", dry_run=False)
         has_deleted.set()
         await may_commit.wait()
 
@@ -143,14 +240,14 @@ async def test_a_source_and_its_fork_that_are_deleted_at_once_leave_nothing_behi
         slow = asyncio.create_task(stores[0]._access.transact(delete_slowly))
         await has_deleted.wait()
         other = asyncio.create_task(stores[1].delete_tree(OWNER, second, lambda _: None, a_stamp(), reason="test"))
-        while not other.done() and not await _somebody_waits(stores[2]):  # noqa: ASYNC110 - the database tells nobody
+        while not other.done() and not await _lock_waits(stores[2]):  # noqa: ASYNC110 - the database has no event
             await asyncio.sleep(0.01)
         may_commit.set()
         await asyncio.gather(slow, other)
     assert await stores[0]._access.read(lambda db: db.all("SELECT segment, number FROM moor.entries")) == []
 
 
-async def _somebody_waits(store: PostgresStore) -> bool:
+async def _lock_waits(store: PostgresStore) -> bool:
     sql = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
     return await store._access.read(lambda db: db.one(sql)) is not None
 
@@ -189,7 +286,7 @@ async def test_every_turn_is_taken_once(stores: list[PostgresStore]) -> None:
     assert await stores[0].check() == []
 
 
-async def test_a_claim_waits_for_nobody_who_changes_a_session(stores: list[PostgresStore], postgres_url: str) -> None:
+async def test_claim_does_not_wait_for_writers(stores: list[PostgresStore], postgres_url: str) -> None:
     for name in ("s-1", "s-2"):
         await launch(stores[0], name, f"run of {name}")
     stores[0]._hands.note(has_collided=True)  # from then on it locks what it takes
@@ -218,7 +315,7 @@ async def test_siblings_that_end_at_the_same_moment_call_back_together(stores: l
     assert await stores[0].check() == []
 
 
-async def test_a_session_that_asked_itself_hears_what_became_of_it(stores: list[PostgresStore]) -> None:
+async def test_session_that_asked_itself_gets_the_callback(stores: list[PostgresStore]) -> None:
     await launch(stores[0], "s-1", "run-0")
     run, message = a_child_run("run-1", "s-1", "run-0"), said("more")[0]
     await stores[0].apply(OWNER, "s-1", lambda view: work.ask(view, run, message, a_stamp()))
@@ -240,7 +337,7 @@ async def test_a_message_with_nul_in_it_is_kept_and_spoils_no_other(stores: list
     assert await stores[0].check() == []
 
 
-async def test_what_was_asked_before_the_end_is_done(postgres_url: str) -> None:
+async def test_calls_before_close_are_finished(postgres_url: str) -> None:
     store = PostgresStore(postgres_url)
     for number in range(20):
         await store.create(OWNER, a_session(f"s-{number}"))
@@ -296,7 +393,7 @@ async def test_everything_that_is_there_can_be_sealed_and_sealed_with_another_ke
     plain = PostgresStore(postgres_url)
     await launch(plain, "s-1", "run-1", purpose="to be hidden")
     await plain.append(OWNER, "s-1", said("hidden, too"), a_stamp())
-    await plain.write_context(OWNER, "s-1", remembering("word", "hidden"), NOON)
+    await write_context(plain, OWNER, "s-1", remembering("word", "hidden"))
     before = await dump(plain)
     await plain.search(OWNER, "hidden", 5)
     await plain.close()
@@ -313,8 +410,8 @@ async def test_everything_that_is_there_can_be_sealed_and_sealed_with_another_ke
     assert await dump(only_newer) == before
     assert await only_newer.check() == []
 
-    async def everything(db: Connection) -> str:
-        tables = ("sessions", "entries", "context", "runs", "turns", "inbox", "search")
+    async def everything(db: PostgresConnection) -> str:
+        tables = ("sessions", "entries", "records", "runs", "turns", "inbox", "search")
         return "".join([str(await db.all(f"SELECT t::text FROM moor.{table} t")) for table in tables])
 
     assert "hidden" not in await only_newer._access.read(everything)
@@ -331,7 +428,7 @@ async def test_another_key_under_a_known_id_is_refused(postgres_url: str) -> Non
     await wrong.close()
 
 
-# What the database keeps, whatever the code does -----------------------------------------------
+# Rules enforced by the database ----------------------------------------------------------------
 
 
 async def test_a_turn_that_another_is_about_to_take_is_passed_by(stores: list[PostgresStore]) -> None:
@@ -339,7 +436,7 @@ async def test_a_turn_that_another_is_about_to_take_is_passed_by(stores: list[Po
     await launch(stores[0], "s-2", "run-2")
     is_locked, may_go = asyncio.Event(), asyncio.Event()
 
-    async def keep(db: Connection) -> None:
+    async def keep(db: PostgresConnection) -> None:
         await db.all("SELECT 1 FROM moor.turns ORDER BY n LIMIT 1 FOR UPDATE")
         is_locked.set()
         await may_go.wait()
@@ -361,14 +458,14 @@ async def test_the_database_refuses_a_second_turn_that_is_live(stores: list[Post
         await take(stores[0])
     columns = "owner, session, root, agent, state, body"
 
-    async def double(db: Connection) -> None:
+    async def double(db: PostgresConnection) -> None:
         await db.run(f"INSERT INTO moor.turns (id, {columns}) SELECT 'another', {columns} FROM moor.turns")
 
     with pytest.raises(StoreUnavailable, match=f"turns_{state}"):
         await stores[0]._access.transact(double)
 
 
-async def test_what_is_anothers_is_not_there(stores: list[PostgresStore]) -> None:
+async def test_session_of_another_owner_is_unknown(stores: list[PostgresStore]) -> None:
     await stores[0].create(OWNER, a_session("s-1"))
     with pytest.raises(SessionNotFound):
         await stores[1].get("another", "s-1")

@@ -42,7 +42,7 @@ async def young(postgres_url: str, raw: asyncpg.Connection[Any]) -> str:
     return url
 
 
-async def test_whoever_fills_a_store_has_it_counted(young: str, raw: asyncpg.Connection[Any]) -> None:
+async def test_filling_a_store_updates_its_statistics(young: str, raw: asyncpg.Connection[Any]) -> None:
     known = await raw.fetchval("SELECT reltuples FROM pg_class WHERE oid = 'moorage.sessions'::regclass")
     assert known >= AFTER[0] / 2
 
@@ -64,8 +64,8 @@ SELECT sum(seq_tup_read + coalesce(idx_tup_fetch, 0))::bigint FROM pg_stat_user_
 
 
 async def _rows_touched(raw: asyncpg.Connection[Any]) -> int:
-    """What all connections have read; they tell it when they end."""
+    """Return the rows read by all connections; they report when they end."""
     async with asyncio.timeout(10):
-        while await raw.fetchval(_CONNECTIONS):  # noqa: ASYNC110  the server tells nobody
+        while await raw.fetchval(_CONNECTIONS):  # noqa: ASYNC110  the server has no event for it
             await asyncio.sleep(0.02)
     return int(await raw.fetchval(_TOUCHED))

@@ -28,7 +28,7 @@ def address(doors: Doors, tmp_path: Path) -> Iterator[str]:
 
 
 @pytest.fixture(autouse=True)
-def nobody_started_us(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def outside_any_session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in OURS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("MOORAGE_HOME", str(tmp_path / "home"))

@@ -17,8 +17,8 @@ import uvicorn
 
 from moorage import config
 from moorage.doors.http.app import Door
-from moorage.doors.http.exchange import App, Receive, Scope, Send
-from moorage.doors.http.gate import Asking, Gate
+from moorage.doors.http.authorizer import Authorizer, RequestHeaders
+from moorage.doors.http.exchange import AsgiApp, AsgiReceive, AsgiScope, AsgiSend
 from moorage.doors.http.serve import make_door
 from moorage.doors.http.visit import Visitor
 from moorage.launcher.embedded import Embedded
@@ -29,10 +29,10 @@ T = TypeVar("T")
 OWNER = "X-Test-Owner"
 
 
-class OwnerGate(Gate):
-    """A gate that believes a header which owner is asking."""
+class OwnerAuthorizer(Authorizer):
+    """An authorizer that believes a header which owner is asking."""
 
-    async def admit(self, exchange: Asking) -> Visitor:
+    async def admit(self, exchange: RequestHeaders) -> Visitor:
         visitor = await super().admit(exchange)
         told = visitor.caller
         owner = exchange.header(OWNER.lower().encode()) or "local"
@@ -59,7 +59,7 @@ class Loop:
 class Server:
     """uvicorn on a port of its own; stopping it breaks all connections off."""
 
-    def __init__(self, app: App, loop: Loop, port: int = 0) -> None:
+    def __init__(self, app: AsgiApp, loop: Loop, port: int = 0) -> None:
         self._loop = loop
         self._socket = socket.socket(
             socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
@@ -78,7 +78,7 @@ class Server:
     async def _start(self) -> asyncio.Task[None]:
         task = asyncio.create_task(self._server._serve([self._socket]))
         async with asyncio.timeout(PATIENCE):
-            while not self._server.started:  # noqa: ASYNC110  # uvicorn tells nobody
+            while not self._server.started:  # noqa: ASYNC110  # uvicorn has no event for it
                 await asyncio.sleep(0.005)
         return task
 
@@ -109,7 +109,7 @@ class Doors:
         self._launchers: dict[str, Embedded] = {}
         self._server = Server(self, self._loop)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         _, number, _ = scope["path"].split("/", 2)
         inside = dict(scope)
         inside["path"] = scope["path"].removeprefix(f"/{number}")
@@ -125,7 +125,7 @@ class Doors:
 
         async def made() -> Door:
             deps = await asyncio.to_thread(make)
-            return make_door(deps, OwnerGate(deps))
+            return make_door(deps, OwnerAuthorizer(deps))
 
         return self._added(self._loop.run(made()))
 
@@ -135,7 +135,7 @@ class Doors:
         return f"{self._server.url}/{number}"
 
     def deps(self, address: str) -> Deps:
-        """What a door works with, for whoever is at home there."""
+        """Return the dependencies of a door for its owner."""
         return self._doors[address.rpartition("/")[2]].deps_of("local")
 
     def launching(self, address: str) -> Embedded:
@@ -156,7 +156,7 @@ class Doors:
         self._loop.close()
 
 
-async def a_door(url: str, gate: Gate | None = None) -> Door:
+async def a_door(url: str, authorizer: Authorizer | None = None) -> Door:
     """The door as it is served, on a store."""
     deps = await asyncio.to_thread(config.open_deps, url, threaded=True)
-    return make_door(deps, gate or OwnerGate(deps))
+    return make_door(deps, authorizer or OwnerAuthorizer(deps))

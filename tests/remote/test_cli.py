@@ -63,7 +63,7 @@ def test_a_session_lives_its_life_on_the_command_line(cli: Cli, tmp_path: Path) 
     assert cli("get", "nobody").code == 3
 
 
-def test_what_is_asked_of_an_agent_is_answered_once(cli: Cli, address: str, doors: Doors) -> None:
+def test_prompt_is_answered_once(cli: Cli, address: str, doors: Doors) -> None:
     doors.launching(address)
     done = cli("run", "echo-agent", "hello there", "--timeout", "60")
     assert (done.code, done.out.count("hello there")) == (0, 1), done
@@ -85,7 +85,7 @@ def test_resume_with_a_prompt_asks_an_agent_that_only_the_server_knows(
     assert run_apart("resume", stranger, "hello", "--url", address, env=elsewhere).code == 3
 
 
-async def test_whoever_hears_a_run_hears_what_is_said_in_it(address: str, doors: Doors) -> None:
+async def test_follower_of_a_run_gets_its_output(address: str, doors: Doors) -> None:
     await asyncio.to_thread(doors.launching, address)
     heard: list[tuple[str, str]] = []
     async with moorage.connect(address) as moor, asyncio.timeout(60):
@@ -137,7 +137,7 @@ def test_a_definition_that_is_wrong_is_told_with_its_file(cli: Cli, tmp_path: Pa
     assert "x.toml, line 4" in done.err
 
 
-def test_a_chat_with_nobody_is_refused_before_anything_is_created(cli: Cli, address: str) -> None:
+def test_chat_with_an_unknown_agent_creates_nothing(cli: Cli, address: str) -> None:
     with a_terminal() as terminal:
         done = terminal.run("--url", address, "run", "nobody")
     assert done.code == 3, done
@@ -151,8 +151,8 @@ def test_whole_numbers_stay_whole(cli: Cli) -> None:
     assert (told["input_tokens"], told["output_tokens"]) == ("100", "7")
 
 
-def test_what_needs_the_store_itself_says_so(cli: Cli) -> None:
-    for args in (("migrate",), ("hooks", "install", "--local"), ("doctor", "--set-aside")):
+def test_commands_that_need_the_store_refuse_a_server(cli: Cli) -> None:
+    for args in (("migrate",), ("hooks", "install", "--local"), ("doctor", "--quarantine")):
         done = cli(*args)
         assert done.code == 2, done
         assert "server" in done.err

@@ -19,7 +19,8 @@ import pytest
 
 import moorage
 from moorage import sync
-from moorage.client import Moorage, caller_for
+from moorage.api import Moorage
+from moorage.connection import caller_for
 from moorage.core import errors
 from moorage.core.errors import MoorageError, ServerUnreachable, edge_of
 from moorage.core.event import Event
@@ -29,7 +30,7 @@ from moorage.remote.transport import Ask, check_url
 from moorage.testing.faults import PATIENCE
 from tests.remote.server import Doors, Loop, Server, a_door
 
-SOON = 2.0  # seconds that are long enough for whoever is there
+SOON = 2.0  # seconds that are enough for a running server
 
 
 class Proxy:
@@ -77,7 +78,7 @@ async def proxy(address: str) -> AsyncIterator[tuple[Proxy, Moorage]]:
         yield between, moor
 
 
-async def test_what_is_repeated_is_done_once(proxy: tuple[Proxy, Moorage]) -> None:
+async def test_repeated_request_runs_once(proxy: tuple[Proxy, Moorage]) -> None:
     between, moor = proxy
     session = await moor.create("echo-agent", session_id="s-1", parent=None)
     writes: list[Callable[[], Awaitable[object]]] = [
@@ -104,7 +105,7 @@ async def test_what_is_repeated_is_done_once(proxy: tuple[Proxy, Moorage]) -> No
     assert (await moor.get("s-1")).created_at == session.created_at
 
 
-async def test_what_cannot_be_repeated_is_told_as_unsure_and_not_asked_twice(proxy: tuple[Proxy, Moorage]) -> None:
+async def test_unrepeatable_request_is_reported_as_unsure(proxy: tuple[Proxy, Moorage]) -> None:
     between, moor = proxy
     await moor.create(session_id="s-1", parent=None)
     between.lose, before = 1, len(between.passed)
@@ -130,7 +131,7 @@ def nobody() -> str:
         return f"http://127.0.0.1:{taken.getsockname()[1]}"
 
 
-async def test_first_connection_that_is_refused_fails_at_once_and_says_what_to_check(nobody: str) -> None:
+async def test_refused_first_connection_fails_with_a_hint(nobody: str) -> None:
     began = time.monotonic()
     async with moorage.connect(nobody) as moor:
         for attempt in (moor.create(), anext(moor.events()), anext(moor.export("s-1"))):
@@ -189,7 +190,7 @@ async def test_server_that_went_away_is_waited_for_and_the_caller_is_told_once(
     assert told.startswith(f"no answer from {server.url}")
 
 
-async def test_whoever_else_answers_is_no_server_of_ours() -> None:
+async def test_answer_of_another_server_is_refused() -> None:
     async def other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 404 Not Found\r\nContent-Length: 5\r\n\r\nhello")
@@ -324,7 +325,7 @@ def test_a_stream_that_is_left_open_is_closed_with_the_connection(
     assert ours == [], "nothing is complained of"
 
 
-def test_whoever_waits_for_a_stream_is_told_that_the_connection_was_closed(address: str) -> None:
+def test_closed_connection_ends_a_waiting_stream(address: str) -> None:
     told: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
     moor = sync.connect(address)
     moor.create(session_id="s-1")
@@ -384,7 +385,7 @@ async def test_inside_an_agent_its_session_is_the_parent(address: str, monkeypat
         assert made.session is not None
         assert made.session.parent_session_id == "agent"
         monkeypatch.setenv("AGENT_SESSION_ID", "${AGENT_SESSION_ID}")
-        with pytest.warns(UserWarning, match="nobody filled it in"):
+        with pytest.warns(UserWarning, match="was not filled in"):
             assert (await moor.create()).parent_session_id is None
 
 
@@ -459,7 +460,7 @@ async def test_headers_that_cannot_travel_are_left_out() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         caller = caller_for(owner="local", by="two\nlines", interface="python", holder="h")
-        moor = RemoteMoorage("http://127.0.0.1:1", caller)
+        moor = RemoteMoorage.to("http://127.0.0.1:1", caller)
     assert "x-moorage-by" not in moor._transport._request(Ask(verb="GET", path="/x")).headers
     await moor.close()
 
@@ -479,7 +480,7 @@ class LateBackground(Background):
         super()._work()
 
 
-def test_what_is_asked_before_the_thread_runs_is_answered() -> None:
+def test_call_before_the_thread_runs_is_answered() -> None:
     late = LateBackground()
     assert late.is_open
     threading.Timer(0.05, late.may_work.set).start()

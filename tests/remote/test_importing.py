@@ -1,4 +1,4 @@
-"""What others kept, posted to a server as it is."""
+"""Histories of other systems, posted to a server unchanged."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ def test_a_state_and_a_transcript_can_be_posted(address: str) -> None:
 
 
 @pytest.mark.parametrize("body", ["", "[]", "hello", '{"type": "other"}'])
-def test_what_is_nothing_known_is_refused(address: str, body: str) -> None:
+def test_unknown_format_is_refused(address: str, body: str) -> None:
     answer = httpx2.post(f"{address}/import", content=body)
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_import"), answer.text

@@ -9,19 +9,17 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import moorage
-from moorage.client import ContextDoor, Moorage
+from moorage.api import Moorage
 from moorage.core.errors import MoorageError
 from moorage.core.render import to_json
-from moorage.remote.client import RemoteContext, RemoteMoorage
+from moorage.records import Append, Put, Touch
 from moorage.remote.operations import OPERATIONS
 
 Call = Callable[[Moorage, dict[str, str]], Any]
 LONG_AGO, FAR_AHEAD = datetime(2001, 2, 3, tzinfo=UTC), datetime(2101, 2, 3, tzinfo=UTC)
 CAT = '[agent]\nname = "cat"\nkind = "command"\ncommand = ["cat"]\n'
-HIDDEN = ("client_key", "holder", "source")  # made each time, or shown to nobody outside
+HIDDEN = ("client_key", "holder", "source")  # made each time, or not shown outside
 NOT_CALLED = {"close", "run", "import_files"}  # they have tests of their own
 
 CALLS: list[tuple[str, Call]] = [
@@ -48,6 +46,11 @@ CALLS: list[tuple[str, Call]] = [
     ("list", lambda moor, _: moor.list(cursor="rubbish")),
     ("update", lambda moor, _: moor.update("s-1", phase="planning", metadata={"b": 1}, error="once")),
     ("update", lambda moor, _: moor.update("s-1", phase="no phase")),
+    ("rename", lambda moor, _: moor.rename("s-1", "other")),
+    ("rename", lambda moor, _: moor.rename("other", "child")),
+    ("rename", lambda moor, _: moor.rename("s-1", "no good")),
+    ("rename", lambda moor, _: moor.rename("s-1", None)),
+    ("rename", lambda moor, _: moor.rename("s-1", "plan")),
     ("update", lambda moor, _: moor.update("s-1", phase="planning", version=99)),
     (
         "append",
@@ -58,12 +61,33 @@ CALLS: list[tuple[str, Call]] = [
     ("append", lambda moor, _: moor.append("nobody", "x")),
     ("send", lambda moor, _: moor.send("s-1", "Go on", client_key="k-1")),
     ("send", lambda moor, _: moor.send("s-1", "Something else", client_key="k-1")),
+    ("send", lambda moor, _: moor.send("s-1", "Go on", agent="nobody")),
+    ("send", lambda moor, _: moor.send("s-1", "Go on", agent="echo-agent", parameters={"bad": float("nan")})),
     ("messages", lambda moor, _: moor.messages("s-1", last=2)),
     ("messages", lambda moor, _: moor.messages("s-1", after=0, limit=2)),
     ("messages", lambda moor, _: moor.messages("s-1", before="x")),
     ("log", lambda moor, _: moor.log("s-1", kinds=["message", "phase"], newest_first=True)),
     ("log", lambda moor, _: moor.log("s-1", kinds=["no kind"])),
     ("search", lambda moor, _: moor.search("change")),
+    ("records.put", lambda moor, _: moor.records.put("s-1", "n", "a/b", {"deep": [None, 1.5]}, ttl=60)),
+    ("records.put", lambda moor, _: moor.records.put("s-1", "n", "raw", b"\xff", version=0)),
+    ("records.put", lambda moor, _: moor.records.put("s-1", "n", "raw", b"", version=7)),
+    ("records.put", lambda moor, _: moor.records.put("nobody", "n", "k", 1)),
+    ("records.get", lambda moor, _: moor.records.get("s-1", "n", "a/b")),
+    ("records.get_many", lambda moor, _: moor.records.get_many("plan", "n", ["none", "raw"])),
+    ("records.of_sessions", lambda moor, _: moor.records.of_sessions(["s-1", "nobody"], "n", "a/b")),
+    ("records.of_sessions", lambda moor, _: moor.records.of_sessions(["s-1"], "", "a/b")),
+    ("records.list", lambda moor, _: moor.records.list("s-1", "n", values=False, descending=True, limit=1)),
+    ("records.write", lambda moor, _: moor.records.write("s-1", [Append(namespace="n", prefix="p/", value=b"1")])),
+    ("records.write", lambda moor, _: moor.records.write("s-1", [], memory=[Put(namespace="n", key="m", value=b"1")])),
+    ("records.delete", lambda moor, _: moor.records.delete("s-1", "n", "p/", prefix=True)),
+    ("memory.put", lambda moor, _: moor.memory.put("n", "k", None)),
+    ("memory.put", lambda moor, _: moor.memory.put("", "k", None)),
+    ("memory.get", lambda moor, _: moor.memory.get("n", "k")),
+    ("memory.get", lambda moor, _: moor.memory.get("n", "none")),
+    ("memory.list", lambda moor, _: moor.memory.list("n", after="a")),
+    ("memory.write", lambda moor, _: moor.memory.write([Touch(namespace="n", key="k", ttl=60)])),
+    ("memory.delete", lambda moor, _: moor.memory.delete("n", "k")),
     ("compact", lambda moor, _: moor.compact("s-1", "We planned", upto=3)),
     ("compact", lambda moor, _: moor.compact("s-1", "Too far", upto=999)),
     ("events", lambda moor, _: each(moor.events("s-1", follow=False))),
@@ -241,19 +265,3 @@ async def test_every_call_gives_the_same_answer_embedded_and_remote(address: str
 def test_every_operation_is_compared() -> None:
     methods = [name for name, _ in inspect.getmembers(Moorage, inspect.isfunction) if not name.startswith("_")]
     assert {name for name, _ in CALLS} | NOT_CALLED >= {*methods, *(operation.name for operation in OPERATIONS)}
-
-
-@pytest.mark.parametrize(("remote", "embedded"), [(RemoteMoorage, Moorage), (RemoteContext, ContextDoor)])
-def test_no_method_reaches_for_a_store(remote: type, embedded: type) -> None:
-    for name, method in inspect.getmembers(embedded, inspect.isfunction):
-        if not name.startswith("_") and name != "send":  # which is a post, and posting is overridden
-            assert getattr(remote, name) is not method, f"{name} is not overridden"
-
-
-@pytest.mark.parametrize("name", ["append", "send", "run", "events", "cleanup", "export", "import_", "import_files"])
-def test_what_is_written_out_takes_the_same_arguments(name: str) -> None:
-    own, theirs = (inspect.signature(getattr(kind, name)).parameters for kind in (RemoteMoorage, Moorage))
-    if name == "run":
-        assert own.keys() - {"options"} <= theirs.keys()
-    else:
-        assert {key: value.default for key, value in own.items()} == {k: v.default for k, v in theirs.items()}

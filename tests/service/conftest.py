@@ -37,7 +37,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
             yield Place(url, connections)
 
 
-@pytest.fixture(params=["memory", "sqlite", "http"])
+@pytest.fixture(params=["model", "sqlite", "http"])
 def timed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Timed]:
     """The same with a clock that stands still until the test moves it."""
     with ExitStack() as connections:
@@ -48,7 +48,7 @@ def timed(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Timed]:
             yield timed_on(request.param, tmp_path, connections)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["model", "sqlite"])
 def timed_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Timed]:
     """The same without a server in between, for what only servers themselves do."""
     with ExitStack() as connections:
@@ -56,7 +56,7 @@ def timed_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Time
 
 
 @pytest.fixture(autouse=True)
-def nobody_started_us(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def outside_any_session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No agent's environment, and a home of its own."""
     for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "MOORAGE_URL"):
         monkeypatch.delenv(name, raising=False)

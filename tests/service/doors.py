@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from moorage import sync
-from moorage.client import Moorage as AsyncMoorage
-from moorage.client import caller_for
+from moorage.client import LocalMoorage, OpenStore
+from moorage.connection import caller_for
 from moorage.ports import Store
 from moorage.remote.client import RemoteMoorage
 from moorage.service.deps import Caller, Deps, Settings
 from moorage.service.inline import drive
-from moorage.stores.memory.store import MemoryStore
 from moorage.stores.sqlite.store import SqliteStore
 from moorage.testing.builders import FakeClock
+from moorage.testing.model_store import ModelStore
 from tests.remote.server import OWNER, Doors
 
 
@@ -33,7 +33,7 @@ class Place:
         return self.url.startswith("sqlite")
 
     def holder(self, name: str) -> str:
-        """How somebody who calls themselves that is named as a holder: a server puts its own identity before it."""
+        """Return the holder of a caller with that name: a server puts its own identity before it."""
         return f"local:{name}" if self.is_remote else name
 
     @property
@@ -57,7 +57,9 @@ class Served(Place):
     def connect(self, *, owner: str = "local", **who: Any) -> sync.Moorage:
         """A connection of its own, closed after the test; the server believes whose it is."""
         caller = caller_for(owner=owner, by=who.get("by"), interface="python", holder=who.get("holder"))
-        return self._connections.enter_context(sync.on_server(RemoteMoorage(self.url, caller, headers={OWNER: owner})))
+        return self._connections.enter_context(
+            sync.on_server(RemoteMoorage.to(self.url, caller, headers={OWNER: owner}))
+        )
 
 
 class Timed:
@@ -66,7 +68,7 @@ class Timed:
     interface = "test"
 
     def holder(self, name: str) -> str:
-        """How somebody who calls themselves that is named as a holder."""
+        """Return the holder of a caller with that name."""
         return name
 
     def __init__(self, store: Store, settings: Settings, connections: ExitStack) -> None:
@@ -75,10 +77,10 @@ class Timed:
         self.moor = self.connect()
 
     def connect(self, *, owner: str = "local", by: str = "ann", holder: str = "ann") -> sync.Moorage:
-        """A connection for somebody."""
+        """Connect as a given caller."""
         deps = self.deps = Deps(self.store, self.clock, os.urandom, self.settings)
         caller = Caller(owner=owner, by=by, interface=self.interface, holder=holder)
-        return sync.Moorage(AsyncMoorage(lambda: deps, caller, threaded=False))
+        return sync.Moorage(LocalMoorage(OpenStore(lambda: deps, threaded=False), caller))
 
     def forward(self, **by: float) -> datetime:
         """Move the clock on."""
@@ -110,7 +112,7 @@ class ServedTimed(Timed):
 
     def connect(self, *, owner: str = "local", by: str = "ann", holder: str = "ann") -> sync.Moorage:
         caller = Caller(owner=owner, by=by, interface=self.interface, holder=holder)
-        remote = RemoteMoorage(self._address, caller, headers={OWNER: owner})
+        remote = RemoteMoorage.to(self._address, caller, headers={OWNER: owner})
         return self._connections.enter_context(sync.on_server(remote))
 
     def with_settings(self, settings: Settings) -> Timed:
@@ -119,6 +121,6 @@ class ServedTimed(Timed):
 
 def timed_on(kind: str, folder: Path, connections: ExitStack) -> Timed:
     """A timed store of one of the two kinds, closed after the test."""
-    store: Store = SqliteStore.open(folder / "moorage.db") if kind == "sqlite" else MemoryStore()
+    store: Store = SqliteStore.open(folder / "moorage.db") if kind == "sqlite" else ModelStore()
     connections.callback(lambda: drive(store.close()))
     return Timed(store, Settings(), connections)

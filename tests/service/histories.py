@@ -57,7 +57,7 @@ def changed(path: Path, change: Callable[[list[dict[str, Any]]], Any]) -> Path:
 
 
 def said(uuid: str, content: Any, *, role: str = "user", session_id: str = HOST, **fields: Any) -> dict[str, Any]:
-    """One line in which somebody says something."""
+    """Return one line of a transcript with a message."""
     return {
         "type": role,
         "uuid": uuid,

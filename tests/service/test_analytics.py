@@ -62,7 +62,7 @@ def test_nothing_counted_is_nothing_measured(timed: Timed) -> None:
         resumed_ended=0,
         resumed_completed=0,
         resumed_open=0,
-        callbacks=Callbacks(delivered=0, waiting=0, set_aside=0),
+        callbacks=Callbacks(delivered=0, waiting=0, dead_letters=0),
         tokens=None,
         resume_rate=Measure(value=None, unit="share", target="> 60 %", met=None),
         resume_success=Measure(value=None, unit="share", target="> 80 %", met=None),
@@ -121,7 +121,7 @@ def test_resume_success_counts_each_session_once_and_leaves_open_ones_apart(time
     assert value(total.resume_success) == (0.5, False)
 
 
-def test_what_became_of_a_resumed_session_is_known_after_its_deletion(timed: Timed) -> None:
+def test_outcome_of_a_resumed_session_survives_its_deletion(timed: Timed) -> None:
     finished(timed, "completed")
     timed.moor.create(session_id="given-up")
     for session_id in ("completed", "given-up"):
@@ -278,7 +278,7 @@ def test_groups(week: Timed, by: str, expected: dict[str, int]) -> None:
     assert found.total == week.moor.stats().total
 
 
-def test_what_has_no_agent_is_a_group_of_its_own(timed: Timed) -> None:
+def test_sessions_without_an_agent_form_a_group(timed: Timed) -> None:
     timed.moor.create()
     delegated(timed, None, agent_name=None)
 
@@ -327,7 +327,7 @@ def test_the_largest_or_newest_groups_are_kept_and_the_others_counted(
         ({"created_before": datetime(2026, 1, 1)}, "invalid_created_before"),  # noqa: DTZ001  # that is what is wrong
     ],
 )
-def test_what_cannot_be_counted_is_refused(timed: Timed, wrong: dict[str, Any], code: str) -> None:
+def test_invalid_grouping_is_refused(timed: Timed, wrong: dict[str, Any], code: str) -> None:
     with pytest.raises(InvalidField) as refused:
         timed.moor.stats(**wrong)
     assert refused.value.code == code
@@ -341,7 +341,7 @@ async def test_an_event_loop_gets_the_same(tmp_path: Path) -> None:
     assert [(group.key, group.sessions) for group in found.groups] == [("builder", 1)]
 
 
-def test_pages_do_not_change_what_is_counted(week: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page_size_does_not_change_the_counts(week: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
     finished(week, "done")
     delegated(week, "done")
     delegated(week, "s-1")
@@ -389,7 +389,7 @@ asked = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize("kind", ["model", "sqlite"])
 def test_it_is_the_same_as_counting_everything_by_hand(kind: str) -> None:
     @settings(max_examples=60, deadline=None)
     @given(acts, asked)
@@ -428,7 +428,7 @@ def happen(timed: Timed, what: str, number: int, agent: str | None, task: str | 
 
 
 def by_key(found: Analytics) -> dict[str | None, dict[str, Any]]:
-    """What was found, as plain numbers; the whole under `in all`."""
+    """Return the counts by group, the total under `in all`."""
     groups = {group.key: plain(group) for group in found.groups}
     return {**groups, "in all": plain(found.total)}
 

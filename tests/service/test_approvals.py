@@ -71,10 +71,10 @@ def test_an_answer_is_single_use_idempotent_and_refused_for_another(place: Place
     assert moor.approval(asked.approval_id) == decided
 
 
-def test_an_answer_outside_what_was_offered_is_refused(place: Place) -> None:
+def test_answer_outside_the_options_is_refused(place: Place) -> None:
     moor = place.connect()
     asked = moor.request_approval(moor.create("planner").id, "Which?", options=["blue"])
-    with pytest.raises(InvalidField, match="approve, reject, blue"):
+    with pytest.raises(InvalidField, match="approve, reject, withdraw, blue"):
         moor.decide(asked.approval_id, "red")
     assert moor.approval(asked.approval_id) == asked
 
@@ -117,7 +117,7 @@ def test_an_expiry_is_more_than_nothing(place: Place, expires_in: Any) -> None:
     assert moor.get(session.id) == session
 
 
-# What must not go wrong -------------------------------------------------------------------------
+# Safety -----------------------------------------------------------------------------------------
 
 
 def test_a_queued_message_does_not_cancel_the_question(place: Place) -> None:
@@ -169,7 +169,7 @@ def test_several_questions_are_answered_each_for_itself(place: Place) -> None:
     assert (moor.get(session.id).state, moor.get(session.id).phase) == ("active", "planning")
 
 
-def test_closing_the_session_withdraws_what_is_asked(place: Place) -> None:
+def test_closing_the_session_withdraws_its_approvals(place: Place) -> None:
     moor = place.connect()
     session = moor.create("planner")
     asked = moor.request_approval(session.id, "Apply?")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import moorage
-from moorage.client import ContextDoor, Moorage
+from moorage.api import Context, Moorage
 from moorage.core.errors import MoorageError, StoreUnavailable
 from tests.service.doors import Place
 
@@ -40,7 +40,7 @@ async def test_many_first_calls_at_once_open_one_store(place: Place, own_threads
     assert own_threads() == []
 
 
-async def test_a_failed_opening_is_told_to_everybody_and_may_be_tried_again(tmp_path: Path) -> None:
+async def test_failed_opening_fails_all_waiting_calls_and_can_be_repeated(tmp_path: Path) -> None:
     moor = moorage.connect(f"sqlite:///{tmp_path}/later/moorage.db")
     async with asyncio.timeout(30):
         answers = await asyncio.gather(*(moor.list() for _ in range(3)), return_exceptions=True)
@@ -98,7 +98,7 @@ async def test_errors_come_through_as_they_are(place: Place) -> None:
 def test_both_doors_have_the_same_methods() -> None:
     from moorage import sync
 
-    for asynchronous in (Moorage, ContextDoor):
+    for asynchronous in (Moorage, Context):
         names = [name for name, _ in inspect.getmembers(asynchronous, inspect.isfunction) if not name.startswith("_")]
         moor = sync.connect("memory://")
         target = moor if asynchronous is Moorage else moor.context

@@ -69,7 +69,7 @@ def test_without_a_file_there_are_defaults(home: Path) -> None:
     assert (settings.family.depth, settings.family.open_children) == (16, 1000)
 
 
-def test_what_a_file_is_silent_about_keeps_its_default(home: Path) -> None:
+def test_missing_setting_keeps_its_default(home: Path) -> None:
     write(home, "[resume.idle_limits]\nplanning = '1h'\n")
     settings = config.read_settings()
     assert settings.resume.idle_limits == {"approval": timedelta(days=7), "planning": timedelta(hours=1)}
@@ -142,7 +142,7 @@ def test_other_durations_are_refused(text: Any) -> None:
         "family = []\n",
     ],
 )
-def test_what_is_wrong_in_the_file_is_said_before_anything_is_opened(home: Path, text: str) -> None:
+def test_invalid_file_is_reported_before_the_store_opens(home: Path, text: str) -> None:
     write(home, text)
     with pytest.raises(InvalidField):
         sync.connect(f"sqlite:///{home / 'other.db'}")
@@ -157,12 +157,15 @@ def test_what_is_wrong_in_the_file_is_said_before_anything_is_opened(home: Path,
         ("every = false", r"retention\.every is False; write a duration"),
         ("[retention.ages]\ncompleted = 7", r"retention\.ages\.completed is 7; write a duration"),
         ("[retention.ages]\nsuspended = 'Never'", r"retention\.ages\.suspended is 'Never'; .* or never"),
-        ("[retention.ages]\nasleep = '7d'", r"retention\.ages has 'asleep', which is no state; use some of created, "),
+        (
+            "[retention.ages]\nasleep = '7d'",
+            r"retention\.ages has 'asleep', which is not a state; use some of created, ",
+        ),
         ("ages = ['7d']", r"retention\.ages must be a table"),
         ("completed = '7d'", r"config has completed in retention; known are age, ages, every"),
     ],
 )
-def test_what_is_wrong_with_retention_names_the_setting(home: Path, text: str, said: str) -> None:
+def test_invalid_retention_names_the_setting(home: Path, text: str, said: str) -> None:
     write(home, f"[retention]\n{text}\n")
     with pytest.raises(InvalidField, match=said):
         config.read_settings()
@@ -249,9 +252,7 @@ def test_two_connections_of_one_process_have_two_holders() -> None:
     assert config.unique_holder() != config.unique_holder()
 
 
-def test_a_window_of_ones_own_and_a_counter_reach_whoever_goes_on(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_custom_window_and_counter_apply_to_resume(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "my_tokens_for_a_test.py").write_text("def count(entry):\n    return len(entry.text.split())\n")
     write(home, '[window]\ntokens = 3\ncounter = "my_tokens_for_a_test:count"\n')

@@ -148,7 +148,7 @@ def test_secrets_are_not_kept_and_their_paths_told(place: Place) -> None:
         ("a", 1, "soon"),
     ],
 )
-def test_what_cannot_be_remembered_is_refused_and_changes_nothing(place: Place, key: Any, value: Any, ttl: Any) -> None:
+def test_invalid_context_is_refused_and_changes_nothing(place: Place, key: Any, value: Any, ttl: Any) -> None:
     moor = place.connect()
     session = moor.create("echo-agent")
     moor.context.put(session.id, "kept", 1)

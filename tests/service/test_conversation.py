@@ -33,7 +33,7 @@ def numbers(entries: Any) -> list[int]:
 # Appending --------------------------------------------------------------------------------------
 
 
-def test_what_was_said_comes_back_with_its_number_role_and_door(timed: Timed) -> None:
+def test_messages_have_number_role_and_interface(timed: Timed) -> None:
     session = timed.moor.create("agent")
     entries = timed.moor.append(session.id, ["hi", {"role": "assistant", "content": "ho"}])
     assert [(entry.number, entry.role, entry.content, entry.interface) for entry in entries] == [
@@ -211,7 +211,7 @@ def test_a_result_whose_call_is_nowhere_hides_no_history(place: Place) -> None:
 # Summaries --------------------------------------------------------------------------------------
 
 
-def test_a_summary_stands_for_what_came_before_and_the_log_stays(place: Place) -> None:
+def test_summary_replaces_earlier_messages_in_windows_only(place: Place) -> None:
     moor = place.connect()
     session = moor.create("agent")
     moor.append(session.id, [{"role": "system", "content": "Be brief."}, "m3", "m4", "m5"])
@@ -289,7 +289,7 @@ def test_a_search_is_never_syntax(place: Place, text: str) -> None:
     assert isinstance(moor.search(text), list)
 
 
-def test_what_is_new_is_found_at_once_and_what_is_deleted_is_not(place: Place) -> None:
+def test_search_finds_new_messages_and_no_deleted_ones(place: Place) -> None:
     moor = place.connect()
     for number in range(5):
         moor.create(session_id=f"s-{number}")
@@ -310,7 +310,7 @@ def test_a_search_is_of_ones_own_sessions(place: Place) -> None:
     assert (found(ann, "needle"), found(bob, "needle")) == ({("hers", 2)}, {("his", 2)})
 
 
-def test_what_another_connection_wrote_is_found(place: Place) -> None:
+def test_search_finds_messages_of_another_connection(place: Place) -> None:
     one, other = place.connect(), place.connect()
     one.create(session_id="s-1")
     assert other.search("needle") == []

@@ -157,7 +157,7 @@ def test_a_refused_creation_counts_nothing(place: Place) -> None:
     assert (len(moor.delegations()), len(moor.list())) == (0, 0)
 
 
-def test_what_is_held_by_another_is_not_picked_up(place: Place) -> None:
+def test_session_held_by_another_is_not_resumed(place: Place) -> None:
     moor, other = place.connect(), place.connect()
     session_id = planning(moor, task_id="T001")
     other.resume(session_id)

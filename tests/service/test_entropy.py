@@ -14,7 +14,7 @@ def test_it_gives_as_many_bytes_as_were_asked_for_however_many() -> None:
     assert [len(chance(size)) for size in sizes] == sizes
 
 
-def test_no_thread_gets_what_another_got() -> None:
+def test_threads_get_different_random_bytes() -> None:
     chance = DrawnEntropy()
     with ThreadPoolExecutor(8) as threads:
         drawn = list(threads.map(chance, [16] * 20_000))

@@ -80,7 +80,7 @@ def test_a_long_stream_is_replayed_whole(place: Place) -> None:
     assert [event.id for event in moor.events(follow=False)] == list(range(1, 752))
 
 
-def test_a_follower_hears_what_another_connection_writes(place: Place) -> None:
+def test_follower_gets_events_of_another_connection(place: Place) -> None:
     reader, writer = place.connect(), place.connect()
     session = writer.create("agent")
     writer.append(session.id, "before")
@@ -154,7 +154,7 @@ def test_a_stream_of_nothing_that_exists_is_refused(place: Place) -> None:
         next(iter(place.connect().events("nobody")))
 
 
-def test_one_owners_stream_carries_nobody_elses_events(place: Place) -> None:
+def test_stream_carries_only_events_of_its_owner(place: Place) -> None:
     ann, bob = place.connect(owner="ann"), place.connect(owner="bob")
     for number in range(5):
         ann.append(ann.create(session_id=f"a-{number}").id, "hers")

@@ -143,8 +143,8 @@ def test_deleting_a_parent_deletes_its_tree_leaves_first(timed: Timed) -> None:
         with pytest.raises(SessionGone) as refused:
             moor.get(ref)
         assert refused.value.facts["reason"] == "tidying"
-    stones = moor.deleted().items
-    assert [(stone.session_id, stone.root_of_deletion, stone.deleted_by, stone.deleted_at) for stone in stones] == [
+    tombstones = moor.deleted().items
+    assert [(stone.session_id, stone.root_of_deletion, stone.deleted_by, stone.deleted_at) for stone in tombstones] == [
         ("a", "a", "ann", timed.clock.now()),
         ("a1", "a", "ann", timed.clock.now()),
         ("a2", "a", "ann", timed.clock.now()),
@@ -217,7 +217,7 @@ def test_a_child_learns_its_parent_from_the_environment(place: Place, monkeypatc
 def test_an_unfilled_placeholder_counts_as_absent_with_a_warning(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     moor = place.connect()
     monkeypatch.setenv("AGENT_SESSION_NAME", "${AGENT_SESSION_NAME}")
-    with pytest.warns(UserWarning, match="nobody filled it in"):
+    with pytest.warns(UserWarning, match="was not filled in"):
         assert moor.create("agent").parent_session_id is None
     moor.create(session_id="real", parent=None)
     monkeypatch.setenv("AGENT_SESSION_ID", "${AGENT_SESSION_ID}")

@@ -15,7 +15,9 @@ def texts(moor: sync.Moorage, ref: str) -> list[object]:
 
 def a_source(moor: sync.Moorage) -> str:
     """Entries: 1 created, 2 to 4 messages, 5 checkpoint, 6 message, 7 checkpoint, 8 message."""
-    session = moor.create("planner", name="source", metadata={"a": 1}, task_id="t-1", project_dir="somewhere")
+    session = moor.create(
+        "planner", name="source", metadata={"a": 1}, task_id="t-1", project_dir="somewhere", labels=["w"]
+    )
     moor.append(session.id, ["m2", "m3", "m4"])
     moor.save_checkpoint(session.id, {"step": 5})
     moor.append(session.id, "m6")
@@ -30,7 +32,7 @@ def test_a_fork_goes_on_from_an_entry_with_the_checkpoint_up_to_there(place: Pla
     fork = moor.fork(source, at=6, name="branch", metadata={"b": 2})
     assert (fork.forked_from, fork.last_entry, fork.state) == (source, 7, "created")
     assert (fork.agent_name, fork.task_id, fork.project_dir) == ("planner", "t-1", "somewhere")
-    assert fork.metadata == {"a": 1, "b": 2}
+    assert (fork.metadata, fork.labels) == ({"a": 1, "b": 2}, ["w"])
     moor.append(fork.id, "other")
     assert texts(moor, fork.id) == ["m2", "m3", "m4", "m6", "other"]
     assert [entry.number for entry in moor.log(fork.id)] == [1, 2, 3, 4, 5, 6, 7, 8]
@@ -48,7 +50,7 @@ def test_without_a_place_a_fork_goes_on_from_the_end(place: Place) -> None:
     assert moor.checkpoint(fork.id).checkpoint == {"step": 7}
 
 
-def test_what_the_source_says_later_is_not_in_the_fork(place: Place) -> None:
+def test_later_messages_of_the_source_are_not_in_the_fork(place: Place) -> None:
     moor = place.connect()
     source = a_source(moor)
     fork = moor.fork(source)
@@ -113,7 +115,7 @@ def test_a_fork_of_a_fork_of_a_fork_reads_all_of_it(place: Place) -> None:
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
-def test_deleting_the_source_keeps_what_forks_still_need(place: Place, order: tuple[int, int]) -> None:
+def test_deleting_the_source_keeps_entries_of_its_forks(place: Place, order: tuple[int, int]) -> None:
     moor = place.connect()
     source = a_source(moor)
     middle = moor.fork(source, at=6).id
@@ -121,8 +123,8 @@ def test_deleting_the_source_keeps_what_forks_still_need(place: Place, order: tu
     last = moor.fork(middle).id
     moor.append(last, "last")
     before = moor.log(last, limit=1000).items
-    for doomed in (source, middle) if order == (0, 1) else (middle, source):
-        moor.delete(doomed)
+    for deleted in (source, middle) if order == (0, 1) else (middle, source):
+        moor.delete(deleted)
         assert moor.log(last, limit=1000).items == before
         assert moor.check() == []
     assert texts(moor, last) == ["m2", "m3", "m4", "m6", "middle", "last"]
@@ -136,7 +138,7 @@ def test_deleting_the_source_keeps_what_forks_still_need(place: Place, order: tu
     assert texts(moor, again.id) == ["m2", "m3", "m4"]
 
 
-def test_entries_nobody_needs_go_with_the_last_who_did(place: Place) -> None:
+def test_entries_are_deleted_with_their_last_reader(place: Place) -> None:
     moor = place.connect()
     source = a_source(moor)
     fork = moor.fork(source, at=4)

@@ -44,7 +44,7 @@ def test_a_context_may_be_json_or_its_text(timed: Timed, tmp_path: Path, context
     assert timed.moor.context.get(ID) == {"city": "Oslo"}
 
 
-def test_what_has_no_context_or_time_comes_in_all_the_same(timed: Timed, tmp_path: Path) -> None:
+def test_import_accepts_missing_context_and_time(timed: Timed, tmp_path: Path) -> None:
     bare = {"session_id": "bare", "context": None}
     assert timed.moor.import_files([rows(tmp_path, a_row(), bare)]).imported == [ID, "bare"]
     assert timed.moor.context.get("bare") == {}
@@ -55,14 +55,14 @@ def test_what_has_no_context_or_time_comes_in_all_the_same(timed: Timed, tmp_pat
     ("row", "reason"),
     [
         (a_row("no id"), "is not allowed"),
-        (a_row("other", [1]), "no object"),
+        (a_row("other", [1]), "not an object"),
         (a_row("other", '{"cut'), "not a row"),
         (a_row("other", at="yesterday"), "not a row"),
         (a_row("other", {"": 1}), ""),
         ('{"session_id": "cut', "not a row"),
     ],
 )
-def test_what_is_not_sound_is_told_and_the_rest_comes_in(
+def test_import_reports_invalid_parts_and_takes_the_rest(
     timed: Timed, tmp_path: Path, row: object, reason: str
 ) -> None:
     report = timed.moor.import_files([rows(tmp_path, a_row(), row, a_row("last"))])

@@ -46,7 +46,7 @@ def kinds(*sources: Path, kind: str = "auto") -> dict[str, str | None]:
     return {Path(file.name).name: file.kind for file in find(sources, kind)}
 
 
-def test_files_are_known_by_what_is_in_them(timed: Timed, tmp_path: Path) -> None:
+def test_file_format_is_detected_by_content(timed: Timed, tmp_path: Path) -> None:
     export = an_export(timed, tmp_path / "a", "s-1")
     state = tmp_path / "b"
     state.write_bytes(STATE.read_bytes())
@@ -72,7 +72,7 @@ def test_a_transcript_may_begin_with_much_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "hello", "{}", "[]", "null", '{"type": "other"}', '{"agent_id": "a"}'])
-def test_what_is_nothing_known_is_refused_with_its_name(timed: Timed, tmp_path: Path, text: str) -> None:
+def test_unknown_format_is_refused_with_the_file_name(timed: Timed, tmp_path: Path, text: str) -> None:
     path = tmp_path / "notes.txt"
     path.write_text(text)
     with pytest.raises(InvalidImport, match=r"notes\.txt: neither an export") as refused:
@@ -92,7 +92,7 @@ def test_a_kind_there_is_not_is_refused(timed: Timed) -> None:
         timed.moor.import_files([STATE], source="letters")
 
 
-def test_what_somebody_says_it_is_counts(timed: Timed, tmp_path: Path) -> None:
+def test_given_format_overrides_detection(timed: Timed, tmp_path: Path) -> None:
     with pytest.raises(InvalidImport, match="not a line of an export"):
         timed.moor.import_files([STATE], source="moorage")
     report = timed.moor.import_files([STATE], source="claude-code")
@@ -101,7 +101,7 @@ def test_what_somebody_says_it_is_counts(timed: Timed, tmp_path: Path) -> None:
     assert (report.imported, report.left_out_total) == ([], 1)
 
 
-def test_of_a_folder_only_what_was_asked_for_is_taken(timed: Timed, tmp_path: Path) -> None:
+def test_only_the_requested_files_of_a_folder_are_imported(timed: Timed, tmp_path: Path) -> None:
     write_state(a_project(tmp_path), a_state())
     assert timed.moor.import_files([tmp_path], source="state").imported == [ID]
     assert timed.moor.import_files([tmp_path], source="claude-code").imported == [HOST, EXPLORER, READER]
@@ -159,7 +159,7 @@ def test_a_file_given_twice_is_read_once(timed: Timed, tmp_path: Path, monkeypat
 # Exports among others ---------------------------------------------------------------------------
 
 
-def test_exports_and_what_others_kept_come_in_together(timed: Timed, tmp_path: Path) -> None:
+def test_exports_and_foreign_files_are_imported_together(timed: Timed, tmp_path: Path) -> None:
     export = an_export(timed, tmp_path / "s-1.jsonl", "s-1")
     report = timed.moor.import_files([OLD, STATE, export])
     assert report.imported == ["s-1", ID, OLD.stem, "o-03"]

@@ -99,7 +99,7 @@ def test_importing_twice_or_from_another_file_changes_nothing(place: Place, tmp_
     assert list(moor.export(report.imported[0])) == before
 
 
-def test_what_is_said_of_a_conversation_besides_is_kept(timed: Timed, tmp_path: Path) -> None:
+def test_other_fields_of_a_conversation_are_kept(timed: Timed, tmp_path: Path) -> None:
     about = {"session_id": "s-1", "task_id": "T001", "agent": "forecaster", "model": "m-1", "api_key": "sk-1"}
     session_id = the_only(timed.moor, write(tmp_path / "chat.json", {**about, "messages": CHAT}))
     session = timed.moor.get("s-1")
@@ -183,7 +183,7 @@ def test_times_are_kept_where_they_are_said(timed: Timed, tmp_path: Path) -> Non
     assert times == ["2025-05-01T08:00:00+00:00", "2025-05-01T08:01:00+00:00", "2025-05-01T08:01:00+00:00"]
 
 
-def test_what_is_wrong_is_left_out_with_its_place_and_the_rest_comes_in(timed: Timed, tmp_path: Path) -> None:
+def test_invalid_messages_are_listed_and_the_rest_is_imported(timed: Timed, tmp_path: Path) -> None:
     chat: list[Any] = [
         {"role": "user", "content": "a"},
         {"role": "boss", "content": "b"},
@@ -198,8 +198,8 @@ def test_what_is_wrong_is_left_out_with_its_place_and_the_rest_comes_in(timed: T
     assert [(each.line, each.reason.partition(" (")[0]) for each in by_lines.left_out] == [
         (9, "not JSON"),
         (2, "a message whose role is 'boss'"),
-        (3, "the result of a call that it does not name"),
-        (5, "it is no object"),
+        (3, "the result of a call without the id of the call"),
+        (5, "it is not an object"),
         (6, "a message whose content is neither text nor a list of parts"),
         (4, "a result of the call 'nobody', which is not there"),
     ]

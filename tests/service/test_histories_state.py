@@ -60,7 +60,7 @@ def test_importing_twice_changes_nothing(timed: Timed) -> None:
 
 
 @pytest.mark.parametrize("outcome", ["completed", "failed", "abandoned"])
-def test_what_was_over_stays_over(timed: Timed, tmp_path: Path, outcome: str) -> None:
+def test_final_state_is_imported_as_final(timed: Timed, tmp_path: Path, outcome: str) -> None:
     history = a_state()["history"]
     history.append({"from_phase": "approval", "to_phase": outcome, "timestamp": "2026-01-08T18:30:00Z"})
     state = a_state(
@@ -101,7 +101,7 @@ def test_errors_are_kept_with_their_count(timed: Timed, tmp_path: Path) -> None:
     assert timed.moor.should_resume(ID).reason == "too_many_errors"
 
 
-def test_what_we_have_no_field_for_is_kept_word_for_word(timed: Timed, tmp_path: Path) -> None:
+def test_unknown_fields_are_kept_verbatim(timed: Timed, tmp_path: Path) -> None:
     odd = a_state(tier=2, nested={"a": [1, None]}, finalized_at="2026-01-08T18:00:00Z")
     odd["history"][0]["note"] = "looked around"
     timed.moor.import_files([write_state(tmp_path, odd)])
@@ -210,7 +210,7 @@ def test_scripts_may_have_kept_their_states_in_any_folder(timed: Timed, tmp_path
 
 def test_a_folder_with_nothing_to_import_is_refused(timed: Timed, tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello")
-    with pytest.raises(InvalidImport, match="nothing in it that is known"):
+    with pytest.raises(InvalidImport, match="contains nothing that can be imported"):
         timed.moor.import_files([tmp_path])
 
 

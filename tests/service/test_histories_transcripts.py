@@ -57,7 +57,7 @@ def moor(timed: Timed) -> sync.Moorage:
     return timed.moor
 
 
-def test_the_host_session_is_suspended_with_what_is_known_of_it(moor: sync.Moorage) -> None:
+def test_imported_host_session_is_suspended_with_its_facts(moor: sync.Moorage) -> None:
     session = moor.get(HOST)
     assert (session.state, session.agent, session.interface) == ("suspended", "claude-code", "claude-code")
     assert (session.purpose, session.project_dir) == ("Pod restarts", "/srv/shop")
@@ -72,7 +72,7 @@ def test_the_host_session_is_suspended_with_what_is_known_of_it(moor: sync.Moora
     assert (session.error_count, session.last_error) == (0, "API Error: 529 overloaded")
 
 
-def test_the_conversation_is_told_in_order_without_what_is_the_hosts_own(moor: sync.Moorage) -> None:
+def test_conversation_is_imported_in_order_without_host_lines(moor: sync.Moorage) -> None:
     assert texts(moor, HOST) == [
         ("user", "Why does the pod restart?"),
         ("assistant", "I look at the pod and ask for help."),
@@ -120,7 +120,7 @@ def test_a_picture_is_referred_to(moor: sync.Moorage) -> None:
     assert content[0] == {"type": "image", "media_type": "image/png", "size": 12, "transcript_uuid": "u-16"}
 
 
-def test_a_compaction_is_a_summary_and_what_the_host_kept_is_kept(moor: sync.Moorage) -> None:
+def test_compaction_is_imported_as_a_summary(moor: sync.Moorage) -> None:
     (summary,) = moor.log(HOST, kinds=["summary"])
     assert summary.data is not None
     assert summary.data["upto"] == next(e.number for e in messages(moor, HOST) if e.text == "Is it this graph?")
@@ -152,7 +152,7 @@ def test_a_sub_agent_that_answered_is_completed_and_one_cut_off_is_suspended(moo
     assert reader.state == "suspended"
 
 
-def test_a_call_that_was_cut_off_is_repaired_when_somebody_goes_on(moor: sync.Moorage) -> None:
+def test_unfinished_call_is_repaired_on_resume(moor: sync.Moorage) -> None:
     packet = moor.resume(HOST)
     assert packet.messages[-1].role == "tool"
     assert moor.append(HOST, "on we go")
@@ -168,7 +168,7 @@ def test_importing_twice_changes_nothing(moor: sync.Moorage) -> None:
     assert list(moor.export(HOST, tree=True)) == before
 
 
-def test_what_was_imported_can_be_exported_and_imported(moor: sync.Moorage, timed: Timed) -> None:
+def test_imported_session_survives_export_and_import(moor: sync.Moorage, timed: Timed) -> None:
     lines = list(moor.export(HOST, tree=True))
     there = timed.connect(owner="elsewhere")
     assert there.import_(lines).imported == [HOST, EXPLORER, READER]
@@ -318,7 +318,7 @@ def test_a_line_that_the_host_would_not_write_is_left_out(timed: Timed, tmp_path
     assert texts(timed.moor, HOST) == [("user", "first"), ("user", "last")]
 
 
-def test_what_a_host_of_another_day_keeps_for_itself_is_passed_over(timed: Timed, tmp_path: Path) -> None:
+def test_unknown_host_lines_are_skipped(timed: Timed, tmp_path: Path) -> None:
     news = {"type": "mood", "uuid": {"a": 1}, "timestamp": "soon", "sessionId": HOST}
     report = timed.moor.import_files([a_transcript(tmp_path, news, said("u-1", "hello"))])
     assert (report.imported, report.left_out_total, report.passed_over) == ([HOST], 0, {"host": 1})
@@ -361,7 +361,7 @@ def test_lines_that_a_host_wrote_twice_count_once(timed: Timed, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("letter", ["x", "ü", "🙂"])
-def test_a_message_that_is_too_large_is_cut_where_everybody_sees_it(timed: Timed, tmp_path: Path, letter: str) -> None:
+def test_large_message_is_cut_with_a_visible_mark(timed: Timed, tmp_path: Path, letter: str) -> None:
     call = {"type": "tool_use", "id": "t-1", "name": "Read", "input": {"path": "big.log"}}
     result = {"type": "tool_result", "tool_use_id": "t-1", "content": letter * MIB}
     path = a_transcript(
@@ -389,7 +389,7 @@ def test_a_line_longer_than_any_line_is_left_out(timed: Timed, tmp_path: Path, m
     assert texts(timed.moor, HOST) == [("user", "first"), ("user", "last")]
 
 
-def test_what_was_left_out_is_listed_up_to_a_limit_and_counted(timed: Timed, tmp_path: Path) -> None:
+def test_skipped_lines_are_counted_and_listed_up_to_a_limit(timed: Timed, tmp_path: Path) -> None:
     path = a_transcript(tmp_path, said("u-1", "first"), *["broken"] * 250, said("u-2", "last"))
     report = timed.moor.import_files([path])
     assert (len(report.left_out), report.left_out_total) == (100, 250)
@@ -414,7 +414,7 @@ def test_a_file_called_like_a_transcript_that_is_none_is_told(timed: Timed, tmp_
     assert [Path(left.file).name for left in report.left_out] == ["00000000-0000-4000-8000-000000000000.jsonl"]
 
 
-def test_a_dry_run_says_what_would_come_and_brings_nothing(timed: Timed) -> None:
+def test_dry_run_lists_imports_and_stores_nothing(timed: Timed) -> None:
     report = timed.moor.import_files([PROJECT], dry_run=True)
     assert report.imported == [HOST, EXPLORER, READER]
     assert timed.moor.list().items == []

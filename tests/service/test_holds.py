@@ -238,7 +238,7 @@ def test_resuming_without_a_hold_wakes_the_session_and_holds_nothing(place: Plac
     assert bob.resume(session.id, hold=False).session.version == version, "an active one is left as it is"
 
 
-def test_resuming_without_a_hold_is_refused_while_somebody_else_holds_the_session(place: Place) -> None:
+def test_resume_without_a_hold_is_refused_while_another_holds(place: Place) -> None:
     ann, bob = place.connect(holder="ann"), place.connect(holder="bob")
     session = ann.create("echo-agent")
     ann.resume(session.id)
@@ -271,7 +271,7 @@ def test_message_with_the_token_and_no_word_about_a_run_is_only_kept(place: Plac
     assert moor.get(session.id).hold is None
 
 
-def test_asking_while_somebody_else_holds_the_session_is_refused_or_waits(place: Place) -> None:
+def test_ask_while_another_holds_is_refused_or_queued(place: Place) -> None:
     ann, bob = place.connect(holder="ann"), place.connect(holder="bob")
     session = ann.create("echo-agent")
     ann.resume(session.id)
@@ -285,7 +285,7 @@ def test_asking_while_somebody_else_holds_the_session_is_refused_or_waits(place:
     assert ann.get(session.id).hold is not None
 
 
-def test_asking_resumes_what_a_person_suspended_unless_told_not_to(place: Place) -> None:
+def test_ask_resumes_a_session_suspended_by_a_person_unless_told_not_to(place: Place) -> None:
     moor = place.connect()
     session = moor.create("echo-agent")
     moor.suspend(session.id)
@@ -297,7 +297,7 @@ def test_asking_resumes_what_a_person_suspended_unless_told_not_to(place: Place)
     assert moor.get(session.id).state == "active"
 
 
-def test_asking_from_within_an_agent_does_not_wake_what_a_person_suspended(
+def test_ask_of_an_agent_does_not_wake_a_session_suspended_by_a_person(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     moor = place.connect()
@@ -442,7 +442,7 @@ def test_a_holder_that_asks_again_is_at_it_still_and_nothing_is_repaired(place: 
     assert repairs(moor, session.id) == []
 
 
-def test_whoever_suspends_with_the_token_is_the_agent(place: Place) -> None:
+def test_suspend_with_the_token_counts_as_the_agent(place: Place) -> None:
     moor = place.connect()
     session = moor.create("echo-agent")
     moor.suspend(session.id)
@@ -452,7 +452,7 @@ def test_whoever_suspends_with_the_token_is_the_agent(place: Place) -> None:
     assert said == ["person", "agent"]
 
 
-def test_a_session_kept_past_its_ttl_slows_nobody_down(timed: Timed) -> None:
+def test_session_kept_past_its_ttl_does_not_slow_others(timed: Timed) -> None:
     moor = timed.moor
     moor.create("echo-agent", session_id="kept", ttl=60)
     moor.create("echo-agent", session_id="other")

@@ -35,7 +35,7 @@ def who(timed: Timed, text: object) -> Key:
     return drive(authenticate(timed.deps, text))
 
 
-def test_a_key_says_whose_it_is_and_what_it_is_good_for(timed: Timed) -> None:
+def test_key_has_owner_and_scopes(timed: Timed) -> None:
     key, text = make(timed, owner="ann", scopes=["write", "read", "write"], name="laptop", by="bob")
 
     assert text.startswith(f"moor_{key.key_id}_")
@@ -63,7 +63,7 @@ def test_the_secret_is_nowhere_in_the_store(timed: Timed, tmp_path: Path) -> Non
         assert bytes.fromhex(secret) not in file.read_bytes()
 
 
-def test_what_does_not_count_is_refused_in_the_same_words(timed: Timed) -> None:
+def test_every_invalid_key_gets_the_same_refusal(timed: Timed) -> None:
     revoked, expired, good = make(timed), make(timed, expires_in=60), make(timed)
     drive(revoke_key(timed.deps, revoked[0].key_id))
     timed.forward(seconds=60)
@@ -193,7 +193,7 @@ def test_a_launchers_key_names_the_owners_it_works_for(timed: Timed) -> None:
         ({"expires_in": 0}, "invalid_expires_in"),
     ],
 )
-def test_what_makes_no_key_is_refused(timed: Timed, given: dict[str, Any], code: str) -> None:
+def test_invalid_key_options_are_refused(timed: Timed, given: dict[str, Any], code: str) -> None:
     with pytest.raises(InvalidField) as refused:
         make(timed, **given)
     assert refused.value.code == code

@@ -15,7 +15,7 @@ import apsw
 import pytest
 
 from moorage import sync
-from moorage.client import Moorage as AsyncMoorage
+from moorage.client import LocalMoorage, OpenStore
 from moorage.core.entry import Entry
 from moorage.service.deps import Caller, Deps, Settings
 from moorage.service.inline import drive
@@ -28,7 +28,7 @@ ROWS = 1_100  # what one statement may hand over, whatever the length of the log
 
 
 class Meter:
-    """What SQLite does for us, counted."""
+    """Counts the work of SQLite."""
 
     def __init__(self, db: apsw.Connection) -> None:
         self._db, self.steps, self.rows, self.most_rows = db, 0, 0, 0
@@ -57,7 +57,7 @@ class Bench:
         self.store = SqliteStore.open(folder / "long.db")
         clock = FakeClock()
         deps = Deps(self.store, clock, lambda size: b"\1" * size, Settings())
-        self.moor = sync.Moorage(AsyncMoorage(lambda: deps, Caller(by="ann", holder="ann"), threaded=False))
+        self.moor = sync.Moorage(LocalMoorage(OpenStore(lambda: deps, threaded=False), Caller(by="ann", holder="ann")))
         inline: Any = self.store._access
         self.meter = Meter(inline._db.raw)
         for ref, size in (("short", SHORT), ("long", LONG)):
@@ -109,7 +109,7 @@ READS: dict[str, Read] = {
 
 
 @pytest.mark.parametrize("name", READS)
-def test_reading_a_bit_of_a_long_session_costs_what_it_costs_in_a_short_one(bench: Bench, name: str) -> None:
+def test_reading_a_page_costs_the_same_in_a_long_session(bench: Bench, name: str) -> None:
     read = READS[name]
     short = bench.cost(lambda: read(bench.moor, "short", SHORT // 2))
     long = bench.cost(lambda: read(bench.moor, "long", LONG // 2))
@@ -129,7 +129,7 @@ def test_a_fork_and_a_summary_make_it_no_dearer(bench: Bench) -> None:
     assert all(long <= 1.2 * short for short, long in zip(costs["short"], costs["long"], strict=True)), costs
 
 
-def test_going_on_costs_what_it_costs_in_a_short_session(bench: Bench) -> None:
+def test_resuming_costs_the_same_in_a_long_session(bench: Bench) -> None:
     costs = {}
     for ref in ("short", "long"):
         packets: list[Any] = []
@@ -152,7 +152,7 @@ def test_the_rows_are_counted_at_all(bench: Bench) -> None:
     assert 1_000 <= meter.most_rows <= ROWS
 
 
-def test_a_counter_of_ones_own_decides_what_fits(bench: Bench) -> None:
+def test_custom_counter_decides_the_window(bench: Bench) -> None:
     def one_each(_: Entry) -> int:
         return 1
 

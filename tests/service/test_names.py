@@ -61,7 +61,7 @@ def test_a_name_is_unique_among_open_sessions_and_free_afterwards(place: Place) 
     assert moor.create(name="planner").name == "planner"
 
 
-def test_a_name_is_nobodys_id_and_an_id_nobodys_name(place: Place) -> None:
+def test_names_and_ids_do_not_collide(place: Place) -> None:
     moor = place.connect()
     moor.create(session_id="s-1", name="planner")
     with pytest.raises(NameTaken):
@@ -210,7 +210,9 @@ def test_a_cursor_of_another_query_is_refused(place: Place) -> None:
 
 def test_every_filter_narrows(timed: Timed) -> None:
     moor = timed.moor
-    moor.create("planner", session_id="s-1", name="plan-prod", metadata={"env": "prod", "n": 1}, task_id="t-1")
+    moor.create(
+        "planner", session_id="s-1", name="plan-prod", metadata={"env": "prod", "n": 1}, task_id="t-1", labels=["a"]
+    )
     at = timed.forward(minutes=1)
     moor.create("other", session_id="s-2", project_dir="somewhere", parent="s-1")
     moor.update("s-2", phase="executing")
@@ -226,6 +228,8 @@ def test_every_filter_narrows(timed: Timed) -> None:
         ({"task_id": "t-1"}, {"s-1", "s-2"}),
         ({"name_prefix": "plan"}, {"s-1"}),
         ({"project_dir": "somewhere"}, {"s-2"}),
+        ({"label": "a"}, {"s-1"}),
+        ({"label": "b"}, set()),
         ({"metadata_key": "env"}, {"s-1"}),
         ({"metadata_key": "env", "metadata_value": "prod"}, {"s-1"}),
         ({"metadata_key": "env", "metadata_value": "test"}, set()),

@@ -55,7 +55,7 @@ def moor(timed: Timed) -> sync.Moorage:
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_the_same_request_gets_what_the_first_became(moor: sync.Moorage, timed: Timed, name: str) -> None:
+def test_repeated_request_gets_the_first_result(moor: sync.Moorage, timed: Timed, name: str) -> None:
     ask, given, _, mark = REQUESTS[name]
     first = ask(moor, **given, idempotency_key="k-1")
     timed.forward(hours=23)
@@ -94,7 +94,7 @@ def test_one_key_serves_every_operation(moor: sync.Moorage) -> None:
         ask(moor, **given, idempotency_key="k-1")
 
 
-def test_what_was_made_is_found_though_it_could_not_be_made_any_more(moor: sync.Moorage) -> None:
+def test_repeated_request_gets_its_result_even_if_now_invalid(moor: sync.Moorage) -> None:
     saved = moor.save_checkpoint("s-1", {"step": 3}, idempotency_key="k-1")
     moor.finalize("s-1")
 
@@ -117,7 +117,7 @@ def test_an_entry_is_found_in_its_own_session_though_another_has_the_name_by_now
     assert moor.save_checkpoint("planner", {"step": 1}, idempotency_key="k-1") == saved
 
 
-def test_what_was_made_and_deleted_is_not_made_again(moor: sync.Moorage) -> None:
+def test_repeated_request_does_not_recreate_a_deleted_session(moor: sync.Moorage) -> None:
     made = moor.create(idempotency_key="k-1")
     moor.delete(made.id)
 
@@ -140,7 +140,7 @@ def test_a_key_is_some_printable_characters(moor: sync.Moorage, key: Any) -> Non
 
 
 @pytest.mark.parametrize("metadata", [{"a": "\ud800"}, {"a": object()}, {1: 2}, {"a": float("nan")}])
-def test_what_json_cannot_carry_is_refused_as_without_a_key(moor: sync.Moorage, metadata: Any) -> None:
+def test_values_outside_json_are_refused_with_a_key_too(moor: sync.Moorage, metadata: Any) -> None:
     with pytest.raises(InvalidJson):
         moor.create(metadata=metadata, idempotency_key="k-1")
     moor.create(idempotency_key="k-1")

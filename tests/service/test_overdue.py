@@ -1,4 +1,4 @@
-"""What is due ends with the next call: a turn whose launcher fell silent shows so, and is given up in time."""
+"""Deadlines take effect with the next call: a silent launcher's turn is shown as such and given up in time."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from moorage.core.run import RunQuery
 from moorage.core.session import Session
 from moorage.core.status import Because, Reason
 from moorage.core.turn import LEASE, LOST_AFTER, Launcher
-from moorage.service import overdue, runs, sessions
-from moorage.service.deps import Caller
+from moorage.service import runs, sessions, steps
+from moorage.service.deps import SETTLING, Caller
 from moorage.service.family import delete_session
 from moorage.service.inline import drive
 from moorage.service.launchers import save_launcher
@@ -50,7 +50,7 @@ def note_clock(timed: Timed) -> None:
 
 
 def know_agent(timed: Timed) -> None:
-    """Have an agent that can be asked, though nobody starts it."""
+    """Define an agent that can be asked, though no launcher starts it."""
     timed.deps.find_agent = {AGENT: AgentDefinition(name=AGENT, kind=AgentKind.BUILTIN)}.get
 
 
@@ -141,7 +141,7 @@ def test_stop_of_a_silent_turn_settles_when_its_time_is_over(working: Timed) -> 
     assert drive(runs.get_run(working.deps, CALLER, "run-1")).state.value == "stopped"
 
 
-def test_silent_turn_refuses_until_it_is_given_up_and_never_until_a_time_in_the_past(working: Timed) -> None:
+def test_silent_turn_refuses_until_a_future_time(working: Timed) -> None:
     given_up = working.clock.now() + LOST_AFTER
     working.clock.forward(LOST_AFTER - MOMENT)
     with pytest.raises(HeldByAnother) as refused:
@@ -159,6 +159,8 @@ def test_second_step_of_the_clock_right_after_the_first_makes_no_turn_overdue(wo
     for step in (timedelta(minutes=20), timedelta(hours=2)):
         working.clock.step(step)
         assert get(working).status == "running"
+    working.clock.forward(timedelta(seconds=SETTLING))
+    assert get(working).status == "running"
 
 
 def test_turn_of_a_boot_before_is_given_up_by_looks_alone(timed: Timed) -> None:
@@ -167,7 +169,7 @@ def test_turn_of_a_boot_before_is_given_up_by_looks_alone(timed: Timed) -> None:
     drive(start(timed.store, drive(taken(timed.store))))
     timed.clock.forward(timedelta(days=1))
     for expected in ("running", "queued"):
-        timed.deps.zero_at = None  # as in a process that has just begun
+        timed.deps.watch.zero_at = None  # as in a process that has just begun
         assert get(timed).status == expected
         timed.clock.forward(LOST_AFTER)
 
@@ -203,5 +205,5 @@ def test_ask_of_a_silent_session_says_so_at_once(working: Timed) -> None:
 def test_nothing_is_due_where_nothing_is_live(timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
     head = drive(launch(timed.store, "s-1", "run-1"))
     asked = calls(timed, monkeypatch)
-    assert drive(overdue.settle(timed.deps, head)) is None
+    assert drive(steps.settle(timed.deps, head)) is None
     assert asked == []

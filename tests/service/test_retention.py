@@ -25,7 +25,7 @@ def keeping(age: timedelta | None, **ages: timedelta | None) -> Settings:
     return Settings(retention=RetentionPolicy(age=age, ages=ages))
 
 
-def test_cleanup_takes_what_was_idle_for_a_day_and_leaves_a_trace(timed: Timed) -> None:
+def test_cleanup_deletes_sessions_idle_for_a_day_and_audits_them(timed: Timed) -> None:
     moor = timed.moor
     moor.create("old", session_id="old", name="old-name", task_id="t-1")
     timed.forward(hours=20)
@@ -116,7 +116,7 @@ def test_each_state_has_its_own_age(timed: Timed) -> None:
     assert ids(moor) == {"suspended"}
 
 
-def test_only_what_is_named_goes_where_the_age_is_never(timed: Timed) -> None:
+def test_retention_never_deletes_only_named_states(timed: Timed) -> None:
     there = timed.with_settings(keeping(None, failed=DAY))
     one_of_each_state(there.moor)
     there.forward(days=2000)
@@ -162,7 +162,7 @@ def test_a_member_is_judged_by_the_age_of_its_own_state(timed: Timed) -> None:
     assert moor.cleanup().session_ids == ["child", "root"]
 
 
-def test_what_waits_in_phase_approval_is_spared_for_a_week_whatever_its_state_says(timed: Timed) -> None:
+def test_session_in_phase_approval_is_kept_for_a_week(timed: Timed) -> None:
     there = timed.with_settings(keeping(DAY, suspended=timedelta(hours=1)))
     moor = there.moor
     moor.create(session_id="s-1")
@@ -189,7 +189,7 @@ def test_an_age_longer_than_the_calendar_is_no_error(timed: Timed) -> None:
 
 
 @pytest.mark.parametrize("dry_run", [True, False])
-def test_what_goes_is_told_with_the_limit_that_applied(timed: Timed, dry_run: bool) -> None:
+def test_cleanup_names_the_limit_that_applied(timed: Timed, dry_run: bool) -> None:
     there = timed.with_settings(keeping(DAY, completed=7 * DAY))
     moor = there.moor
     moor.create(session_id="root")
@@ -222,7 +222,7 @@ def test_an_approval_that_ran_out_keeps_nothing(timed: Timed) -> None:
     moor.update("s-1", phase="approval")
     moor.request_approval("s-1", "Apply?", expires_in=3600)
     timed.forward(days=8)
-    assert moor.cleanup(dry_run=True).session_ids == ["s-1"]  # nobody but a cleanup was there to notice
+    assert moor.cleanup(dry_run=True).session_ids == ["s-1"]  # only a cleanup could notice
     assert moor.cleanup().session_ids == ["s-1"]
 
 
@@ -321,7 +321,7 @@ def test_nothing_is_written_to_a_session_past_its_ttl(timed: Timed) -> None:
     assert moor.list().items == []
 
 
-def test_cleanup_takes_what_is_past_its_ttl_whatever_the_hours(timed: Timed) -> None:
+def test_cleanup_deletes_expired_sessions_of_any_age(timed: Timed) -> None:
     moor = timed.moor
     moor.create(session_id="s-1", ttl=60)
     moor.create(session_id="s-2")
@@ -360,7 +360,7 @@ def test_a_session_that_is_held_outlives_its_ttl_until_it_is_let_go(timed: Timed
         moor.get("s-1")
 
 
-# What went --------------------------------------------------------------------------------------
+# Audit ------------------------------------------------------------------------------------------
 
 
 def test_the_trace_can_be_asked_for_a_reason_and_a_time(timed: Timed) -> None:
@@ -386,7 +386,7 @@ def test_the_trace_can_be_asked_for_a_reason_and_a_time(timed: Timed) -> None:
     assert len(found()) == 4
 
 
-def test_pages_of_the_trace_belong_to_what_was_asked(timed: Timed) -> None:
+def test_audit_cursor_belongs_to_its_query(timed: Timed) -> None:
     moor = timed.moor
     for number in range(7):
         moor.create(session_id=f"s-{number}")
@@ -414,7 +414,7 @@ def test_pages_of_the_trace_belong_to_what_was_asked(timed: Timed) -> None:
         ({"since": datetime(2026, 1, 1)}, "invalid_since"),  # noqa: DTZ001  # that is what is wrong with it
     ],
 )
-def test_what_nobody_can_look_for_is_refused(timed: Timed, wanted: Any, code: str) -> None:
+def test_invalid_audit_filter_is_refused(timed: Timed, wanted: Any, code: str) -> None:
     with pytest.raises(MoorageError) as refused:
         timed.moor.deleted(**wanted)
     assert refused.value.code == code

@@ -19,7 +19,6 @@ from moorage.ports import Store
 from moorage.service import retention
 from moorage.service.deps import Caller, Deps, Settings
 from moorage.service.retention import Cleanup, cleanup
-from moorage.stores.memory.store import MemoryStore
 from moorage.stores.sqlite.store import SqliteStore
 from moorage.testing.builders import (
     NOON,
@@ -32,6 +31,8 @@ from moorage.testing.builders import (
     asked,
     drive,
 )
+from moorage.testing.model_store import ModelStore
+from tests.contract.choice import IS_ALL
 
 DAY = timedelta(days=1)
 BEFORE = NOON - 100 * DAY  # when they were all created
@@ -57,7 +58,7 @@ class Kept(Struct, frozen=True):
 
 
 class Rules(Struct, frozen=True):
-    """What a cleanup is told, in days."""
+    """The limits of a cleanup, in days."""
 
     age: int | None
     ages: dict[State, int | None]
@@ -66,7 +67,7 @@ class Rules(Struct, frozen=True):
     states: tuple[State, ...] | None
 
 
-# What should go ---------------------------------------------------------------------------------
+# Expected deletions -----------------------------------------------------------------------------
 
 
 def expected(family: list[Kept], rules: Rules) -> set[int]:
@@ -106,7 +107,7 @@ def may_go(member: Kept, rules: Rules) -> bool:
     return not member.waits or member.idle > rules.waiting
 
 
-# What goes --------------------------------------------------------------------------------------
+# Actual deletions -------------------------------------------------------------------------------
 
 
 def name_of(place: int) -> str:
@@ -177,14 +178,14 @@ policies = st.builds(
 )
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-@settings(deadline=None, max_examples=150)
+@pytest.mark.parametrize("kind", ["model", "sqlite"])
+@settings(deadline=None, max_examples=150 if IS_ALL else 40)
 @given(family=families(), rules=policies, step=st.sampled_from([1, 2, 50]))
-def test_exactly_what_every_member_allows_goes(
+def test_tree_is_deleted_only_if_every_member_allows_it(
     kind: str, tmp_path_factory: pytest.TempPathFactory, family: list[Kept], rules: Rules, step: int
 ) -> None:
     folder: Path = tmp_path_factory.mktemp("model")
-    store: Store = MemoryStore() if kind == "memory" else SqliteStore.open(folder / "moorage.db")
+    store: Store = ModelStore() if kind == "model" else SqliteStore.open(folder / "moorage.db")
     drive(settle(store, family))
     should_go = {name_of(place) for place in expected(family, rules)}
     with pytest.MonkeyPatch.context() as patch:

@@ -14,7 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import moorage
-from moorage.client import Moorage
+from moorage.api import Moorage
+from moorage.connection import Connection, LaunchOptions
 from moorage.core.errors import MoorageError
 
 numbers = count()
@@ -87,19 +88,19 @@ DEEDS = [create, fork, say, say, update, remember, ask, pause, keep, run, end]
 
 
 @asynccontextmanager
-async def place(url: str) -> AsyncIterator[Moorage]:
+async def place(url: str) -> AsyncIterator[Connection]:
     async with moorage.connect(url, by="ann", holder="ann") as moor:
-        moor.launches = False
+        moor.launching = LaunchOptions(launches=False)
         yield moor
 
 
-async def lived(moor: Moorage, draw: Any) -> list[str]:
+async def lived(moor: Connection, draw: Any) -> list[str]:
     """Sessions in which something has happened, parents before their children."""
     ids = ["s-0"]
     await moor.create("echo-agent", session_id="s-0", name="root")
     for number in range(1, draw(st.integers(2, 9))):
         deed, new = draw(st.sampled_from(DEEDS)), f"s-{number}"
-        moor.launches = deed is run
+        moor.launching = LaunchOptions(launches=deed is run)
         try:
             await deed(moor, draw(st.sampled_from(ids)), new, draw)
         except MoorageError:

@@ -1,4 +1,4 @@
-"""Secrets: not kept where nobody needs them, not shown where they had to be kept."""
+"""Secrets: not kept where they are not needed, not shown where they had to be kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers: the first that comes back gives turns the time that nobody could renew in."""
+"""Servers: the first that comes back extends leases by the time in which they could not be renewed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from moorage.core.turn import LOST_AFTER
 from moorage.service.inline import drive
-from moorage.service.servers import SILENT_AFTER, arrive, beat, living
+from moorage.service.servers import SILENT_AFTER, arrive, living
 from moorage.testing.builders import OWNER
 from moorage.testing.work import launch, start, taken
 from tests.service.doors import Timed
@@ -49,7 +49,7 @@ def test_a_server_that_comes_back_late_helps_all_turns(working: Timed) -> None:
 def test_while_another_serves_a_silent_turn_is_late_all_the_same(working: Timed) -> None:
     for _ in range(LOST_AFTER // SILENT_AFTER):
         working.clock.forward(SILENT_AFTER)
-        assert drive(beat(working.deps, "one")) == 0
+        assert drive(arrive(working.deps, "one")) == 0
 
     assert drive(arrive(working.deps, "two")) == 0
     assert is_overdue(working)
@@ -58,12 +58,12 @@ def test_while_another_serves_a_silent_turn_is_late_all_the_same(working: Timed)
 def test_a_server_that_was_frozen_helps_as_if_it_had_come_back(working: Timed) -> None:
     working.clock.forward(LOST_AFTER + timedelta(hours=1))
 
-    assert drive(beat(working.deps, "one")) == 1
-    assert drive(beat(working.deps, "one")) == 0
+    assert drive(arrive(working.deps, "one")) == 1
+    assert drive(arrive(working.deps, "one")) == 0
     assert not is_overdue(working)
 
 
-def test_the_first_server_ever_helps_what_launchers_did_without_one(timed: Timed) -> None:
+def test_first_server_extends_leases_of_earlier_launchers(timed: Timed) -> None:
     drive(launch(timed.store, "s-1", "run-1"))
     drive(taken(timed.store))
 
@@ -91,6 +91,6 @@ def test_server_that_died_before_the_clock_was_set_back_does_not_count_as_living
 
     assert drive(arrive(working.deps, "two")) == 1
     assert drive(living(working.deps)) == 1
-    assert drive(beat(working.deps, "two")) == 0
+    assert drive(arrive(working.deps, "two")) == 0
     working.clock.forward(LOST_AFTER)
     assert is_overdue(working)

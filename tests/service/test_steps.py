@@ -1,10 +1,11 @@
-"""Steps of the clock are no death: leases are extended before any is judged, whoever judges."""
+"""Steps of the clock are no death: every judge of leases extends them first."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -12,15 +13,18 @@ from msgspec.structs import replace
 from moorage import config
 from moorage.core.turn import LOST_AFTER, Launcher, Retry
 from moorage.ports import Claimed, Store
-from moorage.service.deps import Deps
+from moorage.service import deps as service
+from moorage.service.deps import Caller, Deps
 from moorage.service.servers import arrive, note_beat
-from moorage.service.turns import TurnDesk
+from moorage.service.sessions import get_session
+from moorage.service.turns import TurnDispatcher
 from moorage.testing.builders import OWNER, FakeClock
-from moorage.testing.work import AGENT, launch, start, states_of, taken
+from moorage.testing.work import AGENT, launch, renew, start, states_of, taken
 
 MOMENT, SECOND = timedelta(milliseconds=200), timedelta(seconds=1)
 STEPS = [timedelta(minutes=20), timedelta(hours=2), timedelta(minutes=-20), timedelta(hours=-2)]
 FORWARD = STEPS[:2]
+SETTLING = timedelta(seconds=service.SETTLING)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -38,7 +42,7 @@ def clock() -> FakeClock:
 
 
 def process(store: Store, clock: FakeClock) -> Deps:
-    """What a process that has just begun knows."""
+    """Return the dependencies of a new process."""
     return Deps(store, clock, config.entropy)
 
 
@@ -48,7 +52,7 @@ def a_launcher(clock: FakeClock, name: str = "launcher-1") -> Launcher:
 
 async def at_work(store: Store, clock: FakeClock) -> Claimed:
     """A started turn of another process, which has renewed its lease just now."""
-    await TurnDesk(process(store, clock)).register(a_launcher(clock))
+    await TurnDispatcher(process(store, clock)).register(a_launcher(clock))
     await launch(store, "s-1", "run-1", at=clock.now())
     claimed = await taken(store, at=clock.now())
     await start(store, claimed, clock.now())
@@ -62,19 +66,19 @@ async def state(store: Store) -> str:
 @pytest.mark.parametrize("by", STEPS, ids=str)
 async def test_step_loses_no_turn_and_silence_after_it_does(store: Store, clock: FakeClock, by: timedelta) -> None:
     await at_work(store, clock)
-    desk = TurnDesk(process(store, clock))
-    await desk.expire()
+    dispatcher = TurnDispatcher(process(store, clock))
+    await dispatcher.expire()
     clock.forward(MOMENT)
     clock.step(by)
 
-    await desk.expire()
+    await dispatcher.expire()
     assert await state(store) == "running"
     for _ in range(10):
         clock.forward(LOST_AFTER / 10 - SECOND)
-        await desk.expire()
+        await dispatcher.expire()
     assert await state(store) == "running"
     clock.forward(10 * SECOND)
-    await desk.expire()
+    await dispatcher.expire()
     assert await state(store) == "lost"
 
 
@@ -84,7 +88,7 @@ async def test_process_that_begins_after_a_step_loses_no_turn(store: Store, cloc
     clock.forward(MOMENT)
     clock.step(by)
 
-    await TurnDesk(process(store, clock)).expire()
+    await TurnDispatcher(process(store, clock)).expire()
     assert await state(store) == "running"
 
 
@@ -96,13 +100,13 @@ async def test_processes_that_live_shortly_lose_a_dead_turn_in_the_end(
     clock.forward(MOMENT)
     clock.step(by)
     for number in range(4):
-        desk = TurnDesk(process(store, clock))
-        await desk.register(a_launcher(clock, f"short-{number}"))
-        await desk.expire()
+        dispatcher = TurnDispatcher(process(store, clock))
+        await dispatcher.register(a_launcher(clock, f"short-{number}"))
+        await dispatcher.expire()
         assert await state(store) == "running"
         clock.forward(LOST_AFTER / 4)
 
-    await TurnDesk(process(store, clock)).expire()
+    await TurnDispatcher(process(store, clock)).expire()
     assert await state(store) == "lost"
 
 
@@ -110,12 +114,12 @@ async def test_process_on_another_boot_extends_leases_unless_a_server_lives(stor
     await at_work(store, clock)
     await note_beat(store, "server", clock.now())
     other = FakeClock(clock.forward(LOST_AFTER), boot="boot-2")
-    await TurnDesk(process(store, other)).expire()
+    await TurnDispatcher(process(store, other)).expire()
     assert await state(store) == "running"
 
     other.forward(LOST_AFTER)
     await note_beat(store, "server", other.now())
-    await TurnDesk(process(store, other)).expire()
+    await TurnDispatcher(process(store, other)).expire()
     assert await state(store) == "lost"
 
 
@@ -123,8 +127,8 @@ async def test_process_on_another_boot_extends_leases_unless_a_server_lives(stor
 async def test_step_right_before_a_process_registers_is_noticed(store: Store, clock: FakeClock, by: timedelta) -> None:
     await at_work(store, clock)
     clock.step(by)
-    await TurnDesk(process(store, clock)).register(a_launcher(clock, "launcher-2"))
-    await TurnDesk(process(store, clock)).expire()
+    await TurnDispatcher(process(store, clock)).register(a_launcher(clock, "launcher-2"))
+    await TurnDispatcher(process(store, clock)).expire()
     assert await state(store) == "running"
 
 
@@ -133,24 +137,101 @@ async def test_server_that_lives_through_a_step_loses_no_turn(store: Store, cloc
     await at_work(store, clock)
     server = process(store, clock)
     await arrive(server, "server")
-    await TurnDesk(server).expire()
+    await TurnDispatcher(server).expire()
     clock.step(by)
-    await TurnDesk(server).expire()
+    await TurnDispatcher(server).expire()
     assert await state(store) == "running"
 
 
 async def test_turn_of_a_launcher_in_this_process_is_never_lost(store: Store, clock: FakeClock) -> None:
     deps = process(store, clock)
-    desk, launcher = TurnDesk(deps), a_launcher(clock)
-    await desk.register(launcher)
+    dispatcher, launcher = TurnDispatcher(deps), a_launcher(clock)
+    await dispatcher.register(launcher)
     await launch(store, "s-1", "run-1", at=clock.now())
-    claimed = await desk.claim("launcher-1", (OWNER,), {AGENT: Retry.RESUME})
+    claimed = await dispatcher.claim("launcher-1", (OWNER,), {AGENT: Retry.RESUME})
     assert claimed is not None
-    await desk.started(OWNER, claimed.turn)
+    await dispatcher.started(OWNER, claimed.turn)
     clock.forward(2 * LOST_AFTER)
-    await TurnDesk(deps).expire()
+    await TurnDispatcher(deps).expire()
     assert await state(store) == "running"
 
-    await desk.register(replace(launcher, draining=True))  # it has left
-    await TurnDesk(deps).expire()
+    await dispatcher.register(replace(launcher, draining=True))  # it has left
+    await TurnDispatcher(deps).expire()
     assert await state(store) == "lost"
+
+
+async def test_lease_that_is_written_late_by_the_time_before_a_step_costs_no_turn(
+    store: Store, clock: FakeClock
+) -> None:
+    """A launcher's process has read the clock, waits for the store, and writes after the leases were extended."""
+    claimed = await at_work(store, clock)
+    dispatcher = TurnDispatcher(process(store, clock))
+    await dispatcher.expire()
+    before = clock.now()
+    clock.step(FORWARD[1])
+    await dispatcher.expire()
+
+    await renew(store, claimed, before)
+    await dispatcher.expire()
+    assert await state(store) == "running"
+
+    clock.forward(SETTLING / 2)
+    await renew(store, claimed, clock.now())  # as launchers do every few seconds
+    clock.forward(SETTLING)
+    await dispatcher.expire()
+    assert await state(store) == "running"
+
+
+@pytest.mark.parametrize("looks", [True, False], ids=["others look", "nobody else looks"])
+async def test_judge_who_read_the_clock_before_it_was_set_back_loses_no_turn(
+    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, looks: bool
+) -> None:
+    claimed = await at_work(store, clock)
+    deps = process(store, clock)
+    await TurnDispatcher(deps).expire()
+    clock.step(FORWARD[1])
+    await TurnDispatcher(deps).expire()
+    clock.forward(SETTLING)
+    find = store.overdue
+
+    async def late(*args: Any) -> Any:
+        """Look for what is due, after the clock was set back and the launcher has renewed."""
+        monkeypatch.undo()
+        clock.step(-FORWARD[1])
+        if looks:
+            await TurnDispatcher(deps).expire()
+        await renew(store, claimed, clock.now())
+        return await find(*args)
+
+    monkeypatch.setattr(store, "overdue", late)
+    assert await TurnDispatcher(deps).expire() == 1
+    assert await state(store) == "running"
+
+
+async def test_step_and_back_between_two_judgements_costs_no_turn(store: Store, clock: FakeClock) -> None:
+    deps = process(store, clock)
+    claimed = await at_work(store, clock)
+    dispatcher = TurnDispatcher(deps)
+    await dispatcher.expire()
+    clock.step(-FORWARD[1])
+    await dispatcher.renew(OWNER, claimed.turn)
+    clock.step(FORWARD[1])
+
+    await dispatcher.expire()
+    assert await state(store) == "running"
+
+
+async def test_clock_is_judged_by_its_own_time_whatever_the_time_of_an_event(store: Store, clock: FakeClock) -> None:
+    """A hook stores an event of two hours ago in a session whose launcher fell silent before that."""
+    await at_work(store, clock)
+    clock.forward(timedelta(hours=3))
+    await launch(store, "s-2", "run-2", at=clock.now())
+    await start(store, await taken(store, at=clock.now()), clock.now())
+    deps = process(store, clock)
+    late = Deps(store, FakeClock(clock.now() - timedelta(hours=2)), config.entropy, beside=deps)
+
+    await get_session(late, Caller(owner=OWNER), "s-1")
+
+    assert await state(store) == "lost"
+    await TurnDispatcher(deps).expire()
+    assert await states_of(store, "s-2") == ["running"]

@@ -1,4 +1,4 @@
-"""Stopping trees: parents first, again until nothing is left, and nothing new for whoever was stopped."""
+"""Stopping trees: parents first, again until nothing is left, and no new work for stopped runs."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from moorage.ports import Store
 from moorage.service.deps import Caller, Deps, Settings
 from moorage.service.inline import drive
 from moorage.service.runs import stop_run, stop_session
-from moorage.stores.memory.store import MemoryStore
 from moorage.testing.builders import OWNER, FakeClock
+from moorage.testing.model_store import ModelStore
 from moorage.testing.work import a_child_run, launch, start, take, taken
 from tests.service.doors import Place
 
@@ -44,7 +44,7 @@ class Watched:
 
 @pytest.fixture
 def store() -> Store:
-    return MemoryStore()
+    return ModelStore()
 
 
 def deps_on(store: object) -> Deps:
@@ -77,7 +77,7 @@ def test_child_that_is_born_while_its_tree_is_stopped_is_stopped(store: Store) -
     assert drive(store.run(OWNER, "run-late")).stop_requested
 
 
-def test_stopping_a_run_stops_what_it_has_asked_for(store: Store) -> None:
+def test_stopping_a_run_stops_its_children(store: Store) -> None:
     drive(a_family(store))
     drive(launch(store, "other", a_child_run("run-other", "p")))
     assert drive(stop_run(deps_on(store), Caller(owner=OWNER), "run-p")).stop_requested
@@ -89,7 +89,7 @@ def test_stopping_a_run_stops_what_it_has_asked_for(store: Store) -> None:
 
 
 def stopped_run(moor: sync.Moorage) -> tuple[str, str]:
-    """A session and its run, which was stopped before anybody took it."""
+    """Return a session and its run, which was stopped before a launcher took it."""
     asked = moor.run("echo-agent", "hello", mode="async_poll")
     moor.stop(asked.session.session_id)
     return asked.session.session_id, asked.run.run_id
@@ -122,7 +122,7 @@ def test_person_may_ask_anew(place: Place) -> None:
     assert (again.status, moor.get_run(run_id).state.value) == ("queued", "stopped")
 
 
-def test_asker_is_nobody_without_a_run_and_a_parent() -> None:
+def test_caller_is_unknown_without_run_and_parent() -> None:
     from moorage.service.sessions import asker_of
 
     assert asker_of(Caller(), None) is None

@@ -75,7 +75,7 @@ class Impatient(SqliteStore):
 
 
 class Place:
-    """A file with a server on it: a store, a clock, a sweeper that somebody else may stop."""
+    """A file with a server on it: a store, a clock, and a sweeper that a test can stop."""
 
     def __init__(self, path: Path, policy: RetentionPolicy, entropy: Callable[[int], bytes] = os.urandom) -> None:
         self.store = Impatient.at(path)
@@ -155,7 +155,7 @@ async def test_the_first_sweep_comes_within_a_minute_the_others_about_every_hour
             assert await place.ids() == set()
 
 
-async def test_what_gets_old_between_two_sweeps_goes_with_the_second(opened: Opening) -> None:
+async def test_next_sweep_deletes_sessions_that_became_old(opened: Opening) -> None:
     place = opened()
     await place.fill(1, at=LATER)
     async with running(place):
@@ -200,12 +200,10 @@ async def gone_by_itself(store: SqliteStore) -> None:
         await store.wait(pulse, 30)
 
 
-# What it says -----------------------------------------------------------------------------------
+# Log lines --------------------------------------------------------------------------------------
 
 
-async def test_what_went_is_a_warning_with_the_count_and_the_reasons(
-    opened: Opening, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_sweep_logs_a_warning_with_count_and_reasons(opened: Opening, caplog: pytest.LogCaptureFixture) -> None:
     place = opened(RetentionPolicy(ages={"failed": HOUR}))
     await place.fill(3, "idle")
     await place.fill(2, "failed", outcome="failed")
@@ -249,7 +247,7 @@ async def test_all_owners_are_served(opened: Opening, caplog: pytest.LogCaptureF
     assert {stone.deleted_by for stone in await all_tombstones(place.store, "bob")} == {"sweeper"}
 
 
-async def test_what_is_wrong_with_one_owner_does_not_keep_others(opened: Opening) -> None:
+async def test_failure_of_one_owner_does_not_block_others(opened: Opening) -> None:
     place = opened()
     for owner in ("ann", "bob", "eve"):
         await place.fill(1, owner=owner)
@@ -325,7 +323,7 @@ async def test_requests_that_no_longer_count_are_forgotten(opened: Opening) -> N
 
 @asynccontextmanager
 async def locked(path: Path) -> AsyncIterator[None]:
-    """Somebody else keeps the file."""
+    """Lock the file from another connection."""
     db = apsw.Connection(str(path))
     db.execute("BEGIN IMMEDIATE")
     try:
@@ -388,7 +386,7 @@ async def test_even_a_bug_does_not_end_it_and_is_shown_with_its_trace(
         assert await place.ids() == set()
 
 
-async def test_what_went_before_a_failure_is_told(opened: Opening, caplog: pytest.LogCaptureFixture) -> None:
+async def test_deletions_before_a_failure_are_logged(opened: Opening, caplog: pytest.LogCaptureFixture) -> None:
     place = opened()
     await place.fill(60)
     whole = place.store.sweep
@@ -434,7 +432,7 @@ async def test_it_stops_while_it_waits(opened: Opening, caplog: pytest.LogCaptur
     assert told(caplog, logging.ERROR) == []
 
 
-async def test_it_stops_between_two_steps_and_tells_what_went(
+async def test_sweeper_stops_between_steps_and_logs_its_deletions(
     opened: Opening, caplog: pytest.LogCaptureFixture
 ) -> None:
     place = opened()

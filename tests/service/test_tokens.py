@@ -15,9 +15,9 @@ from moorage.service.deps import Caller, Deps
 from moorage.service.inline import drive
 from moorage.service.keys import authenticate, create_key, reaches, read_token, session_token
 from moorage.service.sessions import SessionRequest, create_session
-from moorage.stores.memory.store import MemoryStore
 from moorage.stores.sqlite.store import SqliteStore
 from moorage.testing.builders import NOON, FakeClock
+from moorage.testing.model_store import ModelStore
 from tests.service.doors import Timed
 
 
@@ -34,7 +34,7 @@ def token_for(timed: Timed, ref: str, lifetime: object = HOUR, owner: str = "loc
     return drive(session_token(timed.deps, owner, ref, lifetime))
 
 
-def test_a_token_says_for_whom_and_until_when(timed: Timed) -> None:
+def test_token_names_its_session_and_expiry(timed: Timed) -> None:
     session = timed.moor.create(name="planner")
     text = token_for(timed, "planner")
 
@@ -80,7 +80,7 @@ def test_no_letter_of_a_token_can_be_changed(timed: Timed) -> None:
         "moors_" + "[",
     ],
 )
-def test_what_is_no_token_is_refused(timed: Timed, text: Any) -> None:
+def test_invalid_token_is_refused(timed: Timed, text: Any) -> None:
     with pytest.raises(Unauthorized):
         drive(read_token(timed.deps, text))
 
@@ -88,7 +88,7 @@ def test_what_is_no_token_is_refused(timed: Timed, text: Any) -> None:
 def test_a_token_signed_with_another_secret_is_refused(timed: Timed) -> None:
     timed.moor.create(session_id="s-1")
     mine = token_for(timed, "s-1")
-    other = Deps(MemoryStore(), FakeClock(), os.urandom)
+    other = Deps(ModelStore(), FakeClock(), os.urandom)
     real = drive(read_token(timed.deps, mine))
     forged = SigningSecret(secret_id=real.secret_id, value="00" * 32, created_at=NOON)
 
@@ -183,7 +183,7 @@ def test_a_name_is_reached_as_its_session_is(family: Timed) -> None:
     assert not drive(reaches(family.deps, "local", "child", "root-name"))
 
 
-def test_what_is_not_there_is_not_reached(family: Timed) -> None:
+def test_token_does_not_cover_a_missing_session(family: Timed) -> None:
     family.moor.delete("niece")
 
     for ref in ("nobody", "niece", "", "../x", "é"):

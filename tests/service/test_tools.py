@@ -10,7 +10,7 @@ from moorage.core.errors import InvalidField, SessionNotFound, ToolNotFound
 from tests.service.doors import Place, Timed
 
 
-def test_the_weather_tool_is_there_and_says_what_it_takes(place: Place) -> None:
+def test_weather_tool_is_listed_with_its_schema(place: Place) -> None:
     [tool] = place.connect().tools()
     assert tool.name == "weather-tool"
     assert set(tool.operations) == {"get_weather", "get_forecast"}
@@ -56,7 +56,7 @@ def test_a_tool_that_refuses_says_why_and_is_no_error_of_the_request(place: Plac
     assert refused.error
 
 
-def test_what_is_not_there_is_an_error(place: Place) -> None:
+def test_unknown_tool_is_an_error(place: Place) -> None:
     moor = place.connect()
     with pytest.raises(ToolNotFound):
         moor.call_tool("no-tool")

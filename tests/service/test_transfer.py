@@ -12,12 +12,15 @@ from hypothesis import strategies as st
 
 from moorage import sync
 from moorage.core.errors import InvalidImport, MoorageError, NameTaken, ParentNotFound, SessionGone
+from tests.fuzz.inputs import kept, many, tried
 from tests.service.doors import Place, Timed
 
 
 def a_full_session(moor: sync.Moorage, session_id: str = "s-1", **fields: Any) -> str:
     """One of everything that an export carries."""
-    moor.create("planner", session_id=session_id, purpose="plan", metadata={"a": [1, {"b": "ü"}]}, **fields)
+    moor.create(
+        "planner", session_id=session_id, purpose="plan", metadata={"a": [1, {"b": "ü"}]}, labels=["x"], **fields
+    )
     parts = [{"type": "tool_call", "id": "c-1", "name": "weather", "input": {"city": "Lisbon"}}]
     moor.append(
         session_id,
@@ -166,7 +169,7 @@ def test_a_name_or_an_id_that_is_taken_or_spent_is_refused(timed: Timed) -> None
         there.import_(lines)
 
 
-def test_an_import_does_not_take_over_what_another_session_has_asked(timed: Timed) -> None:
+def test_import_does_not_take_over_approvals_of_another_session(timed: Timed) -> None:
     moor = timed.moor
     ref = a_full_session(moor)
     before, asked = list(moor.export(ref)), moor.approvals()
@@ -232,7 +235,7 @@ def test_a_file_with_a_line_missing_twice_or_misplaced_is_refused(timed: Timed) 
         ['{"type":"moorage","format":1}', '{"type":"gossip"}'],
     ],
 )
-def test_what_is_no_export_is_refused_with_the_line(place: Place, lines: list[Any]) -> None:
+def test_invalid_export_is_refused_with_its_line(place: Place, lines: list[Any]) -> None:
     moor = place.connect()
     with pytest.raises(InvalidImport) as refused:
         moor.import_(lines)
@@ -266,6 +269,8 @@ def test_a_good_session_before_a_broken_one_is_kept_and_the_error_says_where(tim
         ("last_entry", 10**12),
         ("depth", -5),
         ("metadata", []),
+        ("labels", ["b", "a"]),
+        ("labels", ["a b"]),
     ],
 )
 def test_a_session_no_rule_would_have_made_is_refused(timed: Timed, field: str, value: Any) -> None:
@@ -297,7 +302,8 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.mark.timeout(120 + many(150))
+@settings(max_examples=many(150), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_whatever_stands_in_a_line_is_imported_or_refused_in_our_words(timed: Timed, data: st.DataObject) -> None:
     moor = timed.moor
@@ -309,17 +315,27 @@ def test_whatever_stands_in_a_line_is_imported_or_refused_in_our_words(timed: Ti
     inner = line.get(line.get("type"), line)
     target = inner if isinstance(inner, dict) else line
     target[data.draw(st.sampled_from(sorted(target)))] = data.draw(json_values)
+    check_import(timed, "\n".join([*lines[:number], json.dumps(line), *lines[number + 1 :]]).encode())
+
+
+def test_kept_files_are_imported_or_refused_in_our_words(timed: Timed) -> None:
+    for file in kept("exports"):
+        check_import(timed, file)
+
+
+def check_import(timed: Timed, file: bytes) -> None:
     there = timed.connect(owner=f"elsewhere-{next(serial)}")
-    try:
-        there.import_([*lines[:number], json.dumps(line), *lines[number + 1 :]])
-    except MoorageError:
-        assert there.list().items == []
-        return
-    for session in there.list():
-        assert there.get(session.id) == session
-        assert len(there.log(session.id, limit=1000)) == session.last_entry
-        assert list(there.export(session.id))
-    assert moor.check() == []
+    with tried("exports", file):
+        try:
+            there.import_(file.decode().split("\n"))
+        except MoorageError:
+            assert there.list().items == []
+            return
+        for session in there.list():
+            assert there.get(session.id) == session
+            assert len(there.log(session.id, limit=1000)) == session.last_entry
+            assert list(there.export(session.id))
+        assert timed.moor.check() == []
 
 
 # Markdown ---------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What the agent of a turn is given: what it is about, and what was said before."""
+"""The input of a turn: its items and the history."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from moorage.core.work import TurnEnd
 from moorage.service import runs
 from moorage.service.conversation import append_messages, read_log
 from moorage.service.deps import Caller, Deps
-from moorage.service.turns import Given, TurnDesk, suspend_with_turn
-from moorage.stores.memory.store import MemoryStore
+from moorage.service.turns import Given, TurnDispatcher, suspend_with_turn
+from moorage.testing.model_store import ModelStore
 
 ME = Caller()
 
 
 @pytest.fixture
 async def deps() -> AsyncIterator[Deps]:
-    deps = Deps(MemoryStore(), config.SystemClock(), config.entropy, find_agent=config.find_agent)
+    deps = Deps(ModelStore(), config.SystemClock(), config.entropy, find_agent=config.find_agent)
     yield deps
     await deps.store.close()
 
 
 async def given(deps: Deps) -> Given:
-    desk = TurnDesk(deps)
-    claimed = await desk.claim("launcher-1", ("local",), {"echo-agent": Retry.RESUME})
+    dispatcher = TurnDispatcher(deps)
+    claimed = await dispatcher.claim("launcher-1", ("local",), {"echo-agent": Retry.RESUME})
     assert claimed is not None
-    found = await desk.given(claimed)
-    await desk.started("local", claimed.turn)
-    await desk.finish("local", claimed.turn, TurnEnd(result="done"))
+    found = await dispatcher.given(claimed)
+    await dispatcher.started("local", claimed.turn)
+    await dispatcher.finish("local", claimed.turn, TurnEnd(result="done"))
     return found
 
 
@@ -48,23 +48,23 @@ def told(found: Given) -> list[object]:
 async def test_a_session_that_was_opened_with_the_prompt_has_no_history(deps: Deps) -> None:
     await runs.start_run(deps, ME, "echo-agent", "first")
     found = await given(deps)
-    assert (told(found), [item.body["content"] for item in found.claimed.items]) == ([], ["first"])
+    assert (told(found), [item.body["content"] for item in found.items]) == ([], ["first"])
 
 
-async def test_what_was_said_beside_the_first_prompt_is_history(deps: Deps) -> None:
+async def test_other_messages_before_the_first_turn_are_history(deps: Deps) -> None:
     asked = await runs.start_run(deps, ME, "echo-agent", "first")
     await append_messages(deps, ME, asked.session.session_id, [{"role": "system", "content": "be brief"}])
     assert told(await given(deps)) == ["be brief"]
 
 
-async def test_two_prompts_before_the_first_turn_are_both_what_it_is_about(deps: Deps) -> None:
+async def test_first_turn_gets_both_earlier_prompts(deps: Deps) -> None:
     asked = await runs.start_run(deps, ME, "echo-agent", "first")
     await runs.ask(deps, ME, asked.session.session_id, "second")
     found = await given(deps)
-    assert (told(found), [item.body["content"] for item in found.claimed.items]) == ([], ["first", "second"])
+    assert (told(found), [item.body["content"] for item in found.items]) == ([], ["first", "second"])
 
 
-async def test_a_later_turn_is_told_what_was_said_before(deps: Deps) -> None:
+async def test_later_turn_gets_the_history(deps: Deps) -> None:
     asked = await runs.start_run(deps, ME, "echo-agent", "first")
     await given(deps)
     await runs.ask(deps, ME, asked.session.session_id, "second")
@@ -87,7 +87,6 @@ async def test_a_session_from_elsewhere_may_begin_with_a_message(deps: Deps) -> 
                 turns=0,
             ),
             entries=[replace(said, number=1, session_id="elsewhere")],
-            context={},
             approvals=[],
         ),
     )
@@ -106,7 +105,7 @@ async def test_a_run_is_told_as_it_is_kept(deps: Deps) -> None:
 async def test_turn_of_another_launcher_is_not_suspended(deps: Deps) -> None:
     asked = await runs.start_run(deps, ME, "echo-agent", "first")
     session_id = asked.session.session_id
-    assert await TurnDesk(deps).claim("launcher-1", ("local",), {"echo-agent": Retry.RESUME})
+    assert await TurnDispatcher(deps).claim("launcher-1", ("local",), {"echo-agent": Retry.RESUME})
     with pytest.raises(SessionRunning):
         await suspend_with_turn(deps, ME, session_id, "launcher-2")
     suspended = await suspend_with_turn(deps, ME, session_id, "launcher-1", reason="lunch")

@@ -164,7 +164,7 @@ def test_the_agent_alone_will_do(timed: Timed) -> None:
     assert timed.moor.should_resume(agent="planner").session_id == newest
 
 
-def test_what_another_holds_is_not_offered(timed: Timed) -> None:
+def test_session_held_by_another_is_not_suggested(timed: Timed) -> None:
     free, held = a_plan(timed, task_id="t-1"), a_plan(timed, task_id="t-1")
     timed.connect(holder="bob").resume(held)
     assert timed.moor.should_resume(agent="planner", task_id="t-1").session_id == free

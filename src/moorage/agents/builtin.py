@@ -10,7 +10,7 @@ from collections.abc import Callable
 from time import time
 from typing import Any
 
-from moorage.agents.interface import NOT_FOUND, Commands, Emit, Event, Job, completed, failed
+from moorage.agents.interface import NOT_FOUND, AgentEvent, Commands, Emit, Job, completed, failed
 from moorage.core.agent import AgentDefinition, AgentKind, AgentRole
 from moorage.core.codec import encode_text
 from moorage.core.entry import text_of
@@ -19,7 +19,7 @@ RECALL = "/recall"
 _asks_what_was_said = re.compile(r"\s*what did i (just )?(say|tell you)\b.*", re.I | re.S).fullmatch
 MAX_DAYS = 30
 
-Answer = Callable[[Job], Event]
+AnswerFunction = Callable[[Job], AgentEvent]
 
 
 class BuiltIn:
@@ -32,14 +32,14 @@ class BuiltIn:
             await emit(failed(NOT_FOUND, f"no agent {job.agent.name!r} comes with Moorage"))
         else:
             if job.session_id and job.parameters:
-                await emit({"type": "context", "values": dict(job.parameters)})  # for whoever is asked next
+                await emit({"type": "context", "values": dict(job.parameters)})  # for the agents asked after this one
             await emit(answer(job))
 
 
 # echo-agent -------------------------------------------------------------------------------------
 
 
-def echo(job: Job) -> Event:
+def echo(job: Job) -> AgentEvent:
     """Repeat what was said; asked `/recall` or what one did say, tell what was said before in this session, too."""
     before = said_before(job)
     text = f"Echo Agent Response: {job.prompt}"
@@ -51,7 +51,7 @@ def echo(job: Job) -> Event:
 
 
 def said_before(job: Job) -> list[str]:
-    """What the user said earlier in this session, as far as the agent was told."""
+    """Return earlier user messages of this session that the agent was given."""
     return [text_of(message["content"]) for message in job.history if message["role"] == "user"]
 
 
@@ -66,8 +66,8 @@ def _facts(job: Job, before: list[str]) -> dict[str, Any]:
 # hello-world ------------------------------------------------------------------------------------
 
 
-def hello(job: Job) -> Event:
-    """Greet; and greet again whoever comes back."""
+def hello(job: Job) -> AgentEvent:
+    """Greet the user, in other words if the session goes on."""
     before = said_before(job)
     if not before:
         return completed("Hello! How can I help you today?", metadata=_facts(job, before))
@@ -86,17 +86,18 @@ _IDEAS = {
     "shopping": ("the arcades", "a flea market", "small shops off the main street"),
 }
 _WISHES = ("destination", "days", "interests", "preference", "preferences")
-_GENERAL = ("the sights everybody sees", "a quarter nobody told you about", "a long dinner")
+_GENERAL = ("the famous sights", "a quiet quarter", "a long dinner")
 
 
-def itinerary(job: Job) -> Event:
+def itinerary(job: Job) -> AgentEvent:
     """Plan a trip, day by day, from sample ideas: `destination`, `days` and `interests`; the plan is JSON.
 
-    What the session's context says under `preference` or `preferences` is part of every day.
+    Every day includes the values of `preference` and `preferences` in the session's context.
     """
     wishes = _wishes(job)
     place = str(wishes.get("destination") or "your destination")
-    days, interests, preferences = _days(wishes.get("days")), _listed(wishes.get("interests")), _preferences(wishes)
+    days, interests = _days(wishes.get("days")), _listed(wishes.get("interests"))
+    preferences = _listed(wishes.get("preference")) + _listed(wishes.get("preferences"))
     plan = {
         "destination": place,
         "interests": interests,
@@ -111,7 +112,7 @@ def itinerary(job: Job) -> Event:
 
 
 def _wishes(job: Job) -> dict[str, Any]:
-    """What is wanted: of this session's context, of the prompt, of the parameters; later ones win."""
+    """Return the wishes from the session's context, the prompt and the parameters; later ones win."""
     remembered = {name: job.context[name] for name in _WISHES if name in job.context}
     found = dict(re.findall(r"\b(destination|days|interests)\s*[=:]\s*([^;\n]+?)\s*(?=;|\n|$)", job.prompt))
     if place := re.search(r"\b(?:to|in|for)\s+([A-Z][\w'’-]*(?:\s+[A-Z][\w'’-]*)*)", job.prompt):
@@ -128,10 +129,6 @@ def _days(value: object) -> int:
         return 3
 
 
-def _preferences(wishes: dict[str, Any]) -> list[str]:
-    return [word for name in ("preference", "preferences") for word in _listed(wishes.get(name))]
-
-
 def _listed(value: object) -> list[str]:
     """Words of a list, or of a text with commas."""
     words = value if isinstance(value, list) else str(value or "").split(",")
@@ -144,7 +141,7 @@ def _day(interests: list[str], preferences: list[str], number: int) -> list[str]
     return [*(idea[(number - 1) % len(idea)] for idea in ideas), *(f"time for {each}" for each in preferences)]
 
 
-ANSWERS: dict[str, Answer] = {"echo-agent": echo, "hello-world": hello, "itinerary-worker": itinerary}
+ANSWERS: dict[str, AnswerFunction] = {"echo-agent": echo, "hello-world": hello, "itinerary-worker": itinerary}
 DEFINITIONS = {
     definition.name: definition
     for definition in (

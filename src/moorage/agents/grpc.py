@@ -1,7 +1,7 @@
 """Agents, workers and tools behind gRPC: any server that has the services of proto/agent_platform.proto.
 
-What such an agent is told of its session travels with each call, and what it wants remembered comes back with the
-answer. It may know nothing of that: then it gets what was said and the session's id, as ever.
+Each call carries the facts of the session, and each answer may carry changes to remember. An agent may ignore both:
+it still gets the history and the session's id.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from typing import Any
 
 import msgspec
 
-from moorage.agents.interface import AGENT_FAILED, TIMED_OUT, Commands, Emit, Event, Job, Secret, completed, failed
-from moorage.agents.router import Metadata, RemoteFailure, Unreachable, load_grpc, router
+from moorage.agents.interface import AGENT_FAILED, TIMED_OUT, AgentEvent, Commands, Emit, Job, Secret, completed, failed
+from moorage.agents.router import Metadata, RemoteCall, RemoteFailure, Unreachable, load_grpc, router
 from moorage.core.agent import AgentDefinition, AgentRole
 from moorage.core.codec import encode_text
 from moorage.core.entry import text_of
 from moorage.core.errors import ToolUnreachable
 from moorage.core.tool import Occasion, Refused, Tool, ToolFunction
 
-UNREACHABLE = "unreachable"  # nobody was asked
-LOST = "connection_lost"  # somebody was, and nobody knows what came of it
+UNREACHABLE = "unreachable"  # the call was not sent
+LOST = "connection_lost"  # the call was sent, and its outcome is unknown
 EXECUTE = "/agentplatform.AgentService/ExecuteTask"
 STREAM = "/agentplatform.AgentService/StreamTask"
 PROCESS = "/agentplatform.TaskWorker/ProcessTask"
@@ -45,7 +45,7 @@ class Remote:
             reason = REASONS.get(error.code, AGENT_FAILED)
             await emit(failed(reason, f"{job.agent.name} answered with {error.code}: {error.detail}"))
 
-    async def _asked(self, job: Job, emit: Emit) -> Event:
+    async def _asked(self, job: Job, emit: Emit) -> AgentEvent:
         from moorage.protobuf import agent_platform_pb2 as pb
 
         request, is_worker = task_request(job), job.agent.role is AgentRole.WORKER
@@ -53,21 +53,18 @@ class Remote:
         if job.streams and not is_worker and (ending := await self._streamed(job, request, emit, options)) is not None:
             return ending
         method = PROCESS if is_worker else EXECUTE
-        response = await router(self._secret).unary(
-            job.agent.endpoint, method, request, pb.TaskResponse.FromString, **options
-        )
-        return await _ending(response, emit)
+        call = RemoteCall(job.agent.endpoint, method, request, pb.TaskResponse.FromString, **options)
+        return await _ending(await router(self._secret).unary(call), emit)
 
-    async def _streamed(self, job: Job, request: Any, emit: Emit, options: dict[str, Any]) -> Event | None:
+    async def _streamed(self, job: Job, request: Any, emit: Emit, options: dict[str, Any]) -> AgentEvent | None:
         """How it ended, with what was said told on the way; None if the agent cannot stream."""
         from moorage.protobuf import agent_platform_pb2 as pb
 
         said: list[str] = []
         response = None
         try:
-            async for chunk in router(self._secret).stream(
-                job.agent.endpoint, STREAM, request, pb.TaskChunk.FromString, **options
-            ):
+            call = RemoteCall(job.agent.endpoint, STREAM, request, pb.TaskChunk.FromString, **options)
+            async for chunk in router(self._secret).stream(call):
                 if chunk.content:
                     said.append(chunk.content)
                     await emit({"type": "chunk", "text": chunk.content})
@@ -107,7 +104,7 @@ def texts_of(values: dict[str, Any]) -> dict[str, str]:
     return {name: value if isinstance(value, str) else encode_text(value) for name, value in values.items()}
 
 
-async def _ending(response: Any, emit: Emit) -> Event:
+async def _ending(response: Any, emit: Emit) -> AgentEvent:
     metadata = dict(response.metadata)
     if response.context:
         try:
@@ -145,7 +142,7 @@ def calling(tool: Tool, key: str | None = None, secret: Secret | None = None) ->
         timeout = TOOL_WITHIN if occasion.timeout is None else occasion.timeout
         try:
             response = await router(secret).unary(
-                tool.endpoints, TOOL, request, pb.ToolResponse.FromString, timeout=timeout, metadata=metadata
+                RemoteCall(tool.endpoints, TOOL, request, pb.ToolResponse.FromString, timeout, metadata)
             )
         except Unreachable as error:
             raise ToolUnreachable(tool.name, str(error)) from error

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from moorage.agents.interface import (
     AGENT_FAILED,
@@ -13,10 +13,10 @@ from moorage.agents.interface import (
     NO_ANSWER,
     STOPPED,
     TIMED_OUT,
-    Command,
+    AgentCommand,
+    AgentEvent,
     Commands,
     Emit,
-    Event,
     InProcess,
     Job,
     Secret,
@@ -25,7 +25,6 @@ from moorage.agents.interface import (
 from moorage.core.agent import AgentKind
 from moorage.core.errors import Unsupported
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
 
@@ -49,7 +48,7 @@ def agent_inside(kind: AgentKind, secret: Secret | None = None) -> InProcess:
 
 async def run_inside(job: Job, emit: Emit, commands: Commands, secret: Secret | None = None) -> None:
     """Do a job in this process and event loop."""
-    teller = _Teller(emit)
+    teller = _EventRelay(emit)
     try:
         agent = agent_inside(job.agent.kind, secret)
         if job.agent.kind is AgentKind.BUILTIN:
@@ -61,23 +60,7 @@ async def run_inside(job: Job, emit: Emit, commands: Commands, secret: Secret | 
     await teller.conclude(failed(NO_ANSWER, "it ended without a result"))
 
 
-async def answer_inside(job: Job, emit: Emit, secret: Secret | None = None) -> None:
-    """Do a job for somebody who waits: it is cancelled with them, and hears nothing meanwhile."""
-    import asyncio
-
-    teller = _Teller(emit)
-    try:
-        agent = agent_inside(job.agent.kind, secret)
-        async with asyncio.timeout(job.limits.timeout):
-            await agent.run(job, teller.emit, asyncio.Queue())
-    except TimeoutError:
-        await teller.conclude(failed(TIMED_OUT, f"it took longer than {job.limits.timeout:g} seconds"))
-    except Exception as error:
-        await teller.conclude(failed(AGENT_FAILED, f"{type(error).__name__}: {error}"))
-    await teller.conclude(failed(NO_ANSWER, "it ended without a result"))
-
-
-class _Teller:
+class _EventRelay:
     """Passes events on, up to the first result, and keeps what was said so far."""
 
     def __init__(self, emit: Emit) -> None:
@@ -87,7 +70,7 @@ class _Teller:
         self._waits: set[str] = set()
         self.spoken = 0  # events so far
 
-    async def emit(self, event: Event) -> None:
+    async def emit(self, event: AgentEvent) -> None:
         if self.is_over:
             return
         self.spoken += 1
@@ -100,11 +83,11 @@ class _Teller:
         self.is_over = event["type"] == "result"
         await self._emit(event)
 
-    async def conclude(self, ending: Event) -> None:
+    async def conclude(self, ending: AgentEvent) -> None:
         """End with this, unless there is an end already."""
         await self.emit(ending | {"text": ending["text"] or "".join(self._pieces)})
 
-    def heard(self, command: Command) -> None:
+    def heard(self, command: AgentCommand) -> None:
         self.spoken += 1
         self._waits.discard(str(command.get("id")))
 
@@ -114,10 +97,10 @@ class _Teller:
         return bool(self._waits)
 
 
-async def _watched(job: Job, agent: InProcess, teller: _Teller, commands: Commands) -> None:
+async def _watched(job: Job, agent: InProcess, teller: _EventRelay, commands: Commands) -> None:
     import asyncio
 
-    answers: asyncio.Queue[Command] = asyncio.Queue()
+    answers: asyncio.Queue[AgentCommand] = asyncio.Queue()
     work = asyncio.ensure_future(agent.run(job, teller.emit, answers))
     ears = asyncio.ensure_future(_hear_stop(commands, answers, teller))
     clock = asyncio.ensure_future(_time_up(job, teller))
@@ -144,7 +127,7 @@ async def _cancelled(task: asyncio.Future[Any]) -> None:
         task.exception()
 
 
-async def _hear_stop(commands: Commands, answers: asyncio.Queue[Command], teller: _Teller) -> Event:
+async def _hear_stop(commands: Commands, answers: asyncio.Queue[AgentCommand], teller: _EventRelay) -> AgentEvent:
     """Pass commands on to the agent until one of them is to stop."""
     while True:
         command = await commands.get()
@@ -156,7 +139,7 @@ async def _hear_stop(commands: Commands, answers: asyncio.Queue[Command], teller
             answers.put_nowait(command)
 
 
-async def _time_up(job: Job, teller: _Teller) -> Event:
+async def _time_up(job: Job, teller: _EventRelay) -> AgentEvent:
     """Wait until one of the job's limits is reached; time in which a person is asked does not count."""
     import asyncio
 

@@ -14,7 +14,7 @@ Events are JSON objects, in order; each has a `type`::
                                                    a question to a person; with `wait` the turn stays for the answer
     usage       input_tokens?, output_tokens?, total_tokens?
                                                    what it cost since the last of these; kept with the turn's end
-    note        note, data?                        for whoever watches: nothing that belongs in the log
+    note        note, data?                        for watchers only: it is not kept in the log
     problem     expected, field?, line?, text?     a line of its own that does not validate
     result      outcome, text, said, error?, reason?, metadata?, problems?, cut_off?
                                                    exactly one, the last of all; `cut_off` if it died without a report
@@ -26,7 +26,7 @@ answer too short for a message of its own). Outcomes are completed, failed and s
 Commands go the other way::
 
     renewed     at?                                the launcher lives and has the turn
-    pause       /  go_on                           nobody waits for the agent: it waits itself, for a sync child
+    pause       /  go_on                           limits stand still: the agent waits for a sync child
     decision    id, decision, note?                the answer to an approval; `expired` and `withdrawn` are answers too
     stop                                           end it
 """
@@ -40,9 +40,9 @@ from msgspec import Struct, field
 
 from moorage.core.agent import AgentDefinition
 
-Event = dict[str, Any]
-Command = dict[str, Any]
-Emit = Callable[[Event], Awaitable[None]]
+AgentEvent = dict[str, Any]
+AgentCommand = dict[str, Any]
+Emit = Callable[[AgentEvent], Awaitable[None]]
 Secret = Callable[[str], str | None]  # an environment variable's name → its value
 
 # Why a turn did not complete. An agent may give a reason of its own; these are ours.
@@ -65,7 +65,7 @@ NOT_KEPT = "not_kept"
 
 
 class Limits(Struct, frozen=True, kw_only=True):
-    """What an agent may use, in seconds and bytes; None for without limit."""
+    """Limits of an agent in seconds and bytes; None means no limit."""
 
     timeout: float | None = None  # wall time; waiting for an approval or a child does not count
     idle_timeout: float | None = None  # time without a word on either pipe
@@ -96,9 +96,9 @@ class Job(Struct, frozen=True, kw_only=True):
     items: list[dict[str, Any]] = field(default_factory=list)  # the same one by one: kind and body
     history: list[dict[str, Any]] = field(default_factory=list)  # role and content of what came before
     parameters: dict[str, Any] = field(default_factory=dict)  # named values besides the prompt, where the door has them
-    tools: list[str] = field(default_factory=list)  # that whoever asks names for it
+    tools: list[str] = field(default_factory=list)  # named by the caller
     turns: int = 0  # how often something was asked in the session before, as far as the door knows
-    streams: bool = False  # whether somebody hears what is said while it is
+    streams: bool = False  # whether a caller receives partial output
     system_prompt: str | None = None
     checkpoint: dict[str, Any] | None = None
     context: dict[str, Any] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Job(Struct, frozen=True, kw_only=True):
 class Commands(Protocol):
     """Where an agent inside the launcher hears commands; an asyncio.Queue will do."""
 
-    async def get(self) -> Command:
+    async def get(self) -> AgentCommand:
         """The next command, as soon as there is one."""
 
 
@@ -123,12 +123,12 @@ class InProcess(Protocol):
         """Do the job: emit events, the result last. Cancelled when its time is up or it is stopped."""
 
 
-def completed(text: str, **more: Any) -> Event:
+def completed(text: str, **more: Any) -> AgentEvent:
     """The last event of a turn that went well."""
     return {"type": "result", "outcome": "completed", "text": text, "said": False, **more}
 
 
-def failed(reason: str, error: str, *, text: str = "", **more: Any) -> Event:
+def failed(reason: str, error: str, *, text: str = "", **more: Any) -> AgentEvent:
     """The last event of one that did not, with what was said so far."""
     return {
         "type": "result",
@@ -139,8 +139,3 @@ def failed(reason: str, error: str, *, text: str = "", **more: Any) -> Event:
         "reason": reason,
         **more,
     }
-
-
-def stopped(text: str = "", **more: Any) -> Event:
-    """The last event of one that was told to stop."""
-    return {"type": "result", "outcome": "stopped", "text": text, "said": False, "reason": STOPPED, **more}

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from moorage.agents.interface import AGENT_FAILED, REFUSED, Commands, Emit, Event, Job, Secret, completed, failed
+from moorage.agents.interface import AGENT_FAILED, REFUSED, AgentEvent, Commands, Emit, Job, Secret, completed, failed
 from moorage.core.codec import encode_text
 from moorage.core.entry import text_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import httpx2
 
@@ -42,7 +41,7 @@ class OpenAi:
 
     async def run(self, job: Job, emit: Emit, commands: Commands) -> None:
         """Ask the model, stream what it says, and keep it."""
-        answer = Answer(job.limits.max_output_bytes)
+        answer = Completion(job.limits.max_output_bytes)
         try:
             await self._ask(job, answer, emit)
         except Trouble as trouble:
@@ -50,7 +49,7 @@ class OpenAi:
             return
         await _conclude(answer, emit)
 
-    async def _ask(self, job: Job, answer: Answer, emit: Emit) -> None:
+    async def _ask(self, job: Job, answer: Completion, emit: Emit) -> None:
         import asyncio
 
         import httpx2
@@ -69,7 +68,7 @@ class OpenAi:
                     await emit({"type": "note", "note": note})
                     await asyncio.sleep(min(pause, LONGEST_PAUSE))
 
-    async def _try(self, client: httpx2.AsyncClient, job: Job, answer: Answer, emit: Emit) -> None:
+    async def _try(self, client: httpx2.AsyncClient, job: Job, answer: Completion, emit: Emit) -> None:
         import httpx2
 
         url = f"{(job.agent.base_url or '').rstrip('/')}/chat/completions"
@@ -83,7 +82,7 @@ class OpenAi:
             what = "the answer broke off" if answer.has_begun else f"{url} cannot be reached"
             raise Trouble(f"{what} ({type(error).__name__}: {error})".replace(": )", ")"), again_after=0) from None
         except httpx2.InvalidURL as error:
-            raise Trouble(f"{url} is no address: {error}") from None
+            raise Trouble(f"{url} is not a valid address: {error}") from None
         if not answer.is_whole:
             raise Trouble("the answer broke off" if answer.has_begun else "the answer was empty", again_after=0)
 
@@ -97,7 +96,7 @@ class OpenAi:
         return {"Authorization": f"Bearer {key}"}
 
 
-async def _conclude(answer: Answer, emit: Emit) -> None:
+async def _conclude(answer: Completion, emit: Emit) -> None:
     if answer.usage:
         await emit({"type": "usage", **answer.usage})
     if answer.finish == "content_filter":
@@ -113,13 +112,13 @@ async def _conclude(answer: Answer, emit: Emit) -> None:
         await emit(failed("no_answer", "the model said nothing"))
 
 
-# What is asked ----------------------------------------------------------------------------------
+# The request ------------------------------------------------------------------------------------
 
 
 def request_of(job: Job) -> dict[str, Any]:
     """The request for a job: instructions, what was said before, what is new."""
     system = job.system_prompt or job.agent.system_prompt
-    messages: list[Event] = [{"role": "system", "content": system}] if system else []
+    messages: list[AgentEvent] = [{"role": "system", "content": system}] if system else []
     for message in job.history:
         messages += _turned(message["role"], message["content"])
     messages = _answered(messages)
@@ -132,7 +131,7 @@ def request_of(job: Job) -> dict[str, Any]:
     }
 
 
-def _turned(role: str, content: str | list[Event]) -> list[Event]:
+def _turned(role: str, content: str | list[AgentEvent]) -> list[AgentEvent]:
     """One of our messages as theirs: results of tools are messages of their own there."""
     if isinstance(content, str):
         return [{"role": role if role != "tool" else "user", "content": content}]
@@ -145,11 +144,11 @@ def _turned(role: str, content: str | list[Event]) -> list[Event]:
     text = text_of(content)
     if not text and not calls:
         return results
-    said: Event = {"role": "assistant" if calls else role, "content": text or None}
+    said: AgentEvent = {"role": "assistant" if calls else role, "content": text or None}
     return [*results, said | ({"tool_calls": calls} if calls else {})]
 
 
-def _their_call(part: Event) -> Event:
+def _their_call(part: AgentEvent) -> AgentEvent:
     function = {"name": part["name"], "arguments": _as_text(part.get("input") or {})}
     return {"id": part["id"], "type": "function", "function": function}
 
@@ -158,10 +157,10 @@ def _as_text(value: Any) -> str:
     return value if isinstance(value, str) else encode_text(value)
 
 
-def _answered(messages: list[Event]) -> list[Event]:
+def _answered(messages: list[AgentEvent]) -> list[AgentEvent]:
     """Give every call a result, right after it: their servers refuse a conversation in which one is missing."""
     results = {message["tool_call_id"]: message for message in messages if message["role"] == "tool"}
-    whole: list[Event] = []
+    whole: list[AgentEvent] = []
     for message in messages:
         if message["role"] == "tool":
             continue
@@ -172,23 +171,23 @@ def _answered(messages: list[Event]) -> list[Event]:
     return whole
 
 
-# What comes back --------------------------------------------------------------------------------
+# The response -----------------------------------------------------------------------------------
 
 
-class Answer:
+class Completion:
     """A model's answer, piece by piece."""
 
     def __init__(self, max_bytes: int | None) -> None:
         self._pieces: list[str] = []
         self._room = max_bytes
-        self.calls: dict[int, Event] = {}
+        self.calls: dict[int, AgentEvent] = {}
         self.finish: str | None = None
         self.usage: dict[str, int] = {}
         self.is_whole = False
 
     @property
     def text(self) -> str:
-        """What it said so far."""
+        """Return the text received so far."""
         return "".join(self._pieces)
 
     @property
@@ -196,13 +195,13 @@ class Answer:
         """Whether anything of it is there."""
         return bool(self._pieces or self.calls)
 
-    def take(self, event: Event | None) -> list[str]:
+    def take(self, event: AgentEvent | None) -> list[str]:
         """One event of the stream, None for its regular end; the text in it."""
         if event is None:
             self.is_whole = True
             return []
         if isinstance(event.get("error"), (dict, str)):
-            raise Trouble(f"the server gave up: {_complaint(event)}", again_after=0)
+            raise Trouble(f"the server reported an error: {_complaint(event)}", again_after=0)
         self._count(event.get("usage"))
         new: list[str] = []
         for choice in event.get("choices") or []:
@@ -215,7 +214,7 @@ class Answer:
                 self.finish, self.is_whole = str(choice["finish_reason"]), True
         return new
 
-    def parts(self) -> list[Event]:
+    def parts(self) -> list[AgentEvent]:
         """The message it is, with its calls."""
         said = [{"type": "text", "text": self.text}] if self._pieces else []
         return said + [
@@ -231,7 +230,7 @@ class Answer:
         self._pieces.append(text)
         return text
 
-    def _called(self, call: Event) -> None:
+    def _called(self, call: AgentEvent) -> None:
         kept = self.calls.setdefault(int(call.get("index") or 0), {"id": "", "name": "", "arguments": ""})
         function = call.get("function") or {}
         kept["id"] = call.get("id") or kept["id"]
@@ -244,7 +243,7 @@ class Answer:
             self.usage |= {ours: usage[theirs] for theirs, ours in names.items() if type(usage.get(theirs)) is int}
 
 
-def _input(call: Event) -> Any:
+def _input(call: AgentEvent) -> Any:
     try:
         return json.loads(call["arguments"] or "{}")
     except ValueError:
@@ -281,7 +280,7 @@ def _complaint(body: Any) -> str:
     return str(message)[:MAX_ERROR]
 
 
-async def _events(response: httpx2.Response) -> AsyncIterator[Event | None]:
+async def _events(response: httpx2.Response) -> AsyncIterator[AgentEvent | None]:
     """The events of a stream; of a server that does not stream, the one it sends."""
     if "text/event-stream" not in response.headers.get("content-type", ""):
         yield _event((await response.aread()).decode("utf-8", "replace"))
@@ -297,11 +296,11 @@ async def _events(response: httpx2.Response) -> AsyncIterator[Event | None]:
         yield _event(data)
 
 
-def _event(data: str) -> Event:
+def _event(data: str) -> AgentEvent:
     try:
         event = json.loads(data)
     except ValueError:
-        raise Trouble(f"the server sent what is no JSON: {data.strip()[:200]}", again_after=0) from None
+        raise Trouble(f"the server sent invalid JSON: {data.strip()[:200]}", again_after=0) from None
     if not isinstance(event, dict):
-        raise Trouble(f"the server sent no event: {data.strip()[:200]}", again_after=0)
+        raise Trouble(f"the server sent an invalid event: {data.strip()[:200]}", again_after=0)
     return event

@@ -6,8 +6,8 @@
             return f"Done: {turn.prompt}"
         return "Left as it is."
 
-An `async` function gets an `AsyncTurn`: the same, but `await turn.ask(…)`. What the function returns is
-the answer; what it raises is why it failed. It may print as it likes: that goes where complaints go.
+An `async` function gets an `AsyncTurn`: the same, but `await turn.ask(…)`. The return value
+is the answer; an exception fails the turn. Whatever the function prints goes to stderr.
 
 `python -m moorage.agents.python module:function` is started by the supervisor, and speaks JSON lines.
 """
@@ -25,13 +25,13 @@ from importlib import import_module
 from queue import SimpleQueue
 from typing import IO, Any, NamedTuple, NoReturn
 
-Table = dict[str, Any]
+TomlTable = dict[str, Any]
 
 
 class Decision(NamedTuple):
     """A person's answer."""
 
-    decision: str  # approve, reject, one of the options; expired or withdrawn if nobody gave one
+    decision: str  # approve, reject, one of the options; expired or withdrawn if there was no answer
     note: str | None = None
 
     @property
@@ -49,20 +49,20 @@ class Wire:
         self._answers: dict[str, SimpleQueue[Decision]] = {}
         self._asked = 0
 
-    def read_turn(self) -> Table:
+    def read_turn(self) -> TomlTable:
         """The first line: the turn."""
-        turn: Table = json.loads(next(self._in))
+        turn: TomlTable = json.loads(next(self._in))
         threading.Thread(target=self._listen, daemon=True).start()
         return turn
 
-    def emit(self, event: Table) -> None:
+    def emit(self, event: TomlTable) -> None:
         """Write an event."""
         line = json.dumps(event, default=str).encode() + b"\n"
         with self._lock:
             self._out.write(line)
             self._out.flush()
 
-    def ask(self, event: Table) -> SimpleQueue[Decision]:
+    def ask(self, event: TomlTable) -> SimpleQueue[Decision]:
         """Ask, and say where the answer will be."""
         with self._lock:
             self._asked += 1
@@ -80,14 +80,14 @@ class Wire:
 
 
 class BaseTurn:
-    """What a function knows of its turn, and what it can say."""
+    """The turn of a function: its input, and methods to send output."""
 
-    def __init__(self, turn: Table, wire: Wire) -> None:
+    def __init__(self, turn: TomlTable, wire: Wire) -> None:
         self._wire = wire
         self.prompt: str = turn["prompt"]  # everything new for this turn
-        self.items: list[Table] = turn["items"]  # the same one by one: messages, callbacks, decisions
-        self.history: list[Table] = turn["history"]  # role and content of what was said before
-        self.parameters: Table = turn["parameters"]
+        self.items: list[TomlTable] = turn["items"]  # the same one by one: messages, callbacks, decisions
+        self.history: list[TomlTable] = turn["history"]  # role and content of what was said before
+        self.parameters: TomlTable = turn["parameters"]
         self.system_prompt: str | None = turn["system_prompt"]
         self.session_id: str = turn["session_id"]
         self.session_name: str | None = turn["session_name"]
@@ -95,12 +95,12 @@ class BaseTurn:
         self.run_id: str | None = turn["run_id"]
         self.turn_id: str = turn["turn_id"]
         self.agent_name: str = turn["agent_name"]
-        self.checkpoint: Table | None = turn["checkpoint"]  # what an earlier turn saved
-        self.context: Table = turn["context"]  # the session's keyed memory
+        self.checkpoint: TomlTable | None = turn["checkpoint"]  # what an earlier turn saved
+        self.context: TomlTable = turn["context"]  # the session's keyed memory
         self.cut_off: bool = turn["cut_off"]  # whether the turn before was lost in the middle of its work
-        self.mcp_servers: dict[str, Table] = turn["mcp_servers"]
+        self.mcp_servers: dict[str, TomlTable] = turn["mcp_servers"]
 
-    def say(self, content: str | list[Table], role: str = "assistant") -> None:
+    def say(self, content: str | list[TomlTable], role: str = "assistant") -> None:
         """Say something, for the log."""
         self._wire.emit({"type": "message", "role": role, "content": content})
 
@@ -120,7 +120,7 @@ class BaseTurn:
         """Tell that something went wrong, and go on."""
         self._wire.emit({"type": "error", "error": error})
 
-    def save(self, checkpoint: Table) -> None:
+    def save(self, checkpoint: TomlTable) -> None:
         """Keep state for the next turn, which finds it in `checkpoint`."""
         self._wire.emit({"type": "checkpoint", "checkpoint": checkpoint})
 
@@ -129,7 +129,7 @@ class BaseTurn:
         self._wire.emit({"type": "usage", **numbers})
 
     def _ask(self, question: str, plan: Any, options: Any, expires_in: float | None) -> SimpleQueue[Decision]:
-        event: Table = {"question": question, "options": list(options)}
+        event: TomlTable = {"question": question, "options": list(options)}
         event |= {"plan": plan} if plan is not None else {}
         return self._wire.ask(event | ({"expires_in": expires_in} if expires_in is not None else {}))
 
@@ -159,7 +159,7 @@ class AsyncTurn(BaseTurn):
             if not future.done():
                 future.set_result(decision)
 
-        def wait() -> None:  # in a thread that nobody has to wait for when the turn is stopped
+        def wait() -> None:  # in a thread that does not delay the end of a stopped turn
             loop.call_soon_threadsafe(settle, answer.get())
 
         threading.Thread(target=wait, daemon=True).start()
@@ -187,9 +187,11 @@ def main(name: str, *folders: str) -> int:
         import traceback
 
         traceback.print_exc()
-        wire.emit({"type": "result", "outcome": "failed", "error": _in_words(error)})
+        what = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        wire.emit({"type": "result", "outcome": "failed", "error": what})
         return 1
-    wire.emit({"type": "result", "outcome": "completed", **({} if answer is None else {"text": _text(answer)})})
+    text = answer if isinstance(answer, str) else json.dumps(answer, default=str)
+    wire.emit({"type": "result", "outcome": "completed", **({} if answer is None else {"text": text})})
     return 0
 
 
@@ -239,7 +241,7 @@ def _function(name: str, folders: tuple[str, ...]) -> Callable[[Any], Any]:
     return found  # type: ignore[no-any-return]  # whatever it is, it can be called
 
 
-def _call(function: Callable[[Any], Any], turn: Table, wire: Wire) -> Any:
+def _call(function: Callable[[Any], Any], turn: TomlTable, wire: Wire) -> Any:
     if not inspect.iscoroutinefunction(function):
         return function(Turn(turn, wire))
     import asyncio
@@ -253,14 +255,6 @@ def _call(function: Callable[[Any], Any], turn: Table, wire: Wire) -> Any:
         return asyncio.run(cancellable())
     except asyncio.CancelledError:
         _leave()
-
-
-def _text(answer: Any) -> str:
-    return answer if isinstance(answer, str) else json.dumps(answer, default=str)
-
-
-def _in_words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 if __name__ == "__main__":

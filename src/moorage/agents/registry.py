@@ -1,7 +1,7 @@
 """The registry: which agents there are. Those that come with Moorage, and one for each file in a folder.
 
-A file that cannot be read, or says what makes no sense, is a problem of that agent alone: the others
-are there. Files are looked at whenever somebody asks, so a change needs no restart.
+A file that cannot be read, or is invalid, is a problem of that agent alone: the others work. Files are read for every
+request, so a change needs no restart.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from moorage.agents.builtin import DEFINITIONS
-from moorage.core.agent import AgentDefinition, AgentKind, AgentRole, Table, check_name, definition_of, wrong
+from moorage.core.agent import AgentDefinition, AgentKind, AgentRole, TomlTable, check_name, definition_of, wrong
 from moorage.core.errors import AgentExists, AgentNotFound, Conflict, InvalidDefinition, InvalidField
 
 SUFFIX = ".toml"
@@ -26,7 +26,7 @@ class DefinitionFiles(Protocol):
         """The paths of the files there, each with something that changes when the file does."""
 
     def read(self, path: str) -> bytes:
-        """What a file says. Raises OSError."""
+        """Return the content of a file. Raises OSError."""
 
     def write(self, name: str, text: str) -> str:
         """Put a text into the file of that name, whole or not at all; its path."""
@@ -48,7 +48,7 @@ class Registry:
         return dict(sorted(found.items()))
 
     def problems(self) -> list[InvalidDefinition]:
-        """What is wrong in which file."""
+        """Return the errors found in definition files."""
         self._defined()
         return [found for _, found in self._seen.values() if isinstance(found, InvalidDefinition)]
 
@@ -84,10 +84,10 @@ class Registry:
         return self._keep(agent, toml_of(agent), replace=replace)
 
     def add_text(self, text: str, *, source: str = "the definition", replace: bool = False) -> AgentDefinition:
-        """Keep a definition as somebody wrote it, comments and all. Raises InvalidDefinition, AgentExists."""
+        """Keep a definition as it was written, with its comments. Raises InvalidDefinition, AgentExists."""
         return self._keep(read_definition(text, source), text, replace=replace)
 
-    def add_table(self, table: Table, *, source: str = "the definition", replace: bool = False) -> AgentDefinition:
+    def add_table(self, table: TomlTable, *, source: str = "the definition", replace: bool = False) -> AgentDefinition:
         """Keep a definition that came as a table. Raises InvalidDefinition, AgentExists."""
         return self.add(read_table(table, source), replace=replace)
 
@@ -148,7 +148,7 @@ def read_definition(text: str, source: str) -> AgentDefinition:
     tables = _tables(text, source)
     headings = [name for name in HEADINGS if name in tables]
     if others := [name for name in tables if name not in HEADINGS]:
-        why = f"{others[0]} is no heading of a definition; write [agent], [worker] or [tool]"
+        why = f"{others[0]} is not a heading of a definition; write [agent], [worker] or [tool]"
         raise InvalidDefinition(source, line_of(text, (others[0],)), why)
     if len(headings) != 1:
         why = "write one of [agent], [worker] and [tool], and one only"
@@ -161,7 +161,7 @@ def read_definition(text: str, source: str) -> AgentDefinition:
         raise InvalidDefinition(source, line_of(text, path), error.message) from error
 
 
-def read_table(table: Table, source: str) -> AgentDefinition:
+def read_table(table: TomlTable, source: str) -> AgentDefinition:
     """The definition in a table: under its heading or, of an agent, without one. Raises InvalidDefinition."""
     heading = next(iter(table)) if len(table) == 1 and next(iter(table)) in HEADINGS else None
     try:
@@ -172,7 +172,8 @@ def read_table(table: Table, source: str) -> AgentDefinition:
 
 def _described(table: Any, role: AgentRole, source: str) -> AgentDefinition:
     agent = definition_of(table, role, source=source)
-    _check_builtin(agent)
+    if agent.kind is AgentKind.BUILTIN and agent.name not in DEFINITIONS:
+        raise wrong(("name",), f"is {agent.name!r}; agents of kind builtin are {', '.join(DEFINITIONS)}")
     return agent
 
 
@@ -184,7 +185,7 @@ def _tables(text: str, source: str) -> dict[str, Any]:
     _check_shape(text, source)
     try:
         return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # TOMLDecodeError, or an integer of thousands of digits
         message, _, place = str(error).partition(" (at line ")
         line = place.split(",")[0]
         last = text.count("\n") + 1
@@ -213,11 +214,6 @@ def decoded(data: bytes, source: str) -> str:
         return data.decode()
     except UnicodeDecodeError as error:
         raise InvalidDefinition(source, data.count(b"\n", 0, error.start) + 1, "not valid UTF-8") from None
-
-
-def _check_builtin(agent: AgentDefinition) -> None:
-    if agent.kind is AgentKind.BUILTIN and agent.name not in DEFINITIONS:
-        raise wrong(("name",), f"is {agent.name!r}; agents of kind builtin are {', '.join(DEFINITIONS)}")
 
 
 def line_of(text: str, path: tuple[str, ...]) -> int:
@@ -253,12 +249,12 @@ def _adds(lines: list[str], number: int, path: tuple[str, ...]) -> bool:
     return True
 
 
-def _readable(lines: list[str]) -> Table | None:
+def _readable(lines: list[str]) -> TomlTable | None:
     import tomllib
 
     try:
         return tomllib.loads("\n".join(lines))
-    except tomllib.TOMLDecodeError:
+    except ValueError:
         return None
 
 
@@ -278,7 +274,7 @@ def toml_of(agent: AgentDefinition) -> str:
     return "\n".join(_table_lines((agent.role.value,), agent.table())) + "\n"
 
 
-def _table_lines(path: tuple[str, ...], table: Table) -> list[str]:
+def _table_lines(path: tuple[str, ...], table: TomlTable) -> list[str]:
     lines = [f"[{'.'.join(_key(part) for part in path)}]"]
     lines += [f"{_key(key)} = {_value(value)}" for key, value in table.items() if not isinstance(value, dict)]
     for key, value in table.items():

@@ -3,6 +3,9 @@
 One channel for each endpoint, kept for as long as the event loop. Endpoints of one name take turns; one that cannot
 be reached, or says that it is not well, is left out until it is back. A call is sent once: only where no connection
 could be made is another endpoint tried, so nothing is done twice.
+
+Variables name the files for TLS: who signs the certificates of `grpcs://` endpoints, and the one that they are shown.
+Without any, an endpoint's certificate is checked as gRPC does it by itself.
 """
 
 from __future__ import annotations
@@ -12,18 +15,17 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from itertools import count
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 from moorage.agents.interface import Secret
-from moorage.agents.trust import SCHEME, credentials
 from moorage.core.extras import provided_by
 
 CONNECT_WITHIN = 0.5  # seconds; then the next endpoint is tried
 CONNECT_AT_LAST = 3.0  # where there is no other: a busy machine may take its time
 PROBE_EVERY = 0.5
 PROBE_WITHIN = 0.5
-IDLE_AFTER = 60.0  # seconds without a call after which nobody looks whether an endpoint is well
+IDLE_AFTER = 60.0  # seconds without a call after which the endpoint is not probed any more
 HEALTH = "/grpc.health.v1.Health/Check"
 MAX_MESSAGE = 16 * 1024 * 1024
 OPTIONS = [
@@ -37,7 +39,20 @@ OPTIONS = [
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.service_config_disable_resolution", 1),
 ]
+SCHEME = "grpcs://"  # of endpoints that speak TLS
+CA, CERT, KEY = "MOORAGE_GRPC_CA", "MOORAGE_GRPC_CERT", "MOORAGE_GRPC_KEY"
 Metadata = tuple[tuple[str, str], ...]
+
+
+class RemoteCall(NamedTuple):
+    """A call of a method that several places offer."""
+
+    places: tuple[str, ...]
+    method: str
+    request: Any
+    answer: Callable[[bytes], Any]  # reads it, or a piece of it
+    timeout: float | None = None
+    metadata: Metadata = ()
 
 
 class Unreachable(Exception):
@@ -121,52 +136,34 @@ class Router:
         self._endpoints: dict[str, Endpoint] = {}
         self._turn = count()
 
-    async def unary(
-        self,
-        places: tuple[str, ...],
-        method: str,
-        request: Any,
-        answer: Callable[[bytes], Any],
-        *,
-        timeout: float | None = None,
-        metadata: Metadata = (),
-    ) -> Any:
+    async def unary(self, call: RemoteCall) -> Any:
         """Call a method that answers once. Raises Unreachable, RemoteFailure."""
         import grpc
 
-        endpoint = await self._chosen(places)
-        call = endpoint.channel.unary_unary(
-            method, request_serializer=type(request).SerializeToString, response_deserializer=answer
-        )(request, timeout=timeout, metadata=metadata)
+        sent = await self._sent(call, "unary_unary")
         try:
-            return await call  # cancelled with whoever waits for it
+            return await sent  # cancelled with its caller
         except grpc.aio.AioRpcError as error:
             raise _failure(error) from error
 
-    async def stream(
-        self,
-        places: tuple[str, ...],
-        method: str,
-        request: Any,
-        answer: Callable[[bytes], Any],
-        *,
-        timeout: float | None = None,
-        metadata: Metadata = (),
-    ) -> AsyncIterator[Any]:
+    async def stream(self, call: RemoteCall) -> AsyncIterator[Any]:
         """Call a method that answers in pieces. Raises Unreachable, RemoteFailure."""
         import grpc
 
-        endpoint = await self._chosen(places)
-        call = endpoint.channel.unary_stream(
-            method, request_serializer=type(request).SerializeToString, response_deserializer=answer
-        )(request, timeout=timeout, metadata=metadata)
+        sent = await self._sent(call, "unary_stream")
         try:
-            async for piece in call:
+            async for piece in sent:
                 yield piece
         except grpc.aio.AioRpcError as error:
             raise _failure(error) from error
         finally:
-            call.cancel()
+            sent.cancel()
+
+    async def _sent(self, call: RemoteCall, kind: str) -> Any:
+        """Send a call to an endpoint that can be reached; return what its answer comes from."""
+        channel, serialize = (await self._chosen(call.places)).channel, type(call.request).SerializeToString
+        method = getattr(channel, kind)(call.method, request_serializer=serialize, response_deserializer=call.answer)
+        return method(call.request, timeout=call.timeout, metadata=call.metadata)
 
     async def _chosen(self, places: tuple[str, ...]) -> Endpoint:
         """The next endpoint in turn that can be reached; those that are not well come last."""
@@ -182,9 +179,9 @@ class Router:
         raise Unreachable(f"none of {', '.join(places)} can be reached")
 
     async def _trusted(self) -> Any:
-        """What connections with TLS are made with."""
+        """Return the credentials for TLS connections."""
         try:
-            return await asyncio.to_thread(credentials, self._secret)
+            return await asyncio.to_thread(_credentials, self._secret)
         except OSError as error:
             raise Unreachable(f"{error.filename} cannot be read ({error.strerror})") from error
 
@@ -233,6 +230,21 @@ def _channel(place: str, credentials: Any) -> Any:
         return grpc.aio.secure_channel(rest, credentials, options=OPTIONS)
     target = rest if separator and scheme in ("grpc", "http") else place
     return grpc.aio.insecure_channel(target, options=OPTIONS)
+
+
+def _credentials(secret: Secret | None) -> Any:
+    """Return the credentials for channels to `grpcs://` endpoints; reads files. Raises OSError."""
+    import grpc
+
+    ca, cert, key = (_read(None if secret is None else secret(name)) for name in (CA, CERT, KEY))
+    return grpc.ssl_channel_credentials(ca, key, cert)
+
+
+def _read(path: str | None) -> bytes | None:
+    if not path:
+        return None
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def load_grpc() -> Any:

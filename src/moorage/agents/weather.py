@@ -55,7 +55,7 @@ WEATHER = Tool(
 
 
 def call(operation: str, parameters: dict[str, Any], occasion: Occasion) -> Any:
-    """What the tool answers. Raises Refused."""
+    """Answer a call of the tool. Raises Refused."""
     return _OPERATIONS[operation](parameters, occasion.today)
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # of `typing`, which takes 3.6 ms to load
 if TYPE_CHECKING:
     from moorage.compat.children import count_child_sessions, get_child_sessions
     from moorage.compat.session_manager import AgentSessionManager

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from moorage.compat.agent_session import Json, connection
+from moorage.compat.agent_session import Json, connection, every
 from moorage.core.errors import NotFound
-from moorage.core.query import MAX_LIMIT
 from moorage.core.render import session_json
 
 
 def get_child_sessions(parent_session_id: str) -> list[Json]:
     """Return the direct children of a session, oldest first; none of a session that is not there."""
-    found: list[Json] = []
-    cursor: str | None = None
     try:
-        while True:
-            page = connection().children(parent_session_id, limit=MAX_LIMIT, cursor=cursor)
-            found += [session_json(child) for child in page.items]
-            if page.next is None:
-                return found
-            cursor = page.next
+        return [session_json(child) for child in every(connection().children, parent_session_id)]
     except NotFound:
         return []
 

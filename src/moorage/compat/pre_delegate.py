@@ -1,4 +1,4 @@
-"""What is asked and answered before delegating, as JSON.
+"""The question before delegating and its answer, as JSON.
 
 ::
 
@@ -38,7 +38,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 def read_request(context: object) -> Request:
-    """A request as callers write it; raise InvalidField for what is none."""
+    """Return the request in a JSON object; raise InvalidField if it is none."""
     if not isinstance(context, dict):
         raise InvalidField("context", "must be a JSON object")
     texts = {name: _text_in(context, name) for name in ("agent_name", "agent_id", "task_id", "project_dir")}
@@ -52,13 +52,13 @@ def read_request(context: object) -> Request:
 
 
 def _text_in(context: Json, name: str) -> str | None:
-    """A text of the request; left out, null and empty are the same."""
+    """Return a text of the request; missing, null and empty are the same."""
     value = context.get(name)
     return None if value is None or value == "" else check_label(name, value, 4096)
 
 
 def working_folder() -> str | None:
-    """Where we are, if it can be told: a folder may be gone, or have a name that is no text."""
+    """Return the working folder; None if it is gone, or its name is not printable."""
     try:
         folder = os.getcwd()
     except OSError:
@@ -67,7 +67,7 @@ def working_folder() -> str | None:
 
 
 def no_answer(context: object, reason: str) -> Json:
-    """The answer when nothing could be found out: go on without earlier work."""
+    """Return the answer when nothing could be found out: go on without earlier work."""
     return {
         "should_resume": False,
         "reason": reason,
@@ -78,7 +78,7 @@ def no_answer(context: object, reason: str) -> Json:
 
 
 def as_answer(done: Delegated, history: list[dict[str, str]]) -> Json:
-    """A delegation's outcome; `history` are the phases of the session that is picked up."""
+    """Return the outcome of a delegation; `history` are the phases of the resumed session."""
     answer: Json = {
         "should_resume": done.verdict.decision,
         "reason": done.verdict.reason,
@@ -99,7 +99,7 @@ def as_answer(done: Delegated, history: list[dict[str, str]]) -> Json:
 
 
 def phase_changes(entries: Iterable[Entry]) -> Iterator[dict[str, str]]:
-    """The entries that tell of a change of phase, as JSON."""
+    """Yield the changes of phase in these entries, as JSON."""
     for entry in entries:
         data = entry.data or {}
         if "from" in data:

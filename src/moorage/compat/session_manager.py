@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from moorage.client import Moorage
+from moorage.api import Moorage
 from moorage.core.entry import Entry
 from moorage.core.errors import NotFound
 from moorage.core.session import Session
@@ -37,7 +37,7 @@ class AgentSessionManager:
         return (await self.moor.list(state=state, agent=agent_name, limit=limit)).items
 
     async def add_message(self, session_id: str, role: str, content: Any) -> Entry:
-        """Add to the history; it asks nobody for an answer."""
+        """Add to the history; this starts no run."""
         return (await self.moor.append(session_id, [{"role": role, "content": content}]))[0]
 
     async def get_history(self, session_id: str, last: int | None = None) -> list[Entry]:

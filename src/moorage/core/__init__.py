@@ -1,1 +1,1 @@
-"""The rules of Moorage: frozen values and pure functions. No clock, no chance, no I/O."""
+"""The rules of Moorage: frozen values and pure functions. No clock, no randomness, no I/O."""

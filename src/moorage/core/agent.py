@@ -11,6 +11,7 @@ InvalidField that names the key and says what to write instead; its `path` leads
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from enum import StrEnum
@@ -50,7 +51,7 @@ _is_variable = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
 _is_http = re.compile(r"https?://[^\s/]\S*").fullmatch
 _is_endpoint = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?\S+:\d{1,5}|unix:\S+").fullmatch
 
-Table = dict[str, Any]
+TomlTable = dict[str, Any]
 Path = tuple[str, ...]
 
 
@@ -65,18 +66,19 @@ class AgentKind(StrEnum):
     GRPC = "grpc"  # a remote AgentService
 
 
-SUPERVISED = frozenset({AgentKind.COMMAND, AgentKind.PYTHON, AgentKind.ACP})  # the others live in the launcher
+SUPERVISED = frozenset({AgentKind.COMMAND, AgentKind.PYTHON, AgentKind.ACP})  # the others answer where they are called
+AT_ONCE = frozenset({AgentKind.BUILTIN})  # they do nothing but compute
 
 
 class AgentProtocol(StrEnum):
-    """What a command reads and prints."""
+    """How a command exchanges input and output with its launcher."""
 
     TEXT = "text"  # the prompt in, the answer out
     JSONL = "jsonl"  # a line of JSON in, lines of JSON out
 
 
 class AgentRole(StrEnum):
-    """What a recipe is for, and the heading it stands under."""
+    """The role of a definition, which is also its heading in a file."""
 
     AGENT = "agent"
     WORKER = "worker"
@@ -105,7 +107,7 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
     max_turns: int = MAX_TURNS  # of one run
     retry: Retry = Retry.RESUME
     env: dict[str, str] = field(default_factory=dict)
-    mcp_servers: dict[str, Table] = field(default_factory=dict)
+    mcp_servers: dict[str, TomlTable] = field(default_factory=dict)
     cwd: str | None = None
     enabled: bool = True
     source: str | None = None  # the file it was read from
@@ -114,6 +116,11 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
     def is_supervised(self) -> bool:
         """Whether it runs in processes of its own, and so outlives a launcher."""
         return self.kind in SUPERVISED
+
+    @property
+    def answers_at_once(self) -> bool:
+        """Whether it answers in the process that calls it, without a launcher."""
+        return self.kind in AT_ONCE
 
     @property
     def is_remote_tool(self) -> bool:
@@ -125,8 +132,8 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
         servers = fill_in(self.mcp_servers, session_id=session_id, session_name=session_name)
         return self if servers == self.mcp_servers else replace(self, mcp_servers=servers)
 
-    def table(self) -> Table:
-        """What it says, as TOML and JSON have it; `definition_of` reads it back. Defaults are left out."""
+    def table(self) -> TomlTable:
+        """Return the definition as a TOML or JSON table without defaults; `definition_of` reads it back."""
         default = AgentDefinition(name=self.name, kind=self.kind)
         said = {name: getattr(self, name) for name in KNOWN if getattr(self, name) != getattr(default, name)}
         return {"name": self.name, "kind": self.kind.value} | {name: _plain(value) for name, value in said.items()}
@@ -145,7 +152,7 @@ _EVERY_KIND = (
     "enabled",
 )
 _A_PROCESS = ("cwd", "env", "mcp_servers", "system_prompt")
-# What each kind needs, and what it may have besides. Everything else under its heading is a mistake.
+# Required and optional fields of each kind. Any other field under its heading is an error.
 NEEDS: dict[AgentKind, Path] = {
     AgentKind.BUILTIN: (),
     AgentKind.COMMAND: ("command",),
@@ -220,23 +227,23 @@ def check_endpoint(value: object) -> str:
     return _check_endpoint("endpoint", value)[0]
 
 
-# What may stand under a heading -----------------------------------------------------------------
+# Fields allowed under a heading -----------------------------------------------------------------
 
 
-def _needed(table: Table, key: str, role: str) -> Any:
+def _needed(table: TomlTable, key: str, role: str) -> Any:
     if key not in table:
         raise wrong((key,), f"is missing: every {role} has one")
     return table[key]
 
 
-def _check_keys(table: Table, kind: AgentKind) -> None:
+def _check_keys(table: TomlTable, kind: AgentKind) -> None:
     allowed = (*_EVERY_KIND, *NEEDS[kind], *TAKES[kind])
     for key in table:
         if key not in KNOWN:
-            raise wrong((key,), f"is no key of a definition; known are {', '.join(allowed)}")
+            raise wrong((key,), f"is not a key of a definition; use one of {', '.join(allowed)}")
         if key not in allowed:
             kinds = " or ".join(other for other in AgentKind if key in (*NEEDS[other], *TAKES[other]))
-            raise wrong((key,), f"means nothing to an agent of kind {kind}; it belongs to {kinds}")
+            raise wrong((key,), f"does not apply to an agent of kind {kind}; it is for {kinds}")
     for key in NEEDS[kind]:
         if key not in table:
             raise wrong((key,), f"is missing: an agent of kind {kind} needs it")
@@ -256,10 +263,15 @@ def _check_text(key: str, value: object, limit: int = 4096) -> str:
     return value
 
 
-def _check_words(key: str, value: object) -> str:
-    if not _check_text(key, value).strip():
-        raise wrong((key,), "must be some text")
-    return str(value)
+def _matching(is_right: Callable[[str], object], why: str) -> Callable[[str, object], str]:
+    """Return a check of texts; `why` says what is wrong with another value."""
+
+    def check(key: str, value: object) -> str:
+        if not isinstance(value, str) or not is_right(value):
+            raise wrong((key,), why.format(value))
+        return value
+
+    return check
 
 
 def _check_command(key: str, value: object) -> tuple[str, ...]:
@@ -273,31 +285,12 @@ def _check_command(key: str, value: object) -> tuple[str, ...]:
     return words
 
 
-def _check_function(key: str, value: object) -> str:
-    if not isinstance(value, str) or not _is_function(value):
-        raise wrong((key,), f"is {value!r}; write module:function")
-    return value
-
-
-def _check_url(key: str, value: object) -> str:
-    if not isinstance(value, str) or not _is_http(value):
-        raise wrong((key,), f"is {value!r}; write http://… or https://…")
-    return value
-
-
 def _check_endpoint(key: str, value: object) -> tuple[str, ...]:
     places = value if isinstance(value, (list, tuple)) else [value]
     for place in places or [value]:
         if not isinstance(place, str) or len(place) > MAX_ENDPOINT or not _is_endpoint(place):
             raise wrong((key,), f"is {place!r}; write host:port, or a list of such")
     return tuple(dict.fromkeys(places))
-
-
-def _check_variable(key: str, value: object) -> str:
-    if not isinstance(value, str) or not _is_variable(value):
-        why = "must be the name of an environment variable, such as OPENAI_API_KEY; the key itself stays out of files"
-        raise wrong((key,), why)
-    return value
 
 
 def _check_limit(key: str, value: object) -> timedelta | None:
@@ -337,7 +330,7 @@ def _check_env(key: str, value: object) -> dict[str, str]:
         raise wrong((key,), "must be a table of variables")
     for name, text in value.items():
         if not _is_variable(name):
-            raise wrong((key, name), "is no name of an environment variable")
+            raise wrong((key, name), "is not the name of an environment variable")
         if name in SET_BY_LAUNCHER:
             raise wrong((key, name), "is set by the launcher; leave it out")
         if not isinstance(text, str) or "\0" in text or not is_text(text):
@@ -345,7 +338,7 @@ def _check_env(key: str, value: object) -> dict[str, str]:
     return value
 
 
-def _check_servers(key: str, value: object) -> dict[str, Table]:
+def _check_servers(key: str, value: object) -> dict[str, TomlTable]:
     if not isinstance(value, dict):
         raise wrong((key,), "must be a table with a table for each server")
     return {name: _check_server((key, name), server) for name, server in value.items()}
@@ -354,7 +347,7 @@ def _check_servers(key: str, value: object) -> dict[str, Table]:
 _SERVER_TYPES = {"stdio": "command", "http": "url", "sse": "url"}
 
 
-def _check_server(path: Path, server: object) -> Table:
+def _check_server(path: Path, server: object) -> TomlTable:
     """One MCP server: what is known is checked, anything else is handed on as it is."""
     if not isinstance(server, dict):
         raise wrong(path, "must be a table: type, url and headers, or command, args and env")
@@ -388,11 +381,14 @@ _CHECKS: dict[str, Any] = {
     "description": _check_text,
     "command": _check_command,
     "protocol": lambda key, value: AgentProtocol(_choice(key, value, tuple(AgentProtocol))),
-    "function": _check_function,
+    "function": _matching(_is_function, "is {!r}; write module:function"),
     "endpoint": _check_endpoint,
-    "base_url": _check_url,
-    "model": _check_words,
-    "api_key_env": _check_variable,
+    "base_url": _matching(_is_http, "is {!r}; write http://… or https://…"),
+    "model": lambda key, value: _matching(str.strip, "must be some text")(key, _check_text(key, value)),
+    "api_key_env": _matching(
+        _is_variable,
+        "must be the name of an environment variable, such as OPENAI_API_KEY; the key itself stays out of files",
+    ),
     "system_prompt": lambda key, value: _check_text(key, value, MAX_SYSTEM_PROMPT),
     "timeout": _check_limit,
     "idle_timeout": _check_limit,

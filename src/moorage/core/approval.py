@@ -3,7 +3,7 @@
 ::
 
     pending ──→ approved | rejected | answered      a person decided
-            ──→ expired                             nobody did in time; that is not a refusal
+            ──→ expired                             no answer in time; that is not a refusal
             ──→ withdrawn                           the session was closed, or the runs that asked have settled
 
 An answer is single-use. Giving the same one again is harmless, another is refused.
@@ -19,6 +19,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from moorage.core.brief import brief
 from moorage.core.codec import canonical
 from moorage.core.errors import AlreadyDecided, ApprovalClosed, InvalidField, utc_text
 
@@ -39,9 +40,12 @@ APPROVAL_MOVES: dict[ApprovalState, frozenset[ApprovalState]] = {
     state: frozenset(ApprovalState) - {state} if state is ApprovalState.PENDING else frozenset()
     for state in ApprovalState
 }
-_DECISIONS = {"approve": ApprovalState.APPROVED, "reject": ApprovalState.REJECTED}
+WITHDRAW = "withdraw"  # ends a question without an answer, unless it is one of its options
+_OFFERED = {"approve": ApprovalState.APPROVED, "reject": ApprovalState.REJECTED}
+_DECISIONS = {**_OFFERED, WITHDRAW: ApprovalState.WITHDRAWN}
 
 
+@brief("question", "state", "decision", "plan", "options", "expires_at", "session_id", "approval_id")
 class Approval(Struct, frozen=True, kw_only=True):
     """One question to a person."""
 
@@ -63,32 +67,33 @@ class Approval(Struct, frozen=True, kw_only=True):
     run_ids: tuple[str, ...] = ()  # runs at work when a turn asked it; it is withdrawn when the last of them settles
 
     def is_due(self, at: datetime) -> bool:
-        """Whether nobody answered in time."""
+        """Whether no answer came in time."""
         return self.state is ApprovalState.PENDING and self.expires_at is not None and self.expires_at <= at
 
     def decided(
         self, decision: str, *, by: str | None, at: datetime, note: str | None = None, plan_hash: str | None = None
     ) -> Approval:
-        """The approval with this answer, or itself if it has that answer already."""
+        """The approval with this answer, or itself if it has that answer already. `withdraw` ends it without one."""
         state = self._state_for(decision)
         if plan_hash is not None and plan_hash != self.plan_hash:
-            raise InvalidField("plan_hash", "is not that of the plan in question; look at the plan again")
+            raise InvalidField("plan_hash", "does not match the plan of this approval; read the plan again")
         if self.state is not ApprovalState.PENDING:
             return self._decided_again(decision)
         if self.is_due(at):
             raise ApprovalClosed(self.approval_id, ApprovalState.EXPIRED.value)
-        return replace(self, state=state, decision=decision, note=note, decided_at=at, decided_by=by)
+        answer = None if state is ApprovalState.WITHDRAWN else decision
+        return replace(self, state=state, decision=answer, note=note, decided_at=at, decided_by=by)
 
     def _state_for(self, decision: str) -> ApprovalState:
         if decision in self.options:
-            return _DECISIONS.get(decision, ApprovalState.ANSWERED)
+            return _OFFERED.get(decision, ApprovalState.ANSWERED)
         if decision in _DECISIONS:
             return _DECISIONS[decision]
         choices = ", ".join((*_DECISIONS, *self.options))
         raise InvalidField("decision", f"is {decision!r}; use one of {choices}")
 
     def _decided_again(self, decision: str) -> Approval:
-        if self.decision == decision:
+        if self.decision == decision or (decision == WITHDRAW and self.state is ApprovalState.WITHDRAWN):
             return self
         if self.decision is None:
             raise ApprovalClosed(self.approval_id, self.state.value)
@@ -111,7 +116,7 @@ class Approval(Struct, frozen=True, kw_only=True):
         return replace(self, state=ApprovalState.WITHDRAWN, decided_at=at)
 
     def asked(self) -> dict[str, Any]:
-        """What the log says when it is asked."""
+        """Return the data of the log entry for a new approval."""
         return {
             "approval_id": self.approval_id,
             "question": self.question,
@@ -122,7 +127,7 @@ class Approval(Struct, frozen=True, kw_only=True):
         }
 
     def settled(self) -> dict[str, Any]:
-        """What the log says when it ends."""
+        """Return the data of the log entry for its end."""
         return {
             "approval_id": self.approval_id,
             "state": self.state.value,
@@ -132,7 +137,7 @@ class Approval(Struct, frozen=True, kw_only=True):
         }
 
     def answered(self) -> dict[str, Any]:
-        """What the agent is told at the beginning of its next turn: the question and its end."""
+        """Return the question and its outcome, as the agent gets them at the beginning of its next turn."""
         asked = {"question": self.question, "options": list(self.options), "plan_hash": self.plan_hash}
         return {**self.settled(), **{name: value for name, value in asked.items() if value}}
 

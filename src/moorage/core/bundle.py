@@ -1,7 +1,7 @@
 """A bundle: one session with all that belongs to it, for export and import.
 
-What comes in from a file was checked by nobody: `check_bundle` refuses what no rule of
-ours could have made, so that an import cannot bring in what `create` and `append` refuse.
+A file is untrusted: `check_bundle` refuses every session that the rules could not have produced, so an import
+cannot bring in data that `create` and `append` refuse.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from moorage.core.approval import Approval, ApprovalState
-from moorage.core.context import ContextItem, check_values
+from moorage.core.context import check_values, items_in
 from moorage.core.entry import Entry, Kind, check_message
 from moorage.core.errors import InvalidField
 from moorage.core.ids import check_label, check_session_id, check_session_name
-from moorage.core.session import FINAL_PHASES, Session, check_metadata, check_text
+from moorage.core.record import Record, check_restored
+from moorage.core.session import FINAL_PHASES, Session, check_labels, check_metadata, check_text
 
 _FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2242, 1, 1, tzinfo=UTC)  # what stores tell apart exactly
 _MOST = 1 << 53
@@ -26,12 +27,12 @@ _is_kind = re.compile(r"[a-z][a-z_]{0,63}").fullmatch
 
 
 class Bundle(Struct, frozen=True, kw_only=True):
-    """A whole session: head, log, context, approvals."""
+    """A whole session: head, log, approvals, records (and so the context)."""
 
     session: Session
     entries: list[Entry]
-    context: dict[str, ContextItem] = field(default_factory=dict)
     approvals: list[Approval] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
 
 
 def as_restored(session: Session, owner: str) -> Session:
@@ -49,13 +50,15 @@ def check_bundle(bundle: Bundle) -> None:
         raise InvalidField("last_entry", f"is {session.last_entry}, but there are {len(bundle.entries)} entries")
     for number, entry in enumerate(bundle.entries, 1):
         _check_entry(entry, number)
-    if session.last_checkpoint is not None and not _is_checkpoint(bundle.entries, session.last_checkpoint):
-        raise InvalidField("last_checkpoint", f"is {session.last_checkpoint}, which is no checkpoint")
-    check_values({key: item.value for key, item in bundle.context.items()})
-    for item in bundle.context.values():
-        _check_count("version", item.version)
-        _check_instants({"updated_at": item.updated_at, "expires_at": item.expires_at})
+    checkpoints = {None, *(entry.number for entry in bundle.entries if entry.kind == Kind.CHECKPOINT)}
+    if session.last_checkpoint not in checkpoints:
+        raise InvalidField("last_checkpoint", f"is {session.last_checkpoint}, which is not a checkpoint")
     _check_approvals(session, bundle.approvals)
+    check_restored(bundle.records)
+    check_values({key: item.value for key, item in items_in(bundle.records).items()})
+    for record in bundle.records:
+        _check_count("version", record.version)
+        _check_instants({"updated_at": record.updated_at, "expires_at": record.expires_at})
 
 
 def _check_head(session: Session) -> None:
@@ -74,12 +77,14 @@ def _check_head(session: Session) -> None:
         if (value := getattr(session, text)) is not None:
             check_text(text, value)
     check_metadata(session.metadata)
+    if check_labels(session.labels) != session.labels:
+        raise InvalidField("labels", "must be sorted, each once")
     for count in ("version", "last_entry", "depth", "error_count", "pending_approvals", "context_version"):
         _check_count(count, getattr(session, count))
     names = ("created_at", "updated_at", "last_activity_at", "expires_at", "finalized_at")
     _check_instants({name: getattr(session, name) for name in names})
     if session.is_final != (session.finalized_at is not None) or session.is_final != (session.phase in FINAL_PHASES):
-        raise InvalidField("state", f"is {session.state.value}, which its phase or its end contradicts")
+        raise InvalidField("state", f"is {session.state.value}, which contradicts its phase or its end")
 
 
 def _check_entry(entry: Entry, number: int) -> None:
@@ -99,7 +104,7 @@ def _check_entry(entry: Entry, number: int) -> None:
         if not _is_kind(entry.kind) or entry.kind == "system":
             raise InvalidField("kind", f"is {entry.kind!r} in {where}")
     if not is_plain:
-        raise InvalidField("entries", f"mix a message with something that happened in {where}")
+        raise InvalidField("entries", f"mix a message with an event in {where}")
     if entry.kind == Kind.SUMMARY:
         _check_summary(entry, where)
 
@@ -134,7 +139,7 @@ def _check_count(name: str, value: int) -> None:
 def _check_instants(instants: dict[str, datetime | None]) -> None:
     for name, at in instants.items():
         if at is not None and (at.tzinfo is None or not _FIRST <= at < _LAST):
-            raise InvalidField(name.split()[0], f"{name} is {at.isoformat()}; give an instant with its time zone")
+            raise InvalidField(name.split()[0], f"{name} is {at.isoformat()}; give a time with a time zone")
 
 
 def _check_unique(name: str, values: Iterable[str]) -> None:
@@ -143,7 +148,3 @@ def _check_unique(name: str, values: Iterable[str]) -> None:
         if value in seen:
             raise InvalidField(name, f"{value!r} comes twice")
         seen.add(value)
-
-
-def _is_checkpoint(entries: list[Entry], number: int) -> bool:
-    return 1 <= number <= len(entries) and entries[number - 1].kind == Kind.CHECKPOINT

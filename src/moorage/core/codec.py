@@ -1,8 +1,7 @@
 """JSON, the only form anything is stored in.
 
-What goes in must come out the same: no NaN, no lone surrogates, no keys that are
-not text, no bottomless nesting. What comes out of a store is never trusted to be
-anything but JSON.
+Every value survives a round trip: no NaN, no lone surrogates, no keys that are not text, no unlimited nesting.
+Data from a store is trusted to be JSON and nothing more.
 """
 
 from __future__ import annotations

@@ -1,28 +1,40 @@
 """Context: the session's keyed memory beside the log, with expiry and versions.
 
-Each key has its own version and its own time to live. Writing refreshes the time
-to live, reading does not; an expired key is absent on the very next read.
+It is a namespace of the session's records. The session counts the writes to it (`context_version`), and the version of
+a key is that count at its last write: a key that is forgotten and written again never has an old version.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
+from moorage.core.brief import brief
 from moorage.core.codec import check_json, encode
 from moorage.core.errors import InvalidField, TooLarge, VersionConflict
 from moorage.core.ids import check_label
-from moorage.core.session import Session
+from moorage.core.record import (
+    CONTEXT,
+    JSON,
+    DropRecords,
+    PutRecord,
+    Record,
+    RecordName,
+    RecordNeeds,
+    RecordQuery,
+    RecordWrite,
+)
+from moorage.core.session import Change, View
 
 MAX_VALUE_BYTES = 1024 * 1024
 MAX_KEYS = 10_000
-MIN_TTL = timedelta(microseconds=1)
-MAX_TTL = timedelta(days=3650)
 
 
+@brief("value", "version", "expires_at")
 class ContextItem(Struct, frozen=True, kw_only=True):
     """One remembered value."""
 
@@ -32,96 +44,117 @@ class ContextItem(Struct, frozen=True, kw_only=True):
     expires_at: datetime | None = None
 
     def lives(self, at: datetime) -> bool:
-        """Whether it has not run out."""
+        """Return whether it has not expired."""
         return self.expires_at is None or at < self.expires_at
 
 
-class ContextChange(Struct, frozen=True, kw_only=True):
-    """What one write does: the head, the keys put, the keys dropped."""
+def item_of(record: Record) -> ContextItem:
+    """Return what a record of the context remembers."""
+    return ContextItem(
+        value=record.content, version=record.version, updated_at=record.updated_at, expires_at=record.expires_at
+    )
 
-    session: Session
-    put: dict[str, ContextItem] = field(default_factory=dict)
-    drop: tuple[str, ...] = ()
+
+def record_of(key: str, item: ContextItem) -> Record:
+    """Return a value of the context as a record."""
+    value = encode(item.value)
+    return Record(
+        namespace=CONTEXT, key=key, value=value, form=JSON, size=len(value), version=item.version,
+        updated_at=item.updated_at, expires_at=item.expires_at,
+    )  # fmt: skip
+
+
+def items_in(records: Iterable[Record]) -> dict[str, ContextItem]:
+    """Return the context that is among some records, by key."""
+    return {record.key: item_of(record) for record in records if record.namespace == CONTEXT}
+
+
+# Rules: each needs the keys that it writes, or `EVERY_KEY` --------------------------------------
+
+EVERY_KEY = RecordNeeds(below=(RecordName(CONTEXT, ""),))
+WHOLE = RecordQuery(namespace=CONTEXT, limit=1 << 31)
+
+
+def needs_keys(keys: Iterable[str]) -> RecordNeeds:
+    """Return what a rule about some keys has to know."""
+    return RecordNeeds(tuple(RecordName(CONTEXT, key) for key in keys))
 
 
 def put_key(
-    session: Session,
-    key: str,
-    value: Any,
-    old: ContextItem | None,
-    *,
-    at: datetime,
-    ttl: timedelta | None,
-    expected: int | None,
-) -> ContextChange:
-    """Remember a value under a key."""
-    session.check_open()
-    _check_version(session, expected, old.version if old else 0, f"key {key} of ")
-    return _written(session, {key: value}, (), at, ttl)
+    view: View, values: dict[str, Any], *, at: datetime, ttl: timedelta | None = None, expected: int | None = None
+) -> Change:
+    """Remember a value under a key. `expected` is the version of the key, 0 if it must be new."""
+    view.session.check_open()
+    [key] = values
+    _check_version(view, expected, _version_of(view, key, at), f"key {key} of ")
+    return _written(view, values, (), at, ttl)
 
 
 def merge_keys(
-    session: Session, values: dict[str, Any], *, at: datetime, ttl: timedelta | None, expected: int | None
-) -> ContextChange:
-    """Remember several values; other keys stay."""
-    session.check_open()
-    _check_version(session, expected, session.context_version)
-    return _written(session, values, (), at, ttl)
+    view: View, values: dict[str, Any], *, at: datetime, ttl: timedelta | None = None, expected: int | None = None
+) -> Change:
+    """Remember several values; other keys stay. `expected` is the version of the whole context."""
+    view.session.check_open()
+    _check_version(view, expected, view.session.context_version)
+    return _written(view, values, (), at, ttl)
 
 
 def replace_all(
-    session: Session,
-    values: dict[str, Any],
-    present: dict[str, ContextItem],
-    *,
-    at: datetime,
-    ttl: timedelta | None,
-    expected: int | None,
-) -> ContextChange:
+    view: View, values: dict[str, Any], *, at: datetime, ttl: timedelta | None = None, expected: int | None = None
+) -> Change:
     """Make these values the whole context."""
-    session.check_open()
-    _check_version(session, expected, session.context_version)
-    return _written(session, values, tuple(present.keys() - values.keys()), at, ttl)
+    change = merge_keys(view, values, at=at, ttl=ttl, expected=expected)
+    others = [DropRecords(name) for name in sorted(_known(view)) if name.key not in values]
+    return replace(change, records=(*others, *change.records))
 
 
-def drop_keys(
-    session: Session,
-    keys: tuple[str, ...],
-    present: dict[str, ContextItem],
-    *,
-    at: datetime,
-    expected: int | None,
-    whole: bool,
-) -> ContextChange:
-    """Forget keys. Forgetting what is not there changes nothing."""
-    session.check_open()
-    actual = session.context_version if whole else next((present[key].version for key in keys if key in present), 0)
-    _check_version(session, expected, actual, "the context of " if whole else f"key {keys[0]} of ")
-    there = tuple(key for key in keys if key in present)
-    if not there:
-        return ContextChange(session=session)
-    return ContextChange(session=_touched(session, at), drop=there)
+def drop_key(view: View, key: str, *, at: datetime, expected: int | None = None) -> Change:
+    """Forget a key. Forgetting what is not there changes nothing."""
+    view.session.check_open()
+    version = _version_of(view, key, at)
+    _check_version(view, expected, version, f"key {key} of ")
+    return _written(view, {}, [RecordName(CONTEXT, key)], at) if version else Change(session=view.session)
+
+
+def drop_all(view: View, *, at: datetime, expected: int | None = None) -> Change:
+    """Forget everything."""
+    view.session.check_open()
+    _check_version(view, expected, view.session.context_version)
+    known = _known(view)
+    if not any(record.lives(at) for record in known.values()):
+        return Change(session=view.session)
+    return _written(view, {}, sorted(known), at)
+
+
+def _known(view: View) -> dict[RecordName, Record]:
+    """Return the records of the context that the decision sees, expired ones too."""
+    return view.records.found if view.records is not None else {}
+
+
+def _version_of(view: View, key: str, at: datetime) -> int:
+    old = _known(view).get(RecordName(CONTEXT, key))
+    return old.version if old is not None and old.lives(at) else 0
 
 
 def _written(
-    session: Session, values: dict[str, Any], drop: tuple[str, ...], at: datetime, ttl: timedelta | None
-) -> ContextChange:
-    head = _touched(session, at)
-    expires_at = None if ttl is None else at + ttl
-    put = {
-        key: ContextItem(value=value, version=head.context_version, updated_at=at, expires_at=expires_at)
-        for key, value in values.items()
-    }
-    return ContextChange(session=head, put=put, drop=drop)
+    view: View, values: dict[str, Any], drop: Sequence[RecordName], at: datetime, ttl: timedelta | None = None
+) -> Change:
+    head = replace(view.session, context_version=view.session.context_version + 1, updated_at=at)
+    known, expires_at = _known(view), None if ttl is None else at + ttl
+    writes: list[RecordWrite] = [DropRecords(name) for name in drop]
+    for key, value in values.items():
+        item = ContextItem(value=value, version=head.context_version, updated_at=at, expires_at=expires_at)
+        old = known.get(RecordName(CONTEXT, key))
+        writes.append(PutRecord(record_of(key, item), 0 if old is None else old.version))
+    return Change(session=head, records=tuple(writes))
 
 
-def _touched(session: Session, at: datetime) -> Session:
-    return replace(session, context_version=session.context_version + 1, updated_at=at)
-
-
-def _check_version(session: Session, expected: int | None, actual: int, what: str = "the context of ") -> None:
+def _check_version(view: View, expected: int | None, actual: int, what: str = "the context of ") -> None:
     if expected is not None and expected != actual:
-        raise VersionConflict(session.session_id, expected, actual, what)
+        raise VersionConflict(view.session.session_id, expected, actual, what)
+
+
+# Checks -----------------------------------------------------------------------------------------
 
 
 def check_values(values: object) -> dict[str, Any]:
@@ -147,18 +180,3 @@ def check_value(key: str, value: Any) -> None:
     size = len(encode(value))
     if size > MAX_VALUE_BYTES:
         raise TooLarge("context value", size, MAX_VALUE_BYTES)
-
-
-_SHORTEST, _LONGEST = MIN_TTL.total_seconds(), MAX_TTL.total_seconds()
-
-
-def check_ttl(ttl: object, name: str = "ttl") -> timedelta | None:
-    """A time to live in seconds or as timedelta: a microsecond or more, at most ten years."""
-    if ttl is None:
-        return None
-    lifetime = ttl
-    if isinstance(ttl, (int, float)) and not isinstance(ttl, bool) and _SHORTEST <= ttl <= _LONGEST:
-        lifetime = timedelta(seconds=ttl)
-    if isinstance(lifetime, timedelta) and MIN_TTL <= lifetime <= MAX_TTL:
-        return lifetime
-    raise InvalidField(name, f"is {ttl!r}; give seconds above 0 and up to {int(_LONGEST)}, or nothing")

@@ -11,10 +11,12 @@ from zlib import crc32
 
 from msgspec import Struct
 
+from moorage.core.brief import brief
 from moorage.core.codec import canonical, is_text
 from moorage.core.errors import InvalidField
 
 
+@brief("agent_name", "resumed", "reason", "at", "task_id", "session_id")
 class Delegation(Struct, frozen=True, kw_only=True, gc=False):
     """Work about to be handed to an agent, and what was decided."""
 
@@ -30,7 +32,7 @@ class Delegation(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Span(Struct, frozen=True, kw_only=True):
-    """What is to be counted: of which agent and task, from when until when."""
+    """The range to count: agent, task, start and end."""
 
     agent: str | None = None
     task: str | None = None
@@ -45,10 +47,10 @@ class Span(Struct, frozen=True, kw_only=True):
         for name in ("after", "before"):
             at = getattr(self, name)
             if at is not None and not (isinstance(at, datetime) and at.tzinfo is not None):
-                raise InvalidField(f"created_{name}", "must be an instant with its time zone")
+                raise InvalidField(f"created_{name}", "must be a time with a time zone, such as 2026-01-31T12:00:00Z")
 
     def fingerprint(self, what: str) -> int:
-        """What the cursors of a list over this span carry: no other list takes them."""
+        """Return the fingerprint that binds cursors to a list over this span."""
         return crc32(canonical([what, self]))
 
     def has(self, at: datetime, agent: str | None, task: str | None) -> bool:

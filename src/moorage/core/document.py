@@ -23,6 +23,7 @@ class DocumentKind(StrEnum):
     STORE = "store"  # what the store notes of itself
 
 
+LOAD_MARK = "taking records in"  # of kind STORE: how far `load` has come, if it has begun and is not done
 NOT_COPIED = (DocumentKind.SERVER, DocumentKind.STORE)  # about this one store; `dump` leaves them out
 
 

@@ -1,4 +1,4 @@
-"""Durations, as configuration and definitions write them: 45s, 30m, 24h, 7d."""
+"""Durations, as configuration and definitions write them (45s, 30m, 24h, 7d), and times to live."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from datetime import timedelta
 from moorage.core.errors import InvalidField
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+MIN_TTL = timedelta(microseconds=1)
+MAX_TTL = timedelta(days=3650)
+_SHORTEST, _LONGEST = MIN_TTL.total_seconds(), MAX_TTL.total_seconds()
 
 
 def duration(name: str, value: object) -> timedelta:
@@ -27,3 +30,15 @@ def duration_text(value: timedelta) -> str:
         if seconds and seconds % _UNITS[unit] == 0:
             return f"{int(seconds // _UNITS[unit])}{unit}"
     return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
+
+
+def check_ttl(ttl: object, name: str = "ttl") -> timedelta | None:
+    """A time to live in seconds or as timedelta: a microsecond or more, at most ten years."""
+    if ttl is None:
+        return None
+    lifetime = ttl
+    if isinstance(ttl, (int, float)) and not isinstance(ttl, bool) and _SHORTEST <= ttl <= _LONGEST:
+        lifetime = timedelta(seconds=ttl)
+    if isinstance(lifetime, timedelta) and MIN_TTL <= lifetime <= MAX_TTL:
+        return lifetime
+    raise InvalidField(name, f"is {ttl!r}; give seconds above 0 and up to {int(_LONGEST)}, or nothing")

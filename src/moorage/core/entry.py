@@ -12,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from moorage.core.brief import brief
 from moorage.core.codec import check_json, encode, is_text
 from moorage.core.errors import InvalidField, TooLarge
 from moorage.core.ids import check_label
@@ -19,10 +20,11 @@ from moorage.core.ids import check_label
 MAX_MESSAGE_BYTES = 1024 * 1024
 MAX_MESSAGES_PER_APPEND = 1000
 ROLES = ("user", "assistant", "system", "tool")
+NATIVE = "native"  # the type of a part that holds what a framework stored, beside the same in our words
 
 
 class Kind(StrEnum):
-    """What an entry tells of."""
+    """The kind of a log entry."""
 
     CREATED = "created"
     FORKED = "forked"
@@ -31,6 +33,8 @@ class Kind(StrEnum):
     PHASE = "phase"
     READINESS = "readiness"
     METADATA = "metadata"
+    LABELS = "labels"
+    RENAMED = "renamed"
     ERROR = "error"
     PROBLEM = "problem"
     TURN_STARTED = "turn_started"
@@ -50,6 +54,7 @@ class Kind(StrEnum):
     FINALIZED = "finalized"
 
 
+@brief("number", "kind", "role", "text", "data", "at")
 class Entry(Struct, frozen=True, gc=False):  # JSON has no cycles to collect
     """One line of the log."""
 
@@ -72,7 +77,7 @@ class Entry(Struct, frozen=True, gc=False):  # JSON has no cycles to collect
 
     @property
     def text(self) -> str:
-        """What was said, without tool calls and results."""
+        """Return the text of the message without tool calls and results."""
         return text_of(self.content)
 
 
@@ -89,14 +94,14 @@ class Message(Struct, frozen=True, gc=False):
         return len(self.content) if isinstance(self.content, str) else len(encode(self.content))
 
 
-def check_messages(messages: object) -> list[Message]:
+def check_messages(messages: object, most: int = MAX_MESSAGES_PER_APPEND) -> list[Message]:
     """Messages as callers write them, as values; raise InvalidField, InvalidJson or TooLarge."""
     if isinstance(messages, (str, dict)):
         messages = [messages]
     if not isinstance(messages, (list, tuple)) or not messages:
         raise InvalidField("messages", "must be a list with at least one message")
-    if len(messages) > MAX_MESSAGES_PER_APPEND:
-        raise InvalidField("messages", f"has {len(messages)} items, at most {MAX_MESSAGES_PER_APPEND} at once")
+    if len(messages) > most:
+        raise InvalidField("messages", f"has {len(messages)} items, at most {most} at once")
     checked = [
         _plain_message(message) or check_message(message, f"messages[{index}]")
         for index, message in enumerate(messages)
@@ -154,7 +159,7 @@ def _check_content(content: object, where: str) -> str | list[dict[str, Any]]:
     return content
 
 
-# What a part of each known type must have. Parts of other types are kept verbatim.
+# Required fields of each known type of part. Parts of other types are kept verbatim.
 _PART_TEXTS = {"text": ("text",), "tool_call": ("id", "name"), "tool_result": ("call_id",)}
 
 
@@ -183,6 +188,8 @@ def searchable_text(entry: Entry) -> str:
 
 
 def _part_words(part: dict[str, Any]) -> str:
+    if part.get("type") == NATIVE:
+        return ""
     return "\n".join(_strings_in({key: value for key, value in part.items() if key not in ("type", "id", "call_id")}))
 
 

@@ -26,6 +26,7 @@
     │   ├── TurnNotFound                                                              turn_not_found
     │   ├── ItemNotFound          of an inbox                                         item_not_found
     │   ├── KeyNotFound           of access                                           key_not_found
+    │   ├── RecordNotFound        of a session or an owner                            record_not_found
     │   ├── LauncherNotFound      it has to say first that it is there                launcher_not_found
     │   ├── ToolNotFound          no such tool                                        tool_not_found
     │   ├── TaskNotFound          no task of that id is remembered                    task_not_found
@@ -33,11 +34,11 @@
     │   └── SessionGone           it was deleted: when, by whom, why                  session_gone
     ├── Conflict                  refused as things stand; look again, then decide
     │   ├── SessionClosed         final: read, export, fork or delete it              session_closed
-    │   ├── HeldByAnother         somebody else drives it                             held_by_another
+    │   ├── HeldByAnother         another holder drives it                            held_by_another
     │   ├── HoldLost              the token given is no longer the hold's             hold_lost
     │   ├── SessionSuspended      it waits for a person                               session_suspended
-    │   ├── SessionRunning        a live turn stands in the way                       session_running
-    │   ├── TurnLost              the turn is somebody else's by now, or over         turn_lost
+    │   ├── SessionRunning        a live turn blocks the request                      session_running
+    │   ├── TurnLost              the turn is over or another launcher's              turn_lost
     │   ├── RunSettled            the run is over                                     run_settled
     │   ├── RunNotFailed          only a run that failed can be retried               run_not_failed
     │   ├── RunStopped            a stopped run asks for something new                run_stopped
@@ -46,7 +47,7 @@
     │   ├── VersionConflict       it changed since you looked                         version_conflict
     │   ├── IllegalMove           the transition table knows no such move             illegal_move
     │   ├── OutcomeConflict       finalized already, with another outcome             outcome_conflict
-    │   ├── IdTaken / NameTaken   somebody has that id or name                        id_taken, name_taken
+    │   ├── IdTaken / NameTaken   that id or name is in use                           id_taken, name_taken
     │   ├── AgentExists           there is an agent of that name                      agent_exists
     │   ├── AgentFailed           in the middle of a stream                           agent_failed
     │   ├── KeyReused             the key came before, with something else            key_reused
@@ -76,14 +77,16 @@
         ├── OutcomeUnknown        cut off while committing: look whether it is there  outcome_unknown
         ├── AgentUnreachable      none of an agent's endpoints                        agent_unreachable
         ├── ToolUnreachable       none of a tool's endpoints                          tool_unreachable
+        ├── ContextUnavailable    the server of `context_url` does not answer         context_unavailable
         └── StoreUnavailable      cannot be opened or reached                         store_unavailable
 
-Families say what the caller can do; `code` is stable and the same at every door;
-`facts` holds the particulars; the message names the way out.
+Families say what the caller can do; `code` is stable and the same at every door, so a class
+named after it keeps its name; `facts` holds the particulars; the message names the way out.
 """
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Any, ClassVar
 
 TYPE_CHECKING = False
@@ -97,10 +100,19 @@ def utc_text(at: datetime) -> str:
     return at.isoformat().replace("+00:00", "Z")
 
 
+class _Code:
+    """The name of the class below the family, in small letters: `session_not_found` of SessionNotFound."""
+
+    def __get__(self, _: object, kind: type) -> str:
+        below = list(takewhile(lambda each: "family" not in vars(each), kind.__mro__)) or [kind]
+        name = below[-1].__name__.removeprefix("Moorage")
+        return "".join(f"_{letter}" if letter.isupper() else letter for letter in name)[1:].lower()
+
+
 class MoorageError(Exception):
     """Base of all errors that Moorage raises on purpose."""
 
-    code: str = "error"
+    code: str = _Code()  # type: ignore[assignment]  # a class or an error may have one of its own
     family: ClassVar[str] = "error"
 
     def __init__(self, message: str, **facts: Any) -> None:
@@ -145,35 +157,30 @@ def error_from(code: str, detail: str, facts: dict[str, Any], status: int | None
 class InvalidRequest(MoorageError):
     """The request itself is wrong; it will be refused however often it is sent."""
 
-    code = "invalid_request"
     family = "invalid"
 
 
 class NotFound(MoorageError):
-    """What was asked for is not there, or not yours."""
+    """The requested object does not exist or belongs to another owner."""
 
-    code = "not_found"
     family = "not_found"
 
 
 class Conflict(MoorageError):
     """The request is sound, but not as things stand."""
 
-    code = "conflict"
     family = "conflict"
 
 
 class AccessError(MoorageError):
-    """Whoever asks may not do that."""
+    """The caller is not authenticated or not authorized."""
 
-    code = "access_denied"
     family = "access"
 
 
 class StoreError(MoorageError):
     """The store could not answer. Nothing was changed."""
 
-    code = "store_error"
     family = "store"
 
 
@@ -203,8 +210,6 @@ class InvalidField(InvalidRequest):
 class InvalidJson(InvalidRequest):
     """A value that JSON cannot carry."""
 
-    code = "invalid_json"
-
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"{where}: {why}; only JSON values can be stored", field=where)
 
@@ -224,8 +229,6 @@ class TooLarge(InvalidRequest):
 class UnknownPhase(InvalidRequest):
     """No such phase."""
 
-    code = "unknown_phase"
-
     def __init__(self, phase: object, allowed: Iterable[str]) -> None:
         names = list(allowed)
         super().__init__(f"there is no phase {_shown(phase)}; use one of {', '.join(names)}", allowed=names)
@@ -234,16 +237,12 @@ class UnknownPhase(InvalidRequest):
 class FinalPhase(InvalidRequest):
     """A final phase is entered by `finalize`, never by `update`."""
 
-    code = "final_phase"
-
     def __init__(self, phase: str) -> None:
         super().__init__(f"phase {phase!r} is final: call finalize with outcome {phase!r} instead", phase=phase)
 
 
 class InvalidCursor(InvalidRequest):
     """A cursor that belongs to another query or is damaged."""
-
-    code = "invalid_cursor"
 
     def __init__(self) -> None:
         super().__init__("this cursor does not belong to this query; start again without a cursor")
@@ -252,16 +251,14 @@ class InvalidCursor(InvalidRequest):
 class OwnAncestor(InvalidRequest):
     """A session named as its own parent."""
 
-    code = "own_ancestor"
-
     def __init__(self, session_id: str) -> None:
-        super().__init__(f"session {session_id} cannot be its own parent", session_id=session_id)
+        super().__init__(
+            f"session {session_id} cannot be its own parent; name another parent, or none", session_id=session_id
+        )
 
 
 class AmbiguousReference(InvalidRequest):
     """A prefix that fits several sessions."""
-
-    code = "ambiguous_reference"
 
     def __init__(self, prefix: str, candidates: list[str], *, cut: bool = False) -> None:
         count = f"{len(candidates)} sessions{' or more' if cut else ''}"
@@ -273,8 +270,6 @@ class AmbiguousReference(InvalidRequest):
 
 class InvalidImport(InvalidRequest):
     """Data to import that cannot be read."""
-
-    code = "invalid_import"
 
     def __init__(self, why: str, *, line: int | None = None, file: str | None = None) -> None:
         self.why = why
@@ -288,8 +283,6 @@ class InvalidImport(InvalidRequest):
 class RequestTooLarge(InvalidRequest):
     """A request that is larger than a server reads."""
 
-    code = "request_too_large"
-
     def __init__(self, limit: int) -> None:
         super().__init__(
             f"a request may have {limit:,} bytes, not more; send less at once, or keep the rest in a file", limit=limit
@@ -299,8 +292,6 @@ class RequestTooLarge(InvalidRequest):
 class InvalidDefinition(InvalidRequest):
     """A file that describes no agent; it says where it is wrong."""
 
-    code = "invalid_definition"
-
     def __init__(self, file: str, line: int | None, why: str) -> None:
         place = file if line is None else f"{file}, line {line}"
         super().__init__(f"{place}: {why}", file=file, line=line)
@@ -309,16 +300,12 @@ class InvalidDefinition(InvalidRequest):
 class Unsupported(InvalidRequest):
     """Something this store or build does not do."""
 
-    code = "unsupported"
-
 
 # It is not there --------------------------------------------------------------------------------
 
 
 class SessionNotFound(NotFound):
     """There is no such session (or it is another owner's)."""
-
-    code = "session_not_found"
 
     def __init__(self, ref: str) -> None:
         super().__init__(
@@ -329,16 +316,16 @@ class SessionNotFound(NotFound):
 class ParentNotFound(NotFound):
     """The parent named for a new session does not exist."""
 
-    code = "parent_not_found"
-
     def __init__(self, ref: str) -> None:
-        super().__init__(f"there is no session {_shown(ref)} to be the parent; nothing was created", parent=_plain(ref))
+        super().__init__(
+            f"there is no session {_shown(ref)} to be the parent, so nothing was created; `moorage list` shows what "
+            "there is",
+            parent=_plain(ref),
+        )
 
 
 class ApprovalNotFound(NotFound):
     """There is no such approval."""
-
-    code = "approval_not_found"
 
     def __init__(self, approval_id: str) -> None:
         super().__init__(
@@ -350,8 +337,6 @@ class ApprovalNotFound(NotFound):
 class EntryNotFound(NotFound):
     """The log has no entry of that number."""
 
-    code = "entry_not_found"
-
     def __init__(self, session_id: str, number: int | None, last: int, what: str = "entry") -> None:
         which = what if number is None else f"{what} {number}"
         super().__init__(
@@ -362,8 +347,6 @@ class EntryNotFound(NotFound):
 class RunNotFound(NotFound):
     """There is no such run, or it is another owner's."""
 
-    code = "run_not_found"
-
     def __init__(self, run_id: str) -> None:
         shown = _plain(run_id)
         super().__init__(f"there is no run {shown!r}; `moorage runs` shows what there is", run_id=shown)
@@ -372,17 +355,13 @@ class RunNotFound(NotFound):
 class TurnNotFound(NotFound):
     """There is no such turn, or it is another owner's."""
 
-    code = "turn_not_found"
-
     def __init__(self, turn_id: str) -> None:
         shown = _plain(turn_id)
-        super().__init__(f"there is no turn {shown!r}", turn_id=shown)
+        super().__init__(f"there is no turn {shown!r}; `moorage runs` shows what there is", turn_id=shown)
 
 
 class LauncherNotFound(NotFound):
     """No launcher of that id is known, or it works for others."""
-
-    code = "launcher_not_found"
 
     def __init__(self, launcher_id: str) -> None:
         shown = _plain(launcher_id)
@@ -393,8 +372,6 @@ class LauncherNotFound(NotFound):
 class ItemNotFound(NotFound):
     """There is no such item in an inbox, or it is another owner's."""
 
-    code = "item_not_found"
-
     def __init__(self, item_id: str) -> None:
         shown = _plain(item_id)
         super().__init__(f"there is no item {shown!r}; `moorage inbox` shows what there is", item_id=shown)
@@ -403,17 +380,24 @@ class ItemNotFound(NotFound):
 class KeyNotFound(NotFound):
     """There is no such key."""
 
-    code = "key_not_found"
-
     def __init__(self, key_id: str) -> None:
         shown = _plain(key_id)
         super().__init__(f"there is no key {shown!r}; `moorage keys list` shows those there are", key_id=shown)
 
 
+class RecordNotFound(NotFound):
+    """There is no such record."""
+
+    def __init__(self, namespace: str, key: str) -> None:
+        super().__init__(
+            f"there is no record {key[:200]!r} in {namespace[:200]!r}; list that namespace to see its keys",
+            namespace=namespace,
+            key=key,
+        )
+
+
 class ToolNotFound(NotFound):
     """There is no such tool."""
-
-    code = "tool_not_found"
 
     def __init__(self, name: object) -> None:
         super().__init__(f"there is no tool {_shown(name)}; `moor.tools()` or GET /tools lists them", tool=_plain(name))
@@ -422,16 +406,14 @@ class ToolNotFound(NotFound):
 class TaskNotFound(NotFound):
     """No task of that id is remembered by the server that was asked."""
 
-    code = "task_not_found"
-
     def __init__(self, task_id: str) -> None:
-        super().__init__(f"no task {_shown(task_id)} is remembered here", task_id=_plain(task_id))
+        super().__init__(
+            f"this server knows no task {_shown(task_id)}; ask the server that took it", task_id=_plain(task_id)
+        )
 
 
 class AgentNotFound(NotFound):
     """No agent of that name is known, or it is switched off."""
-
-    code = "agent_not_found"
 
     def __init__(self, name: str, nearest: Sequence[str] = ()) -> None:
         shown = _plain(name)
@@ -444,14 +426,12 @@ class AgentNotFound(NotFound):
 
 
 class SessionGone(NotFound):
-    """The session was deleted; its id stays spent."""
-
-    code = "session_gone"
+    """The session was deleted; its id cannot be used again."""
 
     def __init__(self, session_id: str, *, at: datetime, by: str | None, why: str) -> None:
         ended = "expired" if why == "expired" else f"was deleted by {by or 'unknown'} ({why})"
         super().__init__(
-            f"session {session_id} {ended} at {utc_text(at)}; its id stays spent",
+            f"session {session_id} {ended} at {utc_text(at)}; its id cannot be used again",
             session_id=session_id,
             deleted_at=utc_text(at),
             deleted_by=by,
@@ -459,13 +439,11 @@ class SessionGone(NotFound):
         )
 
 
-# Refused as things stand ------------------------------------------------------------------------
+# Conflicts --------------------------------------------------------------------------------------
 
 
 class SessionClosed(Conflict):
     """The session is final."""
-
-    code = "session_closed"
 
     def __init__(self, session_id: str, state: str) -> None:
         super().__init__(
@@ -476,9 +454,7 @@ class SessionClosed(Conflict):
 
 
 class HeldByAnother(Conflict):
-    """Somebody else is driving the session."""
-
-    code = "held_by_another"
+    """Another holder is driving the session."""
 
     def __init__(self, session_id: str, holder: str, until: datetime, *, asks: bool = False) -> None:
         """`asks`: it was asked for an answer, which can be queued."""
@@ -494,8 +470,6 @@ class HeldByAnother(Conflict):
 class HoldLost(Conflict):
     """The token given is not that of a live hold."""
 
-    code = "hold_lost"
-
     def __init__(self, session_id: str) -> None:
         super().__init__(
             f"your hold on session {session_id} has ended; resume it again before you go on", session_id=session_id
@@ -503,59 +477,56 @@ class HoldLost(Conflict):
 
 
 class SessionSuspended(Conflict):
-    """The session waits for a person, and whoever asks waits for an answer."""
+    """The session waits for a person, and the caller waits for an answer."""
 
-    code = "session_suspended"
-
-    def __init__(self, session_id: str, why: str) -> None:
-        super().__init__(f"session {session_id} {why}", session_id=session_id)
+    def __init__(self, session_id: str, approval_id: str | None = None) -> None:
+        why = "was suspended by a person; resume it first"
+        if approval_id is not None:
+            why = f"waits for an answer to approval {approval_id}; decide it first"
+        super().__init__(f"session {session_id} {why}", session_id=session_id, approval_id=approval_id)
 
 
 class SessionRunning(Conflict):
-    """A live turn stands in the way."""
-
-    code = "session_running"
+    """A live turn blocks the request."""
 
     def __init__(self, session_ids: list[str]) -> None:
         super().__init__(
-            f"{', '.join(session_ids)} running; stop first, or use force where it is offered", session_ids=session_ids
+            f"running: {', '.join(session_ids)}; stop it first, or use force where it is offered",
+            session_ids=session_ids,
         )
 
 
 class TurnLost(Conflict):
-    """The turn is over, or somebody else has it: whoever reports is too late."""
-
-    code = "turn_lost"
+    """The turn is over or another launcher has it: the report is too late."""
 
     def __init__(self, turn_id: str, epoch: int) -> None:
         super().__init__(
-            f"turn {turn_id} is over or somebody else's; end its agent and report no more", turn_id=turn_id, epoch=epoch
+            f"turn {turn_id} has ended or belongs to another launcher; end its agent and stop reporting",
+            turn_id=turn_id,
+            epoch=epoch,
         )
 
 
 class RunSettled(Conflict):
     """The run is over: nothing can be stopped or settled any more."""
 
-    code = "run_settled"
-
-    def __init__(self, run_id: str, state: str = "settled") -> None:
-        super().__init__(f"run {run_id} is over ({state})", run_id=run_id, state=state)
+    def __init__(self, run_id: str) -> None:
+        super().__init__(
+            f"run {run_id} has already ended; `moorage result {run_id}` shows how", run_id=run_id, state="settled"
+        )
 
 
 class RunNotFailed(Conflict):
     """The run did not fail: there is nothing to retry."""
 
-    code = "run_not_failed"
-
-    def __init__(self, run_id: str, state: str) -> None:
-        why = f"run {run_id} is {state}; only a run that failed or expired can be retried. To ask anew, send a message"
+    def __init__(self, run_id: str | None, state: str | None, session_id: str | None = None) -> None:
+        what = f"session {session_id} has no run that ended" if run_id is None else f"run {run_id} is {state}"
+        why = f"{what}, and only a run that failed or expired can be retried; to ask again, send a message"
         super().__init__(why, run_id=run_id, state=state)
 
 
 class RunStopped(Conflict):
     """A run that was stopped, or the turn that works on it, asks for something new."""
-
-    code = "run_stopped"
 
     def __init__(self, run_id: str | None, session_id: str | None = None) -> None:
         what = f"the turn of session {session_id}" if run_id is None else f"run {run_id}"
@@ -569,13 +540,11 @@ class RunStopped(Conflict):
 class AsksAncestor(Conflict):
     """A session would wait for work that waits for it."""
 
-    code = "asks_ancestor"
-
     def __init__(self, session_id: str, ancestor: str) -> None:
         who = "a session" if session_id == ancestor else f"{session_id} is below {ancestor} and"
-        whom = "itself" if session_id == ancestor else "it"
+        target = "itself" if session_id == ancestor else "it"
         super().__init__(
-            f"{who} cannot wait for work asked of {whom}; use mode async_poll",
+            f"{who} cannot wait for work asked of {target}; use mode async_poll",
             session_id=session_id,
             ancestor=ancestor,
         )
@@ -583,8 +552,6 @@ class AsksAncestor(Conflict):
 
 class SummaryFailed(Conflict):
     """The agent that was to sum up a session gave no summary."""
-
-    code = "summary_failed"
 
     def __init__(self, session_id: str, agent: str, why: str) -> None:
         super().__init__(
@@ -598,8 +565,6 @@ class SummaryFailed(Conflict):
 class VersionConflict(Conflict):
     """The session changed since the caller looked."""
 
-    code = "version_conflict"
-
     def __init__(self, session_id: str, expected: int, actual: int, what: str = "") -> None:
         super().__init__(
             f"{what}session {session_id} is at version {actual}, not {expected}; read it again and repeat the change",
@@ -612,12 +577,10 @@ class VersionConflict(Conflict):
 class IllegalMove(Conflict):
     """The transition table knows no such move."""
 
-    code = "illegal_move"
-
     def __init__(self, what: str, current: str, wanted: str, allowed: Iterable[str]) -> None:
         names = sorted(str(name) for name in allowed)
         super().__init__(
-            f"{what} cannot go from {current} to {wanted}; from {current}: {', '.join(names) or 'nowhere'}",
+            f"{what} cannot go from {current} to {wanted}; allowed from {current}: {', '.join(names) or 'none'}",
             current=str(current),
             wanted=str(wanted),
             allowed=names,
@@ -626,8 +589,6 @@ class IllegalMove(Conflict):
 
 class OutcomeConflict(Conflict):
     """The session is finalized with another outcome."""
-
-    code = "outcome_conflict"
 
     def __init__(self, session_id: str, state: str, outcome: str) -> None:
         super().__init__(
@@ -641,17 +602,13 @@ class OutcomeConflict(Conflict):
 class IdTaken(Conflict):
     """The session id is in use, as an id or as a name."""
 
-    code = "id_taken"
-
     def __init__(self, session_id: str, *, spent: bool = False) -> None:
-        why = "belonged to a session that was deleted and stays spent" if spent else "is in use already"
+        why = "belonged to a session that was deleted and cannot be used again" if spent else "is in use already"
         super().__init__(f"the id {session_id} {why}; choose another", session_id=session_id)
 
 
 class NameTaken(Conflict):
-    """The session name is in use by an open session, or is somebody's id."""
-
-    code = "name_taken"
+    """The session name is in use by an open session, or is the id of a session."""
 
     def __init__(self, name: str, by: str) -> None:
         super().__init__(
@@ -664,8 +621,6 @@ class NameTaken(Conflict):
 class AgentExists(Conflict):
     """There is an agent of that name already."""
 
-    code = "agent_exists"
-
     def __init__(self, name: str, file: str) -> None:
         super().__init__(
             f"there is an agent {name!r} already, in {file}; remove it first, or replace it", agent_name=name, file=file
@@ -675,8 +630,6 @@ class AgentExists(Conflict):
 class AgentFailed(Conflict):
     """An agent failed while its answer was being told, where there is no other way left to say so."""
 
-    code = "agent_failed"
-
     def __init__(self, agent: str, why: str, reason: str = "") -> None:
         super().__init__(f"agent {agent!r} failed: {why}", agent_name=agent, reason=reason)
 
@@ -684,21 +637,17 @@ class AgentFailed(Conflict):
 class KeyReused(Conflict):
     """A client or idempotency key that came before, with something else."""
 
-    code = "key_reused"
-
     def __init__(self, key: str) -> None:
-        super().__init__(f"the key {_shown(key)} was used for something else; use a new key", key=key)
+        super().__init__(f"the key {_shown(key)} was used for another request; use a new key", key=key)
 
 
 class HasChildren(Conflict):
     """Deleting only the parent would orphan its children."""
 
-    code = "has_children"
-
     def __init__(self, session_id: str, children: int) -> None:
         super().__init__(
-            f"others hang on session {session_id} ({children} in all); delete them too (cascade), "
-            "nothing is ever orphaned",
+            f"session {session_id} has descendants ({children} in all); delete them too (cascade), "
+            "children are never orphaned",
             session_id=session_id,
             children=children,
         )
@@ -715,16 +664,14 @@ class FamilyLimit(Conflict):
 class StoreInUse(Conflict):
     """A store that has to be still is not."""
 
-    code = "store_in_use"
-
     def __init__(self, why: str) -> None:
-        super().__init__(f"the store is in use: {why}; stop what uses it and try again, or say --force", why=why)
+        super().__init__(
+            f"the store is in use: {why}; stop the processes that use it and try again, or use --force", why=why
+        )
 
 
 class StoreNotEmpty(Conflict):
     """A store that has to be empty is not."""
-
-    code = "store_not_empty"
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the store to copy into must be empty, but {why}; name another one", why=why)
@@ -733,12 +680,10 @@ class StoreNotEmpty(Conflict):
 class CopyDiffers(Conflict):
     """A copy is not what it was made from."""
 
-    code = "copy_differs"
-
     def __init__(self, kind: str, expected: int, found: int) -> None:
         super().__init__(
-            f"the two stores differ in what they have of kind {kind!r} ({expected} and {found}): somebody wrote to one "
-            "of them meanwhile; stop what uses them and copy into an empty store again",
+            f"the two stores differ: one has {expected} of kind {kind!r}, the other {found}; a process wrote to "
+            "one of them meanwhile; stop the processes that use them and copy into an empty store again",
             kind=kind,
             expected=expected,
             found=found,
@@ -747,8 +692,6 @@ class CopyDiffers(Conflict):
 
 class AlreadyDecided(Conflict):
     """The approval was decided otherwise."""
-
-    code = "already_decided"
 
     def __init__(self, approval_id: str, decision: str, by: str | None) -> None:
         super().__init__(
@@ -773,38 +716,31 @@ class ApprovalClosed(Conflict):
 
 
 class Unauthorized(AccessError):
-    """No key was given, or none that counts. Which of these it is stays unsaid: whoever guesses learns nothing."""
-
-    code = "unauthorized"
+    """No key was given, or none that counts. The error does not say which, so guessing tells nothing."""
 
     def __init__(self) -> None:
-        super().__init__("this needs a valid key; `moorage keys create` makes one")
+        super().__init__("unauthorized: send a valid key in the Authorization header; `moorage keys create` makes one")
 
 
 class Forbidden(AccessError):
     """The key is good, but not for this."""
-
-    code = "forbidden"
 
     def __init__(self, scope: str, why: str | None = None) -> None:
         super().__init__(why or f"this key lacks the scope {scope!r}; use one that has it", scope=str(scope))
 
 
 class OutOfReach(AccessError):
-    """A session token reaches its session and what hangs on it, nothing else."""
-
-    code = "out_of_reach"
+    """A session token covers its session and its descendants, nothing else."""
 
     def __init__(self, session_id: str) -> None:
         super().__init__(
-            f"this token is for session {session_id} and what hangs on it, and this is neither", session_id=session_id
+            f"this token is for session {session_id} and its descendants only; use a key for others",
+            session_id=session_id,
         )
 
 
 class RateLimited(AccessError):
     """Too many requests in too short a time."""
-
-    code = "rate_limited"
 
     def __init__(self, retry_after: float) -> None:
         super().__init__(f"too many requests; try again in {retry_after:g} seconds", retry_after=retry_after)
@@ -816,11 +752,9 @@ class RateLimited(AccessError):
 class SessionCorrupt(StoreError):
     """One session does not read back whole."""
 
-    code = "session_corrupt"
-
     def __init__(self, session_id: str, why: str) -> None:
         super().__init__(
-            f"session {session_id} does not read back whole ({why}); `moorage doctor` tells more",
+            f"session {session_id} is corrupt ({why}); run `moorage doctor`",
             session_id=session_id,
         )
 
@@ -828,46 +762,33 @@ class SessionCorrupt(StoreError):
 class StoreBusy(StoreError):
     """Others kept the store locked for longer than we wait."""
 
-    code = "store_busy"
-
     def __init__(self, where: str) -> None:
-        super().__init__(f"{where} stayed locked by others; try again", store=where)
+        super().__init__(f"{where} stayed locked by other processes; try again", store=where)
 
 
 class StoreReadOnly(StoreError):
-    """The store's folder or file cannot be written."""
+    """The store cannot be written: its folder or file, or the server it is on."""
 
-    code = "store_read_only"
-
-    def __init__(self, where: str) -> None:
-        super().__init__(f"{where} cannot be written; check its folder's permissions", store=where)
+    def __init__(self, where: str, hint: str = "check its folder's permissions") -> None:
+        super().__init__(f"{where} cannot be written; {hint}", store=where)
 
 
 class StoreFull(StoreError):
     """The disk has no room."""
 
-    code = "store_full"
-
     def __init__(self, where: str) -> None:
-        super().__init__(f"no room left for {where}; free some space, what was acknowledged is safe", store=where)
+        super().__init__(f"no space left for {where}; free some space; acknowledged writes are safe", store=where)
 
 
 class StoreCorrupt(StoreError):
     """The file is damaged, or is no database at all."""
 
-    code = "store_corrupt"
-
-    def __init__(self, where: str, why: str) -> None:
-        super().__init__(
-            f"{where} is not a whole database ({why}); nothing was changed: run `moorage doctor --set-aside`",
-            store=where,
-        )
+    def __init__(self, where: str, why: str, hint: str = "run `moorage doctor --quarantine`") -> None:
+        super().__init__(f"{where} is not a complete database ({why}); nothing was changed: {hint}", store=where)
 
 
 class StoreReplaced(StoreError):
     """The database file was removed or replaced while it was open."""
-
-    code = "store_replaced"
 
     def __init__(self, where: str) -> None:
         super().__init__(
@@ -880,8 +801,6 @@ class StoreReplaced(StoreError):
 class StoreTooNew(StoreError):
     """The store was written by a newer Moorage."""
 
-    code = "store_too_new"
-
     def __init__(self, where: str, found: int, known: int) -> None:
         super().__init__(
             f"{where} has schema {found}, this Moorage knows up to {known}; install a newer release", store=where
@@ -890,8 +809,6 @@ class StoreTooNew(StoreError):
 
 class EncryptionKeyMissing(StoreError):
     """Sealed with an encryption key that is not configured; or a sealed store, written to without any."""
-
-    code = "encryption_key_missing"
 
     def __init__(self, key_id: str | None) -> None:
         what = (
@@ -907,8 +824,6 @@ class EncryptionKeyMissing(StoreError):
 class EncryptionKeyWrong(StoreError):
     """A key is configured under the id of another one, which the store was sealed with."""
 
-    code = "encryption_key_wrong"
-
     def __init__(self, key_id: str, where: str) -> None:
         super().__init__(
             f"the encryption key {key_id!r} is not the one that {where} was sealed with; configure that one, or give "
@@ -921,11 +836,10 @@ class EncryptionKeyWrong(StoreError):
 class ServerUnreachable(StoreError):
     """A server did not answer. Unlike with a store, it may be that the request was carried out."""
 
-    code = "server_unreachable"
-
     def __init__(self, url: str, why: str, *, is_unsure: bool = True) -> None:
         way_out = (
-            "whether it happened is not known: look, or repeat it under the same idempotency key"
+            "the request may have been carried out: read before you repeat it, or repeat it under the same "
+            "idempotency key"
             if is_unsure
             else "check the address, and that `moorage serve` runs there"
         )
@@ -933,9 +847,7 @@ class ServerUnreachable(StoreError):
 
 
 class OutcomeUnknown(StoreError):
-    """The connection broke while a change was being committed: it was made whole or not at all, nobody knows which."""
-
-    code = "outcome_unknown"
+    """The connection broke while a change was being committed: it was made whole or not at all."""
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(
@@ -948,10 +860,8 @@ class OutcomeUnknown(StoreError):
 class AgentUnreachable(StoreError):
     """No endpoint of an agent that lives elsewhere could be reached, or it was lost before it had answered."""
 
-    code = "agent_unreachable"
-
     def __init__(self, agent: str, why: str, *, is_unsure: bool = False) -> None:
-        """`is_unsure`: nobody knows whether it did what it was asked."""
+        """`is_unsure`: it may have done what it was asked."""
         what = "was lost before it had answered" if is_unsure else "was not asked"
         super().__init__(
             f"agent {agent!r} {what}: {why}; check that it runs there", agent_name=agent, is_unsure=is_unsure
@@ -961,10 +871,8 @@ class AgentUnreachable(StoreError):
 class ToolUnreachable(StoreError):
     """No endpoint of a tool that lives elsewhere could be reached, or it was lost before it had answered."""
 
-    code = "tool_unreachable"
-
     def __init__(self, tool: str, why: str, *, is_unsure: bool = False) -> None:
-        """`is_unsure`: nobody knows whether it did what it was called for."""
+        """`is_unsure`: it may have done what it was called for."""
         what = "was lost before it had answered" if is_unsure else "was not called"
         super().__init__(f"tool {tool!r} {what}: {why}; check that it runs there", tool=tool, is_unsure=is_unsure)
 
@@ -972,7 +880,12 @@ class ToolUnreachable(StoreError):
 class StoreUnavailable(StoreError):
     """The store cannot be opened or reached."""
 
-    code = "store_unavailable"
+
+class ContextUnavailable(StoreError):
+    """The server that keeps the context cannot be reached; the log and everything else go on."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the server of the context does not answer: {why}; the log is not affected")
 
 
 class Edge:
@@ -1022,14 +935,15 @@ _FAMILY_BY_STATUS: dict[int | None, type[MoorageError]] = {
     503: StoreError,
     504: StoreError,
 }
+CODED_ONE_BY_ONE = (InvalidId, InvalidField, TooLarge, FamilyLimit, ApprovalClosed)  # an error, not its class, has it
 _fixed: dict[str, type[MoorageError]] = {}
 
 
 def _fixed_codes() -> dict[str, type[MoorageError]]:
-    """Every error of this module whose class has a code of its own, by it."""
+    """Every error of this module whose class has a code, by it."""
     if not _fixed:
         kinds = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, MoorageError)]
-        _fixed.update({kind.code: kind for kind in kinds if "code" in vars(kind)})
+        _fixed.update({kind.code: kind for kind in kinds if kind not in CODED_ONE_BY_ONE})
     return _fixed
 
 

@@ -12,12 +12,14 @@ from typing import Any
 
 from msgspec import Struct
 
+from moorage.core.brief import brief
 from moorage.core.entry import Entry
 from moorage.core.family import Tombstone
 
 SESSION_DELETED = "session_deleted"
 
 
+@brief("id", "type", "data", "timestamp", "session_id")
 class Event(Struct, frozen=True, kw_only=True):
     """Something that happened to a session."""
 
@@ -28,6 +30,7 @@ class Event(Struct, frozen=True, kw_only=True):
     data: dict[str, Any]
 
 
+@brief("session_id", "number", "kind", "role", "snippet")
 class Hit(Struct, frozen=True, kw_only=True):
     """An entry that a search found."""
 

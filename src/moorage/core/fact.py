@@ -16,9 +16,9 @@ from moorage.core.usage import count_of
 class CallbackCounts(Struct, frozen=True, gc=False):
     """Where the callbacks to a session are."""
 
-    delivered: int = 0  # with a turn, or with whoever resumed or closed the session
+    delivered: int = 0  # with a turn, or to the caller that resumed or closed the session
     waiting: int = 0
-    set_aside: int = 0
+    dead_letters: int = 0
 
 
 _PLACES = {
@@ -26,7 +26,7 @@ _PLACES = {
     ItemState.WAITING: (0, 1, 0),
     ItemState.GIVEN: (1, 0, 0),
     ItemState.CONSUMED: (1, 0, 0),
-    ItemState.SET_ASIDE: (0, 0, 1),
+    ItemState.DEAD_LETTER: (0, 0, 1),
 }
 
 
@@ -40,7 +40,7 @@ def callback_counts(states: Iterable[tuple[str, int]]) -> CallbackCounts:
 
 
 class SessionFact(Struct, frozen=True, gc=False):  # a hundred thousand of them would keep the collector busy
-    """What analytics want to know of one session."""
+    """The facts of one session that analytics count."""
 
     session_id: str
     agent_name: str | None
@@ -51,11 +51,11 @@ class SessionFact(Struct, frozen=True, gc=False):  # a hundred thousand of them 
     has_errors: bool  # whether something went wrong in what it wrote itself; a fork has only its own errors
     input_tokens: float | None = None
     output_tokens: float | None = None
-    callbacks: CallbackCounts | None = None  # None: nobody ever called it back
+    callbacks: CallbackCounts | None = None  # None: it was never called back
 
 
 class Fate(Struct, frozen=True, gc=False):
-    """What became of a session, deleted or not."""
+    """The outcome of a session, whether or not it was deleted."""
 
     session_id: str
     state: State  # if it is deleted: the last one it had
@@ -68,7 +68,7 @@ class Fate(Struct, frozen=True, gc=False):
 
 
 class Size(Struct, frozen=True, kw_only=True):
-    """What a store takes, whoever owns it."""
+    """The size of a store, over all owners."""
 
     bytes: int  # on the disk, with what is still on its way into the file
     used_bytes: int  # of those: what is really filled
@@ -76,20 +76,20 @@ class Size(Struct, frozen=True, kw_only=True):
 
 
 class Backlog(Struct, frozen=True, kw_only=True):
-    """What waits in a store, whoever owns it."""
+    """The waiting work of a store, over all owners."""
 
     queued: int = 0  # turns that no launcher has
     running: int = 0
     oldest_queued_at: datetime | None = None
     callbacks: int = 0  # that wait for a parent's turn
-    set_aside: int = 0  # that a person has to look at
+    dead_letters: int = 0  # that a person has to look at
 
 
-Tokens = tuple[float | None, float | None]  # read by a model, and written by it
+TokenCounts = tuple[float | None, float | None]  # read by a model, and written by it
 
 
-def tokens_of(usage: object) -> Tokens:
-    """What a session's metadata say under `usage`; None for whatever is not a count."""
+def tokens_of(usage: object) -> TokenCounts:
+    """Return the token counts under `usage` in a session's metadata; None for invalid counts."""
     if not isinstance(usage, dict):
         return None, None
     return count_of(usage.get("input_tokens")), count_of(usage.get("output_tokens"))
@@ -104,7 +104,7 @@ class _Used(Struct):
 _read_used = Decoder(_Used).decode
 
 
-def tokens_in(metadata: str | bytes) -> Tokens:
+def tokens_in(metadata: str | bytes) -> TokenCounts:
     """The same from metadata as JSON; nothing from what is none."""
     try:
         return tokens_of(_read_used(metadata).usage)

@@ -1,7 +1,7 @@
 """Families: how a session is born under a parent, forked from another, and deleted with its tree.
 
 A child's parent, root and depth are set at birth and never change. Deleting a
-parent deletes its tree; nothing is ever orphaned.
+parent deletes its tree; children are never orphaned.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from zlib import crc32
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from moorage.core.brief import brief
 from moorage.core.codec import canonical
 from moorage.core.entry import Kind
 from moorage.core.errors import FamilyLimit, HasChildren, OwnAncestor, SessionRunning
@@ -34,6 +35,7 @@ class NewSession(Struct, frozen=True, kw_only=True):
     project_dir: str | None = None
     owner: str = "local"
     metadata: dict[str, Any] = field(default_factory=dict)
+    labels: list[str] = field(default_factory=list)
     expires_at: datetime | None = None
 
 
@@ -66,6 +68,7 @@ def born(new: NewSession, birth: Birth, stamp: Stamp, limits: FamilyLimits) -> C
         depth=parent.depth + 1 if parent else 0,
         version=0,
         metadata=new.metadata,
+        labels=new.labels,
         created_at=stamp.at,
         updated_at=stamp.at,
         last_activity_at=stamp.at,
@@ -107,6 +110,7 @@ def forked(source: Session, at: int, checkpoint: int | None, new: NewSession, st
         last_checkpoint=checkpoint,
         context_version=source.context_version,
         metadata=merged_metadata(source.metadata, new.metadata),
+        labels=new.labels or source.labels,
         created_at=stamp.at,
         updated_at=stamp.at,
         last_activity_at=stamp.at,
@@ -123,8 +127,9 @@ class Member(Struct, frozen=True):
     is_running: bool = False
 
 
+@brief("session_id", "deleted_sessions", "messages", "checkpoints", "dry_run")
 class Deletion(Struct, frozen=True, kw_only=True):
-    """What a deletion took, or would take."""
+    """The counts of a deletion or of its dry run."""
 
     session_id: str
     deleted_sessions: int
@@ -138,8 +143,9 @@ class Deletion(Struct, frozen=True, kw_only=True):
     dry_run: bool = False
 
 
+@brief("session_name", "session_id", "deleted_at", "deleted_by", "reason")
 class Tombstone(Struct, frozen=True, kw_only=True):
-    """What stays of a deleted session: that it was, when it went, by whom and why."""
+    """The record of a deleted session: its id, when, by whom and why it was deleted."""
 
     session_id: str
     session_name: str | None = None
@@ -163,7 +169,7 @@ class TombstoneQuery(Struct, frozen=True, kw_only=True):
         return self.reason in (None, stone.reason) and (self.since is None or stone.deleted_at >= self.since)
 
     def fingerprint(self) -> int:
-        """What the cursors of this list carry: no other list takes them."""
+        """Return the fingerprint that binds cursors to this list."""
         return crc32(canonical(["tombstones", self]))
 
 

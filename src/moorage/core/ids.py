@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 MAX_LABEL = 256
-# Characters that nobody sees: controls, formatting, all spaces but the plain one. `str.isprintable` refuses more: what
+# Invisible characters: controls, formatting, all spaces but the plain one. `str.isprintable` refuses more: what
 # Python's own tables do not know yet, which no document can say.
 UNSEEN = (
     r"\x00-\x1f\x7f-\xa0\xad"

@@ -4,12 +4,12 @@
 
     held ──→ waiting ⇄ given ──→ consumed
                 │        │
-                └────────┴──→ set_aside ──→ waiting     a person sent it again
+                └────────┴──→ dead_letter ──→ waiting     a person sent it again
 
 An item is given to a turn and consumed when that turn completes. A turn that fails or gets
-lost gives it back, counted; after three times it is set aside, where a person sees it. An
-item is held while callbacks that belong together are still on their way. What waits for a run
-that is stopped, or in a session that is closed, is consumed without having been given.
+lost gives it back, counted; after three times it becomes a dead letter, which a person sees. An
+item is held while callbacks that belong together are still on their way. Stopping a run or closing a
+session consumes its waiting items.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
+from moorage.core.brief import brief
 from moorage.core.codec import canonical
 from moorage.core.run import Join
 
@@ -28,7 +29,7 @@ MAX_GIVEN = 3  # how often an item is given to a turn that does not complete
 
 
 class ItemKind(StrEnum):
-    """What waits."""
+    """The kind of an inbox item."""
 
     MESSAGE = "message"
     CALLBACK = "callback"
@@ -42,20 +43,21 @@ class ItemState(StrEnum):
     WAITING = "waiting"
     GIVEN = "given"
     CONSUMED = "consumed"
-    SET_ASIDE = "set_aside"
+    DEAD_LETTER = "dead_letter"
 
 
 # The transition table of inbox items; docs/lifecycle.md draws it and a test compares the two.
 ITEM_MOVES: dict[ItemState, frozenset[ItemState]] = {
-    ItemState.HELD: frozenset({ItemState.WAITING, ItemState.SET_ASIDE, ItemState.CONSUMED}),
-    ItemState.WAITING: frozenset({ItemState.GIVEN, ItemState.SET_ASIDE, ItemState.CONSUMED}),
-    ItemState.GIVEN: frozenset({ItemState.WAITING, ItemState.CONSUMED, ItemState.SET_ASIDE}),
+    ItemState.HELD: frozenset({ItemState.WAITING, ItemState.DEAD_LETTER, ItemState.CONSUMED}),
+    ItemState.WAITING: frozenset({ItemState.GIVEN, ItemState.DEAD_LETTER, ItemState.CONSUMED}),
+    ItemState.GIVEN: frozenset({ItemState.WAITING, ItemState.CONSUMED, ItemState.DEAD_LETTER}),
     ItemState.CONSUMED: frozenset(),
-    ItemState.SET_ASIDE: frozenset({ItemState.WAITING}),
+    ItemState.DEAD_LETTER: frozenset({ItemState.WAITING}),
 }
 OPEN_ITEMS = frozenset({ItemState.HELD, ItemState.WAITING, ItemState.GIVEN})
 
 
+@brief("kind", "state", "given", "session_id", "item_id")
 class Item(Struct, frozen=True, kw_only=True):
     """One thing that waits for a session."""
 
@@ -63,7 +65,7 @@ class Item(Struct, frozen=True, kw_only=True):
     session_id: str
     kind: ItemKind
     created_at: datetime
-    run_id: str | None = None  # of this session: whom it belongs to
+    run_id: str | None = None  # the run of this session that it belongs to
     state: ItemState = ItemState.WAITING
     given: int = 0  # to how many turns that did not complete
     turn_id: str | None = None
@@ -73,5 +75,5 @@ class Item(Struct, frozen=True, kw_only=True):
 
 
 def inbox_fingerprint(session_id: str | None, states: tuple[str, ...]) -> int:
-    """What the cursors of such a list carry: no other list takes them."""
+    """Return the fingerprint that binds cursors to this list."""
     return crc32(canonical(["inbox", session_id, sorted(states)]))

@@ -1,8 +1,8 @@
-"""Keys: who may ask a server for what, and for whom.
+"""Keys: which callers may do what on a server, and for which owners.
 
-A key is shown once, when it is made, as `moor_<key_id>_<secret>`. What is kept is the SHA-256 of its
-secret: that is 32 random bytes, which nobody can go through, so a slow hash or a salt, made for
-passwords that people think of, would only make every request slower.
+A key is shown once, when it is made, as `moor_<key_id>_<secret>`. The store keeps
+the SHA-256 of its secret. The secret is 32 random bytes, too many to guess, so a salt or a slow hash, made for
+passwords that people choose, would only slow down every request.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from enum import StrEnum
 
 from msgspec import Struct
 
+from moorage.core.brief import brief
 from moorage.core.errors import Forbidden, InvalidField
 
 PREFIX = "moor"
@@ -22,7 +23,7 @@ MAX_TEXT = 200  # nothing longer is one of ours
 
 
 class Scope(StrEnum):
-    """What a key is good for."""
+    """A permission of a key."""
 
     READ = "read"
     WRITE = "write"  # and read
@@ -34,6 +35,7 @@ class Scope(StrEnum):
 _COVERS = {Scope.ADMIN: frozenset(Scope), Scope.WRITE: frozenset({Scope.WRITE, Scope.READ})}
 
 
+@brief("name", "owner", "scopes", "expires_at", "revoked_at", "key_id")
 class Key(Struct, frozen=True, kw_only=True):
     """The right to ask a server for something. Never has its secret."""
 
@@ -99,7 +101,7 @@ def read_key(text: object) -> tuple[str, str] | None:
 
 
 def secret_digest(secret: str) -> str:
-    """What is kept of a secret."""
+    """Return the digest under which a secret is stored."""
     from hashlib import sha256
 
     return sha256(secret.encode()).hexdigest()

@@ -1,8 +1,7 @@
 """Requests that are done once: a key of the caller's choice makes repeating a request harmless.
 
-What a request became is kept beside it for a day, in the same commit. The same request under
-the same key gets that again; another one is refused. A key counts for one owner and one
-operation: others may use the same.
+The result of a request is stored beside it for a day, in the same commit. A repeated request with the same key gets
+the stored result; a different request is refused. A key belongs to one owner and one operation.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ def once_key(operation: str, key: object, request: object) -> OnceKey:
 
 
 def digest_of(request: Any) -> str:
-    """Equal requests have equal digests. What JSON cannot carry has none: whoever acts on it refuses it anyway."""
+    """Return a digest that is equal for equal requests. A request outside JSON gets none: its operation refuses it."""
     from hashlib import sha256
 
     try:

@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from moorage.core.brief import brief
 from moorage.core.errors import MoorageError, SessionCorrupt
 from moorage.core.session import FINAL_STATES, RESUMABLE_PHASES, Phase, Session, State
 
@@ -35,6 +36,7 @@ class Criterion(Struct, frozen=True, gc=False):
     limit: Any = None
 
 
+@brief("decision", "reason", "session_id")
 class Verdict(Struct, frozen=True):
     """Whether work may be picked up: the decision, the first reason, everything looked at."""
 

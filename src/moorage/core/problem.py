@@ -1,14 +1,14 @@
 """Problems: lines of an agent that its protocol does not allow.
 
-A problem is an entry of the log, shown to everybody who follows the session and counted in the run. It
-never ends a turn. Of each turn the first ones are kept as entries; all of them are counted.
+A problem is an entry of the log, shown to all followers of the session and counted in the run. It never ends a
+turn. The first problems of each turn are kept as entries; all of them are counted.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, convert
 
 from moorage.core.codec import encode_text
 from moorage.core.errors import InvalidRequest
@@ -30,6 +30,11 @@ class Problem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         place = ", ".join(f"{name} {value}" for name, value in named if value is not None)
         got = f"; got {self.text}" if self.text else ""
         return f"{place or 'event'}: expected {self.expected}{got}"
+
+
+def problem_in(data: dict[str, Any]) -> Problem:
+    """Return the problem that an entry or an event has as its data, among what else stands there."""
+    return convert({name: data.get(name) for name in Problem.__struct_fields__}, Problem)
 
 
 def problem_of(event: dict[str, Any], error: InvalidRequest) -> Problem:

@@ -1,8 +1,7 @@
-"""What an agent is told at the beginning of a turn: everything that waited, in the order it came.
+"""The prompt of a turn: all waiting items, in order of arrival.
 
-Messages of people are given as they are. What children answer is text from elsewhere: each
-callback is one line of JSON, in which nothing can look like another line, so no child can
-speak in the name of its sibling.
+Messages of people are passed on unchanged. Answers of children are untrusted: each callback is one line of JSON,
+which cannot contain another line, so a child cannot forge the callback of a sibling.
 """
 
 from __future__ import annotations

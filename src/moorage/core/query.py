@@ -12,6 +12,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
+from moorage.core.brief import brief
 from moorage.core.codec import canonical, check_json, is_text
 from moorage.core.errors import InvalidCursor, InvalidField, UnknownPhase
 from moorage.core.session import Phase, Session, State
@@ -27,11 +28,12 @@ STATUSES = tuple(Status)
 
 _TEXTS = (
     "agent", "state", "status", "phase", "interface", "parent", "root", "task", "name_prefix", "project_dir",
-    "metadata_key", "sort",
+    "metadata_key", "label", "sort",
 )  # fmt: skip
 _INSTANTS = ("created_after", "created_before", "updated_after", "updated_before")
 
 
+@brief("items", "next")
 class Page(Struct, Generic[T], frozen=True):
     """Some of a list, and the cursor of what comes after; None at the end."""
 
@@ -43,6 +45,19 @@ class Page(Struct, Generic[T], frozen=True):
 
     def __len__(self) -> int:
         return len(self.items)
+
+
+class LogQuery(Struct, frozen=True, kw_only=True):
+    """Which entries of a session: those with after < number < before, of these kinds, from one end."""
+
+    after: int = 0
+    before: int | None = None
+    limit: int = 100
+    kinds: tuple[str, ...] | None = None
+    newest_first: bool = False
+
+
+OLDEST = LogQuery()
 
 
 class SessionQuery(Struct, frozen=True, kw_only=True):
@@ -58,6 +73,7 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
     task: str | None = None
     name_prefix: str | None = None
     project_dir: str | None = None
+    label: str | None = None
     metadata_key: str | None = None
     metadata_value: Any = None
     active_only: bool = False
@@ -76,7 +92,7 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
                 raise InvalidField("task_id" if name == "task" else name, "must be text")
         for name in _INSTANTS:
             if (at := getattr(self, name)) is not None and not (isinstance(at, datetime) and at.tzinfo is not None):
-                raise InvalidField(name, "must be an instant with its time zone")
+                raise InvalidField(name, "must be a time with a time zone, such as 2026-01-31T12:00:00Z")
         check_json(self.metadata_value, "metadata_value")
         _check_choice("state", self.state, tuple(State))
         _check_choice("status", self.status, STATUSES)
@@ -123,6 +139,7 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
     def _admits_rest(self, session: Session) -> bool:
         return (
             (self.name_prefix is None or (session.session_name or "").startswith(self.name_prefix))
+            and (self.label is None or self.label in session.labels)
             and (not self.active_only or not session.is_final)
             and (self.resume_ready is None or session.resume_ready == self.resume_ready)
             and self._admits_metadata(session.metadata)
@@ -164,6 +181,22 @@ def check_limit(limit: object, most: int = MAX_LIMIT) -> int:
     if type(limit) is not int or not 1 <= limit <= most:
         raise InvalidField("limit", f"is {limit!r}; give a number from 1 to {most}")
     return limit
+
+
+def number_of(value: int | str | None) -> int | None:
+    """Return the number that a cursor is. Raises InvalidCursor."""
+    if isinstance(value, str):
+        if not value.isdecimal() or len(value) > 18:  # no log is that long
+            raise InvalidCursor
+        return int(value)
+    return value
+
+
+def check_number(value: int | str | None) -> int | None:
+    """Return the number of an entry, given as such or as a cursor."""
+    number = number_of(value)
+    check_numbers(number)
+    return number
 
 
 def check_numbers(*numbers: object) -> None:

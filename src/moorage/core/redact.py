@@ -1,7 +1,7 @@
 """Secrets stay out of metadata and context.
 
 A string whose key is, as a whole word, the name of a secret is stored as
-`[redacted]`; the answer lists the paths, so nobody wonders where a value went.
+`[redacted]`; the answer lists the paths, so it is clear where a value went.
 `token_count` is a number and `tokenizer` another word: both are left alone.
 """
 

@@ -1,7 +1,7 @@
 """Registrations: agents, workers and tools that came while everything runs, each at an endpoint, until its lease ends.
 
-Whoever lives at an endpoint says so again and again; whoever falls silent vanishes. Several endpoints may be
-registered under one name: they take turns.
+An endpoint renews its registration; without renewal it expires. Several endpoints may be registered under one name:
+they take turns.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Registration(Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """What there is only one of at a time."""
+        """Return the key that is unique among registrations."""
         return self.role.value, self.name, self.endpoint
 
     def lives(self, at: datetime) -> bool:
@@ -69,7 +69,9 @@ def new_registration(
 def check_room(registration: Registration, others: list[Registration]) -> None:
     """Raise InvalidField if there are too many besides it."""
     if len(others) >= MOST_REGISTRATIONS and registration.place not in [each.place for each in others]:
-        raise InvalidField("agent_id", f"comes too late: {MOST_REGISTRATIONS} are registered, and no more may be")
+        raise InvalidField(
+            "agent_id", f"cannot be registered: there are {MOST_REGISTRATIONS} already; remove one first"
+        )
 
 
 def agents_of(registrations: Iterable[Registration]) -> dict[str, AgentDefinition]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
-from msgspec import Struct, to_builtins
+from msgspec import UNSET, Struct, to_builtins
 
 from moorage.core.session import PUBLIC_FIELDS, Session
+
+T = TypeVar("T", bound=Struct)
 
 
 def session_json(session: Session) -> dict[str, Any]:
@@ -16,7 +18,7 @@ def session_json(session: Session) -> dict[str, Any]:
 
 
 def public_fields(session: Session) -> dict[str, Any]:
-    """What is shown of a session; `redacted` only where something was, `messages` only where they were asked for."""
+    """Return the public fields of a session; `redacted` and `messages` only if there are any."""
     shown = {name: getattr(session, name) for name in PUBLIC_FIELDS}
     if session.redacted:
         shown["redacted"] = session.redacted
@@ -30,7 +32,8 @@ def to_json(value: Any) -> Any:
     if isinstance(value, Session):
         return session_json(value)
     if isinstance(value, Struct):
-        return {name: to_json(getattr(value, name)) for name in value.__struct_fields__ if not _is_unset(value, name)}
+        fields = {name: getattr(value, name) for name in value.__struct_fields__}
+        return {name: to_json(field) for name, field in fields.items() if field is not UNSET}
     if isinstance(value, dict):
         return {key: to_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -38,7 +41,7 @@ def to_json(value: Any) -> Any:
     return to_builtins(value)
 
 
-def _is_unset(value: Struct, name: str) -> bool:
-    from msgspec import UNSET
-
-    return getattr(value, name) is UNSET
+def like(kind: type[T], value: object, /, **others: Any) -> T:
+    """Return a struct with the attributes of a value that are fields of its own, and with others."""
+    known = {name: getattr(value, name) for name in kind.__struct_fields__ if hasattr(value, name)}
+    return kind(**{**known, **others})

@@ -5,7 +5,7 @@
     queued ⇄ running ──→ completed | failed | stopped | expired
 
 A run is not a turn: it takes one turn or several, and settles when one ends with nothing
-outstanding. Whoever asked for it is told then, in the same commit.
+outstanding. The caller gets its callback in the same commit.
 """
 
 from __future__ import annotations
@@ -18,9 +18,11 @@ from zlib import crc32
 from msgspec import Struct
 from msgspec.structs import replace
 
+from moorage.core.brief import brief
 from moorage.core.codec import canonical, is_text
 from moorage.core.errors import InvalidField
 from moorage.core.status import Because, Reason
+from moorage.core.usage import Usage
 
 MAX_ASKED = 1000  # characters of what was asked that the run itself remembers; the log has all of it
 MAX_RESULT_BYTES = 256 * 1024
@@ -29,7 +31,7 @@ TOO_MANY_TURNS = "too_many_turns"
 
 
 class Mode(StrEnum):
-    """How whoever asked hears of the end."""
+    """How the caller hears of the end."""
 
     SYNC = "sync"  # by waiting for it
     ASYNC_POLL = "async_poll"  # by asking later
@@ -64,6 +66,7 @@ RUN_MOVES: dict[RunState, frozenset[RunState]] = {
 }
 
 
+@brief("agent_name", "asked", "state", "result", "error", "reason", "because", "session_id", "run_id")
 class Run(Struct, frozen=True, kw_only=True):
     """One piece of work asked of a session."""
 
@@ -76,6 +79,9 @@ class Run(Struct, frozen=True, kw_only=True):
     join: Join = Join.EACH
     asked: str = ""  # the beginning of the prompt
     asked_entry: int | None = None  # where the log has all of it
+    parameters: dict[str, Any] = {}  # named values that go with the prompt
+    tools: tuple[str, ...] = ()  # tools that the caller names for the agent
+    called: bool = False  # whether a call waits for it: its turn serves no other run, its first failure is the answer
     parent_session_id: str | None = None  # who asked, and hears of the end
     parent_run_id: str | None = None
     correlation: Any = None  # the parent's own, handed back with the callback
@@ -84,6 +90,8 @@ class Run(Struct, frozen=True, kw_only=True):
     state: RunState = RunState.QUEUED
     result: str | None = None
     result_entry: int | None = None  # where the log has all of it
+    metadata: dict[str, Any] = {}  # what its agent told of the answer
+    usage: Usage = {}  # the tokens its turns took, where its agent tells
     error: str | None = None
     reason: str | None = None  # a code: agent_failed, launcher_lost, timed_out, too_many_turns, …
     stop_requested: bool = False  # set by a stop while a turn is at work on it: it ends as stopped with that turn
@@ -91,13 +99,14 @@ class Run(Struct, frozen=True, kw_only=True):
     max_turns: int = MAX_TURNS
     failures: int = 0  # turns that failed in a row
     problems: int = 0  # lines of its agent that did not validate
-    cut_off: bool = False  # whether its last turn got lost, or that turn's agent died without a report
+    cut_off: bool = False  # whether its last turn ended in the middle: lost, given back, its agent dead or stopped
+    shared_answers: tuple[str, ...] = ()  # inbox items that belong to another run which has asked together with it
     expires_at: datetime | None = None  # when waiting for a launcher ends
     started_at: datetime | None = None
     settled_at: datetime | None = None
     callback: str | None = None  # delivered, parent_deleted or parent_closed, once there was one to make
     retry_of: str | None = None  # the run that this one repeats
-    because: Because | None = None  # why it is queued; made when it is read, and not stored
+    because: Because | None = None  # why it is queued, or does not go on; made when it is read, and not stored
 
     @property
     def is_settled(self) -> bool:
@@ -105,12 +114,22 @@ class Run(Struct, frozen=True, kw_only=True):
         return self.state in SETTLED
 
     @property
+    def is_alone(self) -> bool:
+        """Whether its turns serve no other run: a call waits for it, or it has parameters or tools of its own."""
+        return self.called or bool(self.parameters or self.tools)
+
+    @property
     def needs_a_person(self) -> bool:
-        """Whether it has not started and only a person can change that: waiting for it is no use."""
+        """Whether only a person can make it start or go on: waiting for it is no use."""
         return self.because is not None and self.because.needs_a_person
 
+    @property
+    def is_asking(self) -> bool:
+        """Whether its agent is at work and waits for a person's answer."""
+        return self.state is RunState.RUNNING and self.needs_a_person
+
     def taken_here(self) -> Run:
-        """The run as whoever has just started a launcher for it sees it."""
+        """Return the run as the caller that has just started a launcher for it sees it."""
         if self.because is None or self.because.reason is not Reason.NO_LAUNCHER:
             return self
         return replace(self, because=Because(reason=Reason.LAUNCHER_BUSY))
@@ -162,19 +181,19 @@ class RunQuery(Struct, frozen=True, kw_only=True):
         )
 
     def fingerprint(self) -> int:
-        """What the cursors of this list carry: no other list takes them."""
+        """Return the fingerprint that binds cursors to this list."""
         filters = (self.session_id, self.parent_session_id, self.agent, self.state, self.open_only)
         return crc32(canonical(["runs", *filters]))
 
 
 def check_mode(mode: object) -> Mode:
     """A mode in any case, or InvalidField."""
-    return Mode(_choice("mode", mode, tuple(Mode)))
+    return mode if isinstance(mode, Mode) else Mode(_choice("mode", mode, tuple(Mode)))
 
 
 def check_join(join: object) -> Join:
     """How to join, or InvalidField."""
-    return Join(_choice("join", join, tuple(Join)))
+    return join if isinstance(join, Join) else Join(_choice("join", join, tuple(Join)))
 
 
 def _choice(name: str, value: object, allowed: tuple[str, ...]) -> str:

@@ -5,13 +5,13 @@
     created ──→ active ⇄ suspended          created, active, suspended ──→ completed | failed | abandoned
 
 Every rule is a method that returns a `Change` (the new head with its entries) or
-raises. It awaits nothing and asks nobody for the time: a `Stamp` brings when, who
+raises. It awaits nothing and reads no clock: a `Stamp` brings when, who
 and by which door. Stores run these rules inside their own transaction.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -20,6 +20,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import replace
 
 from moorage.core.approval import Approval, ApprovalState
+from moorage.core.brief import brief
 from moorage.core.codec import check_json, encode
 from moorage.core.entry import Entry, Kind, Message
 from moorage.core.errors import (
@@ -28,6 +29,7 @@ from moorage.core.errors import (
     HoldLost,
     IllegalMove,
     InvalidField,
+    KeyReused,
     OutcomeConflict,
     RunNotFailed,
     RunStopped,
@@ -38,16 +40,19 @@ from moorage.core.errors import (
     UnknownPhase,
     VersionConflict,
 )
+from moorage.core.ids import looks_like_ref
 from moorage.core.status import Because, Child, LastRun, WaitingFor, status_of, waiting_for
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # only whoever starts agents needs them
+if TYPE_CHECKING:  # needed only to start agents
     from moorage.core.inbox import Item
     from moorage.core.once import Once
+    from moorage.core.record import RecordNeeds, RecordsView, RecordWrite
     from moorage.core.run import Join, Run
     from moorage.core.turn import Turn
 
 MAX_METADATA_BYTES = 64 * 1024
+MAX_LABELS, MAX_LABEL_LENGTH = 32, 64
 MAX_CHECKPOINT_BYTES = 1024 * 1024
 MAX_TEXT = 64 * 1024
 HOLD_FOR = timedelta(minutes=10)
@@ -67,7 +72,7 @@ class State(StrEnum):
 
 
 class Phase(StrEnum):
-    """What the agent says it is doing."""
+    """The agent's own report of its progress."""
 
     INITIALIZING = "initializing"
     INVESTIGATING = "investigating"
@@ -109,9 +114,10 @@ class Stamp(Struct, frozen=True, gc=False):
     at: datetime
     by: str | None = None
     interface: str | None = None
-    takes_turns: bool = False  # whether whoever does it has a launcher for the family, which goes first
+    takes_turns: bool = False  # whether the caller has a launcher for the family, which goes first
 
 
+@brief("holder", "until")
 class Hold(Struct, frozen=True, gc=False):
     """The right to drive a session, until it ends or is given up."""
 
@@ -124,6 +130,7 @@ class Hold(Struct, frozen=True, gc=False):
         return at < self.until
 
 
+@brief("session_name", "status", "phase", "agent_name", "purpose", "updated_at", "session_id")
 class Session(Struct, frozen=True, gc=False):
     """One agent's durable conversation and state, from creation to deletion."""
 
@@ -151,13 +158,14 @@ class Session(Struct, frozen=True, gc=False):
     error_count: int = 0
     last_error: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
+    labels: list[str] = field(default_factory=list)  # words to find it by, in order
     expires_at: datetime | None = None
     finalized_at: datetime | None = None
     duration_seconds: float | None = None
     summary: str | None = None
     hold: Hold | None = None
     pending_approvals: int = 0
-    # What only the rules need; no door shows it.
+    # Only the rules use these; no door shows them.
     suspended_by: str | None = None
     phase_before: Phase | None = None
     last_checkpoint: int | None = None
@@ -218,11 +226,11 @@ class Session(Struct, frozen=True, gc=False):
     # Rules -------------------------------------------------------------------------------------
 
     def is_in_use(self, at: datetime) -> bool:
-        """Whether somebody drives it or a person was asked: then it is not thrown away."""
+        """Whether it is driven or a person was asked: then it is not deleted."""
         return self.pending_approvals > 0 or self.is_held(at)
 
     def is_held(self, at: datetime) -> bool:
-        """Whether somebody drives it. A live turn does until it ends or is lost, however late its launcher is."""
+        """Whether it is driven. A live turn drives it until it ends or is lost, however late its launcher is."""
         return self.live_turn is not None or (self.hold is not None and self.hold.lives(at))
 
     def unresponsive_since(self, at: datetime) -> datetime | None:
@@ -239,7 +247,7 @@ class Session(Struct, frozen=True, gc=False):
     def check_run_ended(self) -> LastRun:
         """Return the run that settled last. Raise RunNotFailed if none has."""
         if self.last_run is None:
-            raise RunNotFailed("-", f"none: session {self.session_id} has no run that ended")
+            raise RunNotFailed(None, None, self.session_id)
         return self.last_run
 
     def check_version(self, expected: int | None) -> None:
@@ -299,12 +307,23 @@ class Session(Struct, frozen=True, gc=False):
         if update.metadata:
             head = replace(head, metadata=merged_metadata(head.metadata, update.metadata))
             happened.append((Kind.METADATA, {"metadata": update.metadata}))
+        if update.labels is not None and update.labels != head.labels:
+            head = replace(head, labels=update.labels)
+            happened.append((Kind.LABELS, {"labels": update.labels}))
         if update.error is not None:
             head = replace(head, error_count=head.error_count + 1, last_error=update.error)
             happened.append((Kind.ERROR, {"error": update.error}))
         if not happened:  # the same phase again: a sign of life, nothing more
             return Change(session=replace(head, updated_at=stamp.at))
         return head.changed(stamp, happened)
+
+    def rename(self, name: str | None, stamp: Stamp, *, token: str | None = None) -> Change:
+        """Give the session another name, or none; whether the name is free is the store's to say."""
+        self.check_open()
+        if name == self.session_name:
+            return Change(session=self)
+        head = replace(self.driven(token, stamp.at), session_name=name)
+        return head.changed(stamp, [(Kind.RENAMED, {"from": self.session_name, "to": name})])
 
     def end_turn(self, stamp: Stamp, *, token: str | None = None) -> Change:
         """A turn went well: the errors before it no longer count."""
@@ -365,14 +384,14 @@ class Session(Struct, frozen=True, gc=False):
         return change if self.state is State.ACTIVE else change.then(lambda head: head.activated(stamp))
 
     def activated(self, stamp: Stamp, holder: str | None = None) -> Change:
-        """Resume the session, whoever suspended it."""
+        """Resume the session, also if a person suspended it."""
         head = replace(self._moved(State.ACTIVE), suspended_by=None)
         return head.changed(stamp, [(Kind.RESUMED, {"holder": holder, "from": self.state.value})])
 
     def handed_over(self, holder: str | None, stamp: Stamp, *, token: str | None = None) -> Change:
-        """End the hold of whoever asks, by its name or its token. Raises HeldByAnother, or HoldLost for a wrong token.
+        """End the caller's hold, by its name or its token. Raises HeldByAnother, or HoldLost for a wrong token.
 
-        The hold of a live turn is nobody's to end, and in nobody's way: what is asked waits for the next turn.
+        The hold of a live turn stays and refuses no caller: the request waits for the next turn.
         """
         if token is not None:
             self.driven(token, stamp.at)
@@ -383,7 +402,7 @@ class Session(Struct, frozen=True, gc=False):
         return replace(self, hold=None).changed(stamp, [(Kind.RELEASED, {"holder": self.hold.holder})])
 
     def check_holder(self, holder: str | None, at: datetime, *, asks: bool = False) -> None:
-        """Raise HeldByAnother if a launcher or somebody other than `holder` drives the session."""
+        """Raise HeldByAnother if a launcher or a holder other than `holder` drives the session."""
         if self.hold is not None and self.is_held(at) and (self.live_turn is not None or self.hold.holder != holder):
             raise HeldByAnother(self.session_id, self.hold.holder, self.hold.until, asks=asks)
 
@@ -500,7 +519,13 @@ class Session(Struct, frozen=True, gc=False):
 
     def changed(self, stamp: Stamp, happened: Iterable[Happening]) -> Change:
         """This head one version on, with an entry for each thing that happened."""
-        entries = tuple(
+        entries = self.noted(stamp, happened)
+        head = replace(self, version=self.version + 1, last_entry=self.last_entry + len(entries), updated_at=stamp.at)
+        return Change(session=head, entries=entries)
+
+    def noted(self, stamp: Stamp, happened: Iterable[Happening]) -> tuple[Entry, ...]:
+        """Return an entry for each thing that happened, numbered after the newest one."""
+        return tuple(
             Entry(
                 number=number,
                 kind=str(kind),
@@ -513,8 +538,6 @@ class Session(Struct, frozen=True, gc=False):
             )
             for number, (kind, data) in enumerate(happened, self.last_entry + 1)
         )
-        head = replace(self, version=self.version + 1, last_entry=self.last_entry + len(entries), updated_at=stamp.at)
-        return Change(session=head, entries=entries)
 
 
 def message_entries(
@@ -531,8 +554,26 @@ def message_entries(
     ]  # fmt: skip
 
 
-class Work(Struct, frozen=True, kw_only=True):
-    """What is going on in a session: open runs, turns that have not ended, what waits."""
+def unsaid(messages: list[Message], seen: Mapping[str, Entry]) -> list[Message]:
+    """Return the messages whose client keys the log has not seen. Raises KeyReused if an entry says something else."""
+    fresh = []
+    for message in messages:
+        known = seen.get(message.client_key or "")
+        if known is None:
+            fresh.append(message)
+        elif (known.role, known.content) != (message.role, message.content):
+            raise KeyReused(str(message.client_key))
+    return fresh
+
+
+def as_said(messages: list[Message], seen: Mapping[str, Entry], fresh: Iterable[Entry]) -> list[Entry]:
+    """Return the entries that messages became, old ones and fresh ones, in their order."""
+    rest = iter(fresh)
+    return [seen.get(message.client_key or "") or next(rest) for message in messages]
+
+
+class OpenWork(Struct, frozen=True, kw_only=True):
+    """The work of a session: open runs, turns that have not ended, waiting items."""
 
     runs: tuple[Run, ...] = ()  # not settled, oldest first
     queued: Turn | None = None
@@ -555,6 +596,11 @@ class AskerView(Struct, frozen=True):
     run: Run | None = None
     turn: Turn | None = None  # the live one of its session
 
+    @property
+    def takes_turns(self) -> bool:
+        """Whether it works for a launcher of its family alone, which goes first with what it asks of a child."""
+        return self.turn is not None and self.turn.of_family
+
     def check_not_stopped(self) -> None:
         """Raise RunStopped if the run was stopped, or the turn told to stop."""
         run, turn = self.run, self.turn
@@ -564,18 +610,38 @@ class AskerView(Struct, frozen=True):
             raise RunStopped(None, turn.session_id)
 
 
+class Needs(Struct, frozen=True, kw_only=True):
+    """Names what a view holds besides the session, its pending approvals and its open work."""
+
+    approval: str | None = None
+    turn: str | None = None
+    item: str | None = None
+    run: str | None = None  # with its dead letters
+    asker: Asker | None = None
+    records: RecordNeeds | None = None
+    memory: RecordNeeds | None = None  # records of the owner
+    client_keys: tuple[str, ...] = ()
+    work: bool = True  # a store may leave approvals and open work out of the view otherwise
+
+
+NO_NEEDS = Needs()
+
+
 class View(Struct, frozen=True):
-    """What a store loads for a decision, all from one instant."""
+    """The data that a store loads for a decision, all from one instant."""
 
     session: Session
     pending: tuple[Approval, ...] = ()
     approval: Approval | None = None
-    work: Work = Work()
+    work: OpenWork = OpenWork()
     turn: Turn | None = None  # the one asked for, whatever became of it
     item: Item | None = None  # likewise
     run: Run | None = None  # the one that a callback is for, if it is over; or the one asked for
-    dead_letters: tuple[Item, ...] = ()  # of the run asked for: its items that were set aside
+    dead_letters: tuple[Item, ...] = ()  # of the run asked for: its dead letters
     asker: AskerView = AskerView()  # of a request for something new
+    records: RecordsView | None = None  # those that the decision needs
+    memory: RecordsView | None = None  # likewise, of the owner
+    seen: dict[str, Entry] = {}  # entries that have one of the client keys asked for
 
     @property
     def at_work(self) -> tuple[str, ...]:
@@ -610,6 +676,8 @@ class Change(Struct, frozen=True, kw_only=True):
     runs: tuple[Run, ...] = ()
     turns: tuple[Turn, ...] = ()
     items: tuple[Item, ...] = ()
+    records: tuple[RecordWrite, ...] = ()
+    memory: tuple[RecordWrite, ...] = ()  # records of the owner
     callbacks: tuple[Callback, ...] = ()  # for the parents of runs that settled, delivered in the same commit
     once: Once | None = None  # of a request that came under a key: it is noted with all this, or refused with it
     open_at_most: int | None = None  # sessions below the root of a family, this new one among them
@@ -617,35 +685,31 @@ class Change(Struct, frozen=True, kw_only=True):
     def then(self, rule: Callable[[Session], Change]) -> Change:
         """This change and, on top of it, what another rule makes of the session: one change."""
         later = rule(self.session)
-        return Change(
-            session=later.session,
-            entries=self.entries + later.entries,
-            approvals=self.approvals + later.approvals,
-            runs=self.runs + later.runs,
-            turns=self.turns + later.turns,
-            items=self.items + later.items,
-            callbacks=self.callbacks + later.callbacks,
-            once=later.once or self.once,
-            open_at_most=self.open_at_most,
-        )
+        both = {name: getattr(self, name) + getattr(later, name) for name in _ADDED_UP}
+        return Change(session=later.session, once=later.once or self.once, open_at_most=self.open_at_most, **both)
+
+
+_ADDED_UP = ("entries", "approvals", "runs", "turns", "items", "records", "memory", "callbacks")  # of two changes
 
 
 class Update(Struct, frozen=True, kw_only=True):
-    """What `update` may change; None means: leave it."""
+    """The fields that `update` may change; None leaves a field unchanged."""
 
     phase: Phase | None = None
     metadata: dict[str, Any] | None = None
+    labels: list[str] | None = None  # all of them: those that it had are replaced
     error: str | None = None
     resume_ready: bool | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing was asked for."""
-        return not self.metadata and self.phase is None and self.error is None and self.resume_ready is None
+        given = (self.phase, self.labels, self.error, self.resume_ready)
+        return not self.metadata and all(each is None for each in given)
 
 
 class Birth(Struct, frozen=True, kw_only=True):
-    """What a store knows when a session is to be created under a parent."""
+    """The facts that a store provides when it creates a session under a parent."""
 
     parent: Session | None = None
     open_descendants: int = 0  # of the parent's whole tree
@@ -679,12 +743,12 @@ def check_outcome(outcome: object) -> State:
     return State(outcome)
 
 
-def check_metadata(metadata: object, what: str = "metadata") -> dict[str, Any]:
+def check_metadata(value: object, what: str = "metadata", limit: int = MAX_METADATA_BYTES) -> dict[str, Any]:
     """A JSON object within the size limit."""
-    if not isinstance(metadata, dict):
+    if not isinstance(value, dict):
         raise InvalidField(what, "must be a JSON object")
-    check_json(metadata, what)
-    return _within(metadata, what, MAX_METADATA_BYTES)
+    check_json(value, what)
+    return _within(value, what, limit)
 
 
 def merged_metadata(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
@@ -692,12 +756,25 @@ def merged_metadata(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return _within({**old, **new}, "metadata", MAX_METADATA_BYTES)
 
 
+def check_labels(labels: object) -> list[str]:
+    """Words to find a session by, in order, each once."""
+    if not isinstance(labels, (list, tuple)) or not all(isinstance(each, str) for each in labels):
+        raise InvalidField("labels", "must be a list of words")
+    for label in labels:
+        if len(label) > MAX_LABEL_LENGTH or not looks_like_ref(label):
+            raise InvalidField(
+                "labels",
+                f"has {label[:80]!r}; a label has 1 to {MAX_LABEL_LENGTH} letters, digits, '.', '_', ':' or '-', "
+                "and begins with a letter or digit",
+            )
+    if len(set(labels)) > MAX_LABELS:
+        raise InvalidField("labels", f"has {len(set(labels))} words, at most {MAX_LABELS} are allowed")
+    return sorted(set(labels))
+
+
 def check_checkpoint(checkpoint: object) -> dict[str, Any]:
     """A JSON object within the size limit."""
-    if not isinstance(checkpoint, dict):
-        raise InvalidField("checkpoint", "must be a JSON object")
-    check_json(checkpoint, "checkpoint")
-    return _within(checkpoint, "checkpoint", MAX_CHECKPOINT_BYTES)
+    return check_metadata(checkpoint, "checkpoint", MAX_CHECKPOINT_BYTES)
 
 
 def check_text(field_name: str, text: object, limit: int = MAX_TEXT) -> str:
@@ -730,6 +807,6 @@ PUBLIC_FIELDS = (
     "session_id", "session_name", "task_id", "agent_name", "purpose", "project_dir", "owner", "state", "status",
     "waiting_for", "because", "phase", "resume_ready", "interface", "parent_session_id", "parent_session_name",
     "root_session_id", "depth", "forked_from", "version", "last_entry", "error_count", "last_error", "metadata",
-    "created_at", "updated_at", "last_activity_at", "expires_at", "finalized_at", "duration_seconds", "summary",
-    "hold", "pending_approvals", "last_run",
+    "labels", "created_at", "updated_at", "last_activity_at", "expires_at", "finalized_at", "duration_seconds",
+    "summary", "hold", "pending_approvals", "last_run",
 )  # fmt: skip

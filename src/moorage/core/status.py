@@ -1,7 +1,7 @@
 """Status: one word for people, what a session waits for, and why what was asked has not started.
 
 Three functions decide it for every door: `status_of` and `waiting_for` look at the session's head alone;
-`why_not_started` also at the launchers and the time, so its answer is made when somebody reads it and never stored.
+`why_not_started` also at the launchers and the time, so its answer is made when it is read and never stored.
 
 ::
 
@@ -82,7 +82,7 @@ class Because(Struct, frozen=True, kw_only=True):
 
     @property
     def needs_a_person(self) -> bool:
-        """Whether waiting longer is no use until somebody acts."""
+        """Whether waiting is no use until a person acts."""
         return self.reason in NEEDS_A_PERSON
 
     @property
@@ -105,7 +105,7 @@ class Because(Struct, frozen=True, kw_only=True):
 
     @property
     def in_silence(self) -> str:
-        """What is known of an unresponsive launcher, and what happens next, as a part of a sentence."""
+        """Describe an unresponsive launcher and the next step, as part of a sentence."""
         since = "" if self.since is None else f" since {_utc(self.since)}"
         until = "" if self.until is None else f"; if it stays silent, the turn is given up at {_utc(self.until)}"
         return f"launcher is unresponsive{since}{until}"
@@ -113,7 +113,7 @@ class Because(Struct, frozen=True, kw_only=True):
 
 _IN_WORDS = {
     Reason.NO_LAUNCHER: "for a launcher, and none is running that takes it",
-    Reason.LAUNCHER_BUSY: "until a launcher is free",
+    Reason.LAUNCHER_BUSY: "until a launcher takes it",
     Reason.SUSPENDED: "because the session is suspended",
     Reason.WAITING_FOR_CHILD: "for a child",
 }

@@ -1,8 +1,8 @@
-"""Session tokens: signed texts that let an agent reach its session and what hangs on it, for a while.
+"""Session tokens: signed texts that let an agent reach its session and its descendants, for a while.
 
-`moors_` and two parts with a dot between: what it says, and an HMAC-SHA256 of that. Whoever has the secret
-it was signed with can tell a good one without asking anybody. It says by an id which secret that was, so that
-there may be another one day. Nothing in it is hidden: it is signed, not encrypted.
+`moors_` and two parts with a dot between: what it says, and an HMAC-SHA256 of that. A server with the
+signing secret verifies a token without a query. The token names its secret by an id, so that the secret can be
+replaced. Nothing in it is hidden: it is signed, not encrypted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_TEXT = 2000  # nothing longer is one of ours
 
 
 class SigningSecret(Struct, frozen=True, kw_only=True):
-    """What the servers of a store sign with. Whoever knows it can make any token."""
+    """The signing secret of a store's servers. With it, one can make any token."""
 
     secret_id: str
     value: str  # in hex
@@ -67,7 +67,7 @@ def sign(token: SessionToken, secret: SigningSecret) -> str:
 
 
 def verify(text: object, secret_of: Callable[[str], SigningSecret | None], at: datetime) -> SessionToken:
-    """What a text says that one of our secrets signed, and that is not past its time.
+    """Return the content of a token if one of our secrets signed it and it has not expired.
 
     Raises Unauthorized, in the same words whatever is wrong with it.
     """

@@ -8,6 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from moorage.core.brief import brief
+
 NUMBERS = ("integer", "number")  # as JSON schemas call them
 
 
@@ -15,6 +17,7 @@ class Refused(Exception):
     """A call that makes no sense to the tool; the text says why."""
 
 
+@brief("name", "description")
 class Tool(Struct, frozen=True, kw_only=True):
     """A named function with one operation or several."""
 
@@ -58,8 +61,9 @@ def _number(value: Any, schema: Any) -> Any:
         return value  # the tool refuses it in its own words
 
 
+@brief("tool", "operation", "success", "result", "error")
 class ToolAnswer(Struct, frozen=True, kw_only=True):
-    """What came of a call. A tool that fails says why; that is no error of the request."""
+    """The result of a call. A failure of the tool is an answer with a reason, not an error of the request."""
 
     tool: str
     operation: str
@@ -70,13 +74,13 @@ class ToolAnswer(Struct, frozen=True, kw_only=True):
 
 
 class Occasion(Struct, frozen=True, kw_only=True):
-    """When a tool is called, in which session, and how many seconds whoever calls waits."""
+    """When a tool is called, in which session, and how many seconds the caller waits."""
 
     today: date
     session_id: str | None = None
     timeout: float | None = None
 
 
-# What is asked: operation, parameters, occasion. It may raise Refused, and what it returns may have to be awaited.
+# A tool gets operation, parameters and occasion. It may raise Refused, and may return an awaitable.
 ToolFunction = Callable[[str, dict[str, Any], Occasion], Any]
 Toolbox = Mapping[str, tuple[Tool, ToolFunction]]  # by name

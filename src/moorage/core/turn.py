@@ -18,10 +18,12 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from moorage.core.brief import brief
+
 LEASE = timedelta(seconds=30)  # without renewal, a turn shows as unresponsive
 LOST_AFTER = timedelta(minutes=5)  # without renewal, one that was started is lost
-RESERVED_FOR = timedelta(seconds=5)  # for the launcher of whoever asked to come up and take the turn
-FORGOTTEN_AFTER = timedelta(days=7)  # a launcher that nobody has heard of for so long
+RESERVED_FOR = timedelta(seconds=5)  # time for the caller's launcher to start and take the turn
+FORGOTTEN_AFTER = timedelta(days=7)  # a launcher that was silent for so long
 MAX_ATTEMPTS = 3  # turns that may fail or get lost in a row
 
 
@@ -46,7 +48,7 @@ TURN_MOVES: dict[TurnState, frozenset[TurnState]] = {
 
 
 class Retry(StrEnum):
-    """What happens to the work of a turn that got lost."""
+    """The rule for the work of a lost turn."""
 
     RESUME = "resume"  # another turn, which is told that it was cut off; three in a row at most
     ALWAYS = "always"  # another turn, however often
@@ -68,6 +70,7 @@ class Turn(Struct, frozen=True, kw_only=True):
     not_before: datetime | None = None
     reserved_until: datetime | None = None  # until then for a launcher of its family alone
     launcher_id: str | None = None
+    of_family: bool = False  # whether that launcher takes turns of this family alone
     claimed_at: datetime | None = None
     started_at: datetime | None = None
     lease_until: datetime | None = None
@@ -89,22 +92,19 @@ class Turn(Struct, frozen=True, kw_only=True):
 
     @property
     def is_extended(self) -> bool:
-        """Whether its lease was extended for want of somebody to renew it with, and was not renewed since."""
+        """Whether its lease was extended because no server could renew it, and was not renewed since."""
         return self.lease_until is not None and self.lease_until == self.lost_at
 
     def is_reserved(self, at: datetime) -> bool:
         """Whether only a launcher of its family may take it yet. A clock that was set back reserves nothing."""
         return self.reserved_until is not None and at < self.reserved_until <= at + RESERVED_FOR
 
-    def extended(self, at: datetime, until: datetime) -> Turn:
-        """With a lease until then at least, and not lost before: nobody could have renewed it.
-
-        A lease that ends later than one renewed just now was written before the clock was set back.
-        """
+    def extended(self, at: datetime) -> Turn:
+        """With the time of a whole silence from `at` on: no server could renew it, or its lease is of another time."""
         if self.lease_until is None or self.lost_at is None:
             return self
-        lease_until = max(min(self.lease_until, at + self.lease), until)
-        return replace(self, lease_until=lease_until, lost_at=max(min(self.lost_at, at + self.lost_after), until))
+        until = at + max(self.lease, self.lost_after)
+        return replace(self, lease_until=until, lost_at=until)
 
 
 def name_of(owner: str, session_id: str) -> str:
@@ -112,6 +112,7 @@ def name_of(owner: str, session_id: str) -> str:
     return f"{owner} {session_id}"
 
 
+@brief("name", "running", "slots", "seen_at", "launcher_id")
 class Launcher(Struct, frozen=True, kw_only=True):
     """A process that takes turns and starts agents."""
 
@@ -125,12 +126,14 @@ class Launcher(Struct, frozen=True, kw_only=True):
     running: int = 0
     draining: bool = False  # whether it is ending
     agents: tuple[str, ...] = ()
-    owners: tuple[str, ...] = ()  # for whom it works; empty: for all of its store
+    owners: tuple[str, ...] = ()  # it works for; empty: for all of its store
     root: str | None = None  # the one family it takes turns of, by its root session
-    drain: bool = False  # whether somebody wants it to take no more turns; the store's word, not the launcher's
+    drain: bool = False  # whether it was told to take no more turns; the store's word, not the launcher's
     boot: str | None = None  # which boot its monotonic clock counts from
     zero_at: datetime | None = None  # the time when that clock was at zero, as it saw it last
-    seen_off: tuple[str, ...] = ()  # sessions it had to leave a short while ago (`name_of`), and whose agents are gone
+    ended_sessions: tuple[
+        str, ...
+    ] = ()  # sessions it had to leave a short while ago (`name_of`), and whose agents are gone
 
     def works_for(self, owner: str) -> bool:
         """Whether it takes turns of that owner."""

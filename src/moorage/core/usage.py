@@ -1,14 +1,14 @@
 """Usage: how many tokens models have read and written, as agents tell.
 
-A session's metadata keep the sum under `usage`. What is no count is passed over: a number that
-nobody can have counted must not spoil the others.
+A session's metadata keep the sum under `usage`. Invalid counts are
+skipped, so that they cannot spoil the others.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-MOST_TOKENS = 10**12  # of one session; a number beyond that was not counted by anybody
+MOST_TOKENS = 10**12  # of one session; a larger number is an error
 NAMES = ("input_tokens", "output_tokens", "total_tokens")
 
 Usage = dict[str, float]

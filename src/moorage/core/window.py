@@ -72,7 +72,7 @@ class WindowBuilder:
 
     def take(self, newest_first: list[Entry]) -> None:
         """Add older messages until the window is full."""
-        if self._only_counts and not self._group and _are_texts(newest_first):
+        if self._only_counts and not self._group and {type(entry.content) for entry in newest_first} <= {str}:
             self._take_texts(newest_first)
             return
         for entry in newest_first:
@@ -87,12 +87,12 @@ class WindowBuilder:
         self.is_full = len(newest_first) > room
 
     def end(self) -> None:
-        """There is nothing older: a result whose call is nowhere stays out, and keeps nobody else out."""
+        """There is nothing older: a result whose call is nowhere stays out, and keeps no other entry out."""
         group, self._group, self._open_results = self._group, [], set()
         self.take(_without_orphans(group))
 
     def messages(self) -> list[Entry]:
-        """What fits, oldest first."""
+        """Return the messages that fit, oldest first."""
         return self._kept[::-1]
 
     def _add(self, entry: Entry) -> None:
@@ -131,10 +131,6 @@ class WindowBuilder:
             0 if self._size.tokens is None else sum(map(self._count_tokens, new)),
             0 if self._size.max_bytes is None else sum(map(bytes_of, new)),
         )
-
-
-def _are_texts(entries: list[Entry]) -> bool:
-    return {type(entry.content) for entry in entries} <= {str}
 
 
 def _without_orphans(newest_first: list[Entry]) -> list[Entry]:

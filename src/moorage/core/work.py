@@ -1,10 +1,10 @@
 """The rules of work: how runs are asked for, turns given out and ended, callbacks delivered.
 
 Every rule takes what a store has loaded of one session at one instant (a `View`) and returns
-one `Change`, or raises. What concerns another session, a callback to a parent, is part of the
-change too: the store hands it to `deliver` with the parent's view, in the same transaction.
+one `Change`, or raises. A callback to a parent is part of the
+change too: the store passes it to `deliver` with the parent's view, in the same transaction.
 
-A session with something waiting, nobody driving it and nothing to wait for is woken: one turn
+A session with something waiting, no holder and nothing to wait for is woken: one turn
 is queued. That is decided in one place (`_wake`), after whatever happened.
 """
 
@@ -29,17 +29,16 @@ from moorage.core.session import (
     Callback,
     Change,
     Hold,
+    OpenWork,
     Session,
     Stamp,
     State,
     View,
-    Work,
     merged_metadata,
-    message_entries,
 )
 from moorage.core.status import LastRun
 from moorage.core.turn import ENDED, MAX_ATTEMPTS, RESERVED_FOR, Retry, Turn, TurnState
-from moorage.core.usage import Usage, added
+from moorage.core.usage import Usage, added, summed
 
 MAX_CALLBACK_BYTES = 16 * 1024  # of a result; `moorage result` gives the rest
 LAUNCHER = "launcher:"  # how the holder of a live turn's hold is called
@@ -54,8 +53,8 @@ class Asking(Struct, frozen=True, kw_only=True):
 
     holder: str | None = None  # whose hold ends with it
     token: str | None = None  # of the hold that ends with it
-    queue: bool = False  # whether to wait while somebody else holds the session
-    wakes: bool = True  # whether to resume the session, whoever suspended it
+    queue: bool = False  # whether to wait while another holder has the session
+    wakes: bool = True  # whether to resume the session, also if a person suspended it
 
 
 def ask(
@@ -69,18 +68,80 @@ def ask(
 ) -> Change:
     """Put a run to a session: its prompt is said, after what goes before it, and waits for the next turn.
 
-    Raises HeldByAnother at once if somebody else holds the session, unless whoever asks wants to wait for that.
+    Raises HeldByAnother at once if another holder has the session, unless the caller wants to wait for that.
     """
+    return _asked(view, run, [*before, message], stamp, asking).change()
+
+
+def _open_draft(view: View, stamp: Stamp, asking: Asking) -> WorkDraft:
+    """The beginning of whatever is asked of a session."""
     view.asker.check_not_stopped()
     view.session.check_open()
-    draft = Draft(view, stamp)
-    draft.head = replace(draft.head, launched=True)
+    draft = WorkDraft(view, stamp)
     draft.make_way(asking)
-    draft.say([*before, message])
+    return draft
+
+
+def _asked(view: View, run: Run, messages: list[Message], stamp: Stamp, asking: Asking) -> WorkDraft:
+    draft = _open_draft(view, stamp, asking)
+    draft.head = replace(draft.head, launched=True)
+    draft.say(messages)
     draft.put_run(put_to(run, draft.head))
-    draft.put_item(_prompt_of(run, message, draft.head.last_entry, draft))
+    draft.put_item(_prompt_of(run, messages[-1], draft.head.last_entry, draft))
     draft.wake()
+    return draft
+
+
+def ask_here(
+    view: View,
+    run: Run,
+    message: Message,
+    stamp: Stamp,
+    wish: Claim,
+    *,
+    asking: Asking = Asking(),  # noqa: B008  # a frozen value
+) -> Change:
+    """Put a run to a session and begin its turn in the same commit; if another turn is in its way, it is queued."""
+    draft = _asked(view, run, [message], stamp, asking)
+    draft.begin_here(run, wish)
     return draft.change()
+
+
+def answered_here(
+    view: View,
+    run: Run,
+    message: Message,
+    end: TurnEnd,
+    stamp: Stamp,
+    wish: Claim,
+    *,
+    after_turns: int,
+    asking: Asking = Asking(),  # noqa: B008  # a frozen value
+) -> Change:
+    """Put a run to a session with its turn and the answer, all in one commit.
+
+    `end` was made without knowing of turns after the first `after_turns`. Raises AnotherTurn if there was one since,
+    or if one is in the way. No launcher has to do with it: the holder of the session goes on driving it.
+    """
+    draft = _open_draft(view, stamp, asking)
+    if view.session.turns != after_turns or not draft.is_free():
+        raise AnotherTurn
+    draft.say([message])
+    draft.answer(put_to(run, draft.head), end, wish)
+    return draft.change()
+
+
+def take_here(view: View, run_id: str, wish: Claim, stamp: Stamp) -> Change:
+    """Begin the turn of a queued run, if it is the next; else nothing changes."""
+    draft = WorkDraft(view, stamp)
+    run = draft.runs.get(run_id)
+    if run is None or draft.begin_here(run, wish) is None:
+        return Change(session=view.session)
+    return draft.change()
+
+
+class AnotherTurn(Exception):
+    """A run could not be answered at once: another turn came first."""
 
 
 def retried(view: View, run: Run, prompt: Message, stamp: Stamp) -> Change:
@@ -94,7 +155,7 @@ def retried(view: View, run: Run, prompt: Message, stamp: Stamp) -> Change:
     assert failed is not None
     if failed.state not in RETRIABLE:
         raise RunNotFailed(failed.run_id, failed.state.value)
-    draft = Draft(view, stamp)
+    draft = WorkDraft(view, stamp)
     draft.head = replace(draft.head, launched=True)
     draft.put_run(repeating(run, failed))
     draft.note(Kind.RUN_RETRIED, {"run_id": run.run_id, "retry_of": failed.run_id})
@@ -125,7 +186,7 @@ def repeating(run: Run, failed: Run) -> Run:
     )
 
 
-def _prompt_of(run: Run, message: Message, entry: int | None, draft: Draft) -> Item:
+def _prompt_of(run: Run, message: Message, entry: int | None, draft: WorkDraft) -> Item:
     return Item(
         item_id=f"message:{run.run_id}",
         session_id=draft.head.session_id,
@@ -151,65 +212,44 @@ class Claim(Struct, frozen=True, kw_only=True):
     launcher_id: str
     lease: timedelta
     lost_after: timedelta
-    token: str  # of the hold that comes with the turn; nobody can guess it
+    token: str  # of the hold that comes with the turn; not to be guessed
     retries: dict[str, Retry] = {}  # by agent: what is to happen if the turn gets lost
     of_family: bool = False  # whether the launcher takes turns of one family only
 
 
 def claim(view: View, wish: Claim, stamp: Stamp) -> Change:
     """Give the queued turn to a launcher, with everything that waits."""
-    draft = Draft(view, stamp)
+    draft = WorkDraft(view, stamp)
     turn = draft.queued
     if turn is None or draft.running is not None:
-        return Change(session=view.session)  # somebody was faster
+        return Change(session=view.session)  # another caller was faster
     if turn.is_reserved(stamp.at) and not wish.of_family:
         return Change(session=view.session)
-    if not draft.may_wake():
-        draft.unqueue("not_needed")  # suspended by a person meanwhile, or waiting for one: whoever wakes it queues anew
+    due = draft.due_for(turn.agent_name)
+    if not due or not draft.may_wake():
+        draft.unqueue("not_needed")  # suspended by a person meanwhile, or waiting for one: waking it queues anew
+        draft.wake()
         return draft.change()
     if (hold := draft.head.hold) is not None and hold.lives(stamp.at):
-        draft.put_turn(replace(turn, not_before=hold.until))  # whoever resumed it drives it, as long as they do
+        draft.put_turn(replace(turn, not_before=hold.until))  # the holder that resumed it drives it until then
         return draft.change()
-    epoch = draft.head.epoch + 1
-    turn = replace(
-        turn,
-        state=TurnState.RUNNING,
-        epoch=epoch,
-        launcher_id=wish.launcher_id,
-        claimed_at=stamp.at,
-        started_at=None,
-        reserved_until=None,
-        heard={},
-        lease=wish.lease,
-        lost_after=wish.lost_after,
-        retry=wish.retries.get(turn.agent_name or "", Retry.RESUME),
-    )
-    draft.queued = None
-    draft.drive(turn, wish.token)
-    draft.head = replace(draft.head, epoch=epoch, state=State.ACTIVE, suspended_by=None)
-    for item in draft.of_state(ItemState.WAITING):
-        draft.put_item(replace(item, state=ItemState.GIVEN, turn_id=turn.turn_id))
-    for run in draft.served_by(turn):
-        started = run.started_at or stamp.at
-        draft.put_run(replace(run, state=RunState.RUNNING, turns=run.turns + 1, started_at=started))
+    draft.give(turn, due, wish)
     return draft.change()
 
 
 def started(view: View, turn_id: str, epoch: int, stamp: Stamp) -> Change:
     """The launcher is about to start the agent: from here on, a turn that falls silent is lost, not given out again."""
-    draft = Draft(view, stamp)
+    draft = WorkDraft(view, stamp)
     turn = _fenced(view, turn_id, epoch)
     if turn.started_at is not None:
         return Change(session=view.session)
-    draft.drive(replace(turn, started_at=stamp.at))
-    draft.note(Kind.TURN_STARTED, {"turn_id": turn_id, "epoch": epoch, "attempt": turn.attempt})
-    draft.head = replace(draft.head, last_activity_at=stamp.at)
+    draft.start(turn)
     return draft.change()
 
 
 def misspoken(view: View, turn_id: str, epoch: int, problem: Problem, stamp: Stamp) -> Change:
     """Keep a line of the agent that does not validate, and count it in the runs that the turn serves."""
-    draft = Draft(view, stamp)
+    draft = WorkDraft(view, stamp)
     turn = _fenced(view, turn_id, epoch)
     draft.note(Kind.PROBLEM, to_builtins(problem))
     for run in draft.served_by(turn):
@@ -218,8 +258,8 @@ def misspoken(view: View, turn_id: str, epoch: int, problem: Problem, stamp: Sta
 
 
 def renewed(view: View, turn_id: str, epoch: int, stamp: Stamp) -> Change:
-    """The launcher lives: so does the lease, even one that had run out, as long as nobody else has the turn."""
-    draft = Draft(view, stamp)
+    """The launcher lives: so does the lease, even one that had run out, as long as no other launcher has the turn."""
+    draft = WorkDraft(view, stamp)
     draft.drive(_fenced(view, turn_id, epoch))
     return draft.change()
 
@@ -234,7 +274,7 @@ def adopted(
     An answer that got lost on the way is asked for again. `former` is a life that may have adopted the turn
     under the next epoch and died before it could write that down.
     """
-    draft = Draft(view, stamp)
+    draft = WorkDraft(view, stamp)
     live = view.work.running
     is_told_again = live is not None and live.epoch == epoch + 1 and live.launcher_id in (launcher_id, former)
     turn = _fenced(view, turn_id, epoch + 1 if is_told_again else epoch)
@@ -246,8 +286,8 @@ def adopted(
 
 
 def released(view: View, turn_id: str, epoch: int, stamp: Stamp) -> Change:
-    """A launcher that ends gives back what it cannot finish; whoever takes it next is told that it was cut off."""
-    draft = Draft(view, stamp)
+    """Give back a turn that its launcher cannot finish; the next launcher is told that it was cut off."""
+    draft = WorkDraft(view, stamp)
     turn = _fenced(view, turn_id, epoch)
     if turn.stop_requested:
         _stopped(draft, turn)
@@ -266,6 +306,8 @@ class TurnEnd(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     usage: Usage = {}  # the tokens it took, where its agent tells
     problems: int = 0  # lines that did not validate, besides those that are entries
+    metadata: dict[str, Any] = {}  # what the agent told of its answer
+    context: dict[str, Any] = {}  # what it wants remembered in the session, by key
     cut_off: bool = False  # of one that failed: whether its agent died without a report
 
 
@@ -278,7 +320,12 @@ def finished(view: View, turn_id: str, epoch: int, end: TurnEnd, stamp: Stamp) -
     if turn is not None and turn.state in ENDED and (turn.epoch, turn.state) == (epoch, end.outcome):
         return Change(session=view.session)
     turn = _fenced(view, turn_id, epoch)
-    draft = Draft(view, stamp)
+    draft = WorkDraft(view, stamp)
+    _finish(draft, turn, end)
+    return draft.change()
+
+
+def _finish(draft: WorkDraft, turn: Turn, end: TurnEnd) -> None:
     end = replace(end, cut_off=end.cut_off and end.outcome is TurnState.FAILED)
     if end.messages:
         draft.say(end.messages)
@@ -288,8 +335,8 @@ def finished(view: View, turn_id: str, epoch: int, end: TurnEnd, stamp: Stamp) -
         draft.withdraw_approvals(of_turn=True)
     stopped = [run for run in draft.served_by(turn) if run.stop_requested]
     for run in stopped:  # first: what waits for it must not be given back
-        draft.settle_stopped(replace(run, problems=run.problems + end.problems), end, said)
-    cut_short = turn.stop_requested and end.outcome is not TurnState.COMPLETED
+        draft.settle_stopped(_with_turn(run, end), end, said)
+    cut_short, served = turn.stop_requested and end.outcome is not TurnState.COMPLETED, draft.served_by(turn)
     if end.outcome is TurnState.COMPLETED:
         draft.head = replace(draft.head, error_count=0)
         draft.consume(turn)
@@ -301,19 +348,24 @@ def finished(view: View, turn_id: str, epoch: int, end: TurnEnd, stamp: Stamp) -
     else:
         draft.consume(turn)
     for run in draft.concerned_by(turn):
-        told = replace(run, problems=run.problems + end.problems)
-        if cut_short:
-            _go_on_after_stop(draft, told)
+        told = _with_turn(run, end)
+        if cut_short:  # for the sake of another run
+            _go_on_after_stop(draft, replace(told, cut_off=run.cut_off or run in served))
         else:
             _judge_run(draft, told, end, said)
     if stopped or end.outcome is not TurnState.COMPLETED:
         draft.forget_questions()
     is_retried = end.outcome is TurnState.FAILED and not cut_short
     draft.wake(attempt=turn.attempt + 1 if is_retried else 1, cut_off=end.cut_off)
-    return draft.change()
 
 
-def _judge_run(draft: Draft, run: Run, end: TurnEnd, said: int | None) -> None:
+def _with_turn(run: Run, end: TurnEnd) -> Run:
+    """A run with what an ended turn adds to it."""
+    usage = summed(run.usage, end.usage) if end.usage else run.usage
+    return replace(run, problems=run.problems + end.problems, usage=usage, metadata=end.metadata)
+
+
+def _judge_run(draft: WorkDraft, run: Run, end: TurnEnd, said: int | None) -> None:
     """Settle a run that the ended turn has served, or leave it open for what is outstanding."""
     if end.outcome is TurnState.STOPPED:
         draft.settle_stopped(run, end, said)
@@ -321,9 +373,10 @@ def _judge_run(draft: Draft, run: Run, end: TurnEnd, said: int | None) -> None:
         failures = run.failures + 1
         reason = end.reason or "agent_failed"
         failed = replace(run, failures=failures, error=end.error, reason=reason, cut_off=end.cut_off)
-        if failures >= MAX_ATTEMPTS:
+        most = 1 if run.called else MAX_ATTEMPTS
+        if failures >= most:
             draft.settle(failed, RunState.FAILED, error=end.error, reason=failed.reason)
-            draft.set_aside(run)
+            draft.make_dead_letters(run)
         else:
             draft.requeue(failed)
     elif draft.is_outstanding(run):
@@ -332,17 +385,17 @@ def _judge_run(draft: Draft, run: Run, end: TurnEnd, said: int | None) -> None:
         draft.settle(run, RunState.COMPLETED, result=end.result, entry=said)
 
 
-# When nobody reports ----------------------------------------------------------------------------
+# When no report comes ---------------------------------------------------------------------------
 
 
 def expired(view: View, stamp: Stamp, *, living: Container[str] = (), gone: Container[str] = ()) -> Change:
-    """What time does: unstarted turns are given out again, silent ones are lost, runs nobody took run out.
+    """Apply deadlines: requeue turns that never started, lose silent ones, expire runs that no launcher took.
 
     A started turn of a launcher that is known to be `living` is not lost. One that was not started is given out
     again: its launcher may never have heard that it has it. A turn of a launcher that is known to be `gone`, with all
     its agents, does not have to wait for its time.
     """
-    draft = Draft(view, stamp)
+    draft = WorkDraft(view, stamp)
     turn = draft.running
     is_gone = turn is not None and turn.launcher_id in gone
     if turn is not None and (is_gone or turn.is_unresponsive(stamp.at)):
@@ -359,8 +412,8 @@ def expired(view: View, stamp: Stamp, *, living: Container[str] = (), gone: Cont
     return draft.change()
 
 
-def _given_out_again(draft: Draft, turn: Turn) -> None:
-    """As if nobody had ever claimed it."""
+def _given_out_again(draft: WorkDraft, turn: Turn) -> None:
+    """Return the turn as if it had never been claimed."""
     for run in draft.served_by(turn):
         started_at = None if run.turns == 1 else run.started_at
         cut_off = run.cut_off or turn.cut_off
@@ -372,7 +425,7 @@ def _given_out_again(draft: Draft, turn: Turn) -> None:
     draft.queued = again
 
 
-def _stopped(draft: Draft, turn: Turn, state: TurnState = TurnState.STOPPED, reason: str = "stopped") -> None:
+def _stopped(draft: WorkDraft, turn: Turn, state: TurnState = TurnState.STOPPED, reason: str = "stopped") -> None:
     """End a turn that was told to stop and has no agent: its stopped runs settle, others get another turn."""
     draft.end(turn, state, reason)
     for run in draft.served_by(turn):
@@ -387,7 +440,7 @@ def _stopped(draft: Draft, turn: Turn, state: TurnState = TurnState.STOPPED, rea
     draft.wake(cut_off=was_cut_off)
 
 
-def _go_on_after_stop(draft: Draft, run: Run) -> None:
+def _go_on_after_stop(draft: WorkDraft, run: Run) -> None:
     """Let a run that was not stopped have another turn; one that another turn answers waits for that one's end."""
     if draft.is_outstanding(run):
         draft.requeue(run)
@@ -395,7 +448,7 @@ def _go_on_after_stop(draft: Draft, run: Run) -> None:
         draft.settle_stopped(run, TurnEnd(outcome=TurnState.STOPPED, reason="stopped"))
 
 
-def _lost(draft: Draft, turn: Turn) -> None:
+def _lost(draft: WorkDraft, turn: Turn) -> None:
     """The launcher is gone and its agent with it, by the rule that supervisors keep. Its questions stay."""
     if turn.stop_requested:
         draft.withdraw_approvals(of_turn=True)
@@ -409,14 +462,14 @@ def _lost(draft: Draft, turn: Turn) -> None:
         failed = replace(run, failures=run.failures + 1, reason="launcher_lost", cut_off=True)
         if most is not None and failed.failures >= most:
             draft.settle(failed, RunState.FAILED, error="the launcher was lost", reason="launcher_lost")
-            draft.set_aside(run)
+            draft.make_dead_letters(run)
         else:
             draft.requeue(failed)
     draft.forget_questions()
     draft.wake(attempt=turn.attempt + 1, cut_off=True)
 
 
-# After how many turns in a row a run fails and what waits for it is set aside; None: never.
+# Failed turns in a row after which a run fails and its inbox items become dead letters; None: never.
 _LOST_BEFORE_FAILURE = {Retry.RESUME: MAX_ATTEMPTS, Retry.ALWAYS: None, Retry.NEVER: 1}
 
 
@@ -429,7 +482,7 @@ def stop(view: View, run_id: str | None, stamp: Stamp, *, again: bool = False) -
     With `again` the session was stopped a moment ago: what its tree has asked of it since is stopped too, but not what
     is asked from now on.
     """
-    draft = Draft(view, stamp)
+    draft = WorkDraft(view, stamp)
     wanted = [run for run in draft.runs.values() if run_id in (None, run.run_id)]
     if not wanted and run_id is not None:
         raise RunSettled(run_id)
@@ -441,7 +494,6 @@ def stop(view: View, run_id: str | None, stamp: Stamp, *, again: bool = False) -
     served = [] if turn is None else draft.served_by(turn)
     for run in wanted:
         if run not in served:
-            draft.pass_on(run)
             draft.withdraw(run, RunState.STOPPED, "stopped")
         elif not run.stop_requested:
             draft.put_run(replace(run, stop_requested=True))
@@ -449,13 +501,12 @@ def stop(view: View, run_id: str | None, stamp: Stamp, *, again: bool = False) -
         _tell_to_stop(draft, turn)
     elif turn is None and any(run.turns for run in wanted):
         draft.forget_questions()
-    if not draft.of_state(ItemState.WAITING):
-        draft.unqueue("stopped")
+    draft.unqueue_idle("stopped")
     draft.wake()
     return draft.change()
 
 
-def _tell_to_stop(draft: Draft, turn: Turn) -> None:
+def _tell_to_stop(draft: WorkDraft, turn: Turn) -> None:
     """Tell a turn's launcher to stop its agent; a turn whose agent was not started yet ends at once."""
     if turn.started_at is None:
         _stopped(draft, replace(turn, stop_requested=True))
@@ -466,9 +517,9 @@ def _tell_to_stop(draft: Draft, turn: Turn) -> None:
 
 def settled_with(view: View, change: Change, outcome: State, stamp: Stamp) -> Change:
     """The change that closes a session, with its open runs settled and its parents told."""
-    if view.work == Work():
+    if view.work == OpenWork():
         return change
-    draft = Draft(replace(view, session=change.session, pending=()), stamp)  # its questions are withdrawn already
+    draft = WorkDraft(replace(view, session=change.session, pending=()), stamp)  # its questions are withdrawn already
     if draft.running is not None:
         draft.end(draft.running, TurnState.STOPPED, "session_closed")
     ends = {State.COMPLETED: RunState.COMPLETED, State.FAILED: RunState.FAILED, State.ABANDONED: RunState.STOPPED}
@@ -481,19 +532,19 @@ def settled_with(view: View, change: Change, outcome: State, stamp: Stamp) -> Ch
     return change.then(lambda _: draft.change())
 
 
-def callbacks_of_deleted(runs: Iterable[Run], doomed: set[str], stamp: Stamp) -> list[Callback]:
-    """What parents outside a tree that is deleted have to be told of its open runs."""
+def callbacks_of_deleted(runs: Iterable[Run], deleted: set[str], stamp: Stamp) -> list[Callback]:
+    """Return the callbacks to parents outside a deleted tree for its open runs."""
     ended = [
         replace(run, state=RunState.STOPPED, settled_at=stamp.at, reason="deleted") for run in runs if run.calls_back
     ]
-    return [_callback(run, stamp) for run in ended if run.parent_session_id not in doomed]
+    return [_callback(run, stamp) for run in ended if run.parent_session_id not in deleted]
 
 
 # Callbacks and decisions ------------------------------------------------------------------------
 
 
 def fate_with(parent: Session | None) -> str:
-    """What becomes of a callback to that parent; None if it is gone."""
+    """Return the fate of a callback to that parent; None stands for a deleted parent."""
     if parent is None:
         return PARENT_DELETED
     return PARENT_CLOSED if parent.is_final else DELIVERED
@@ -503,13 +554,13 @@ def deliver(view: View, callback: Callback, stamp: Stamp) -> Change:
     """Put a callback into a parent's inbox, and wake it if all that belong together are there.
 
     If the run that asked was stopped, the log is where it ends: a tree that was stopped stays so. If that run had as
-    many turns as it may, the callback is set aside.
+    many turns as it may, the callback becomes a dead letter.
     Of the inbox, the view needs to hold no more than one item that waits, if any does, and those held
     for the callback's run, if none that belongs to them is on its way any more.
     """
     if view.session.is_final:
         return Change(session=view.session)
-    draft = Draft(view, stamp)
+    draft = WorkDraft(view, stamp)
     body = {**callback.body, "still_out": view.work.children.get(callback.run_id or "", 0)}
     draft.note(Kind.CALLBACK, body)
     run_id = callback.run_id if callback.run_id in draft.runs else None
@@ -528,7 +579,7 @@ def deliver(view: View, callback: Callback, stamp: Stamp) -> Change:
     if asked_by is not None and (asked_by.stop_requested or asked_by.state is RunState.STOPPED):
         draft.put_item(replace(item, state=ItemState.CONSUMED))
     elif asked_by is not None and asked_by.reason == TOO_MANY_TURNS:
-        draft.put_item(replace(item, state=ItemState.SET_ASIDE))
+        draft.put_item(replace(item, state=ItemState.DEAD_LETTER))
     elif callback.join is Join.ALL and run_id is not None and view.work.joined.get(run_id, 0):
         draft.put_item(replace(item, state=ItemState.HELD))
     else:
@@ -546,8 +597,8 @@ def decided(view: View, change: Change, approval: Approval, stamp: Stamp) -> Cha
     """
     if not change.session.launched:
         return change
-    draft = Draft(replace(view, session=change.session), stamp)
-    hearer = view.work.running if approval.waits else None
+    draft = WorkDraft(replace(view, session=change.session), stamp)
+    receiver = view.work.running if approval.waits else None
     asking = [run_id for run_id in draft.runs if run_id in approval.run_ids] or list(draft.runs)
     draft.put_item(
         Item(
@@ -558,12 +609,14 @@ def decided(view: View, change: Change, approval: Approval, stamp: Stamp) -> Cha
             run_id=asking[0] if asking else None,
             entry=draft.head.last_entry,
             body=approval.answered(),
-            state=ItemState.WAITING if hearer is None else ItemState.GIVEN,
-            turn_id=None if hearer is None else hearer.turn_id,
+            state=ItemState.WAITING if receiver is None else ItemState.GIVEN,
+            turn_id=None if receiver is None else receiver.turn_id,
         )
     )
-    if hearer is not None:
-        draft.hear(hearer, approval, approval.approval_id)
+    for run_id in asking[1:]:
+        draft.share(draft.runs[run_id], _answer_id(approval))
+    if receiver is not None:
+        draft.hear(receiver, approval, approval.approval_id)
     draft.wake()
     return change.then(lambda _: draft.change())
 
@@ -577,7 +630,7 @@ def replayed(view: View, asked_id: str, stamp: Stamp, *, waits: bool, token: str
     approval, turn = view.approval, view.work.running
     assert approval is not None
     view.session.driven(token, stamp.at)
-    draft = Draft(view, stamp)
+    draft = WorkDraft(view, stamp)
     item = draft.items.get(_answer_id(approval))
     if turn is None or not turn.cut_off or item not in draft.given_to(turn) or item.run_id not in draft.runs:
         return Change(session=view.session)
@@ -600,14 +653,14 @@ def after(view: View, change: Change, stamp: Stamp) -> Change:
         return change if view.session.is_final else settled_with(view, change, change.session.state, stamp)
     if not view.work.items:
         return change
-    draft = Draft(replace(view, session=change.session), stamp)
+    draft = WorkDraft(replace(view, session=change.session), stamp)
     draft.wake()
     return change.then(lambda _: draft.change())
 
 
 def handed_over(view: View, item_ids: set[str], stamp: Stamp) -> Change:
-    """What waits for a session that no launcher drives is with whoever has resumed it: no turn will come for it."""
-    draft = Draft(view, stamp)
+    """Consume the items given to the holder who resumed the session: no turn will take them."""
+    draft = WorkDraft(view, stamp)
     for item in draft.of_state(ItemState.WAITING):
         if item.item_id in item_ids and not view.session.launched:
             draft.put_item(replace(item, state=ItemState.CONSUMED))
@@ -615,12 +668,12 @@ def handed_over(view: View, item_ids: set[str], stamp: Stamp) -> Change:
 
 
 def sent_again(view: View, stamp: Stamp) -> Change:
-    """An item that was set aside waits again, as if it had just come."""
+    """Make a dead letter wait for the next turn again, as if it had just arrived."""
     view.session.check_open()
-    draft = Draft(view, stamp)
+    draft = WorkDraft(view, stamp)
     item = view.item
     assert item is not None
-    if item.state is not ItemState.SET_ASIDE:
+    if item.state is not ItemState.DEAD_LETTER:
         return Change(session=view.session)
     draft.put_item(replace(item, state=ItemState.WAITING, given=0, turn_id=None, run_id=None))
     draft.wake()
@@ -630,7 +683,7 @@ def sent_again(view: View, stamp: Stamp) -> Change:
 # How a change is put together -------------------------------------------------------------------
 
 
-class Draft:
+class WorkDraft:
     """A change in the making: what the rules have decided so far."""
 
     def __init__(self, view: View, stamp: Stamp) -> None:
@@ -668,31 +721,12 @@ class Draft:
 
     def say(self, messages: Iterable[Message]) -> None:
         """Add messages."""
-        head, stamp = self.head, self.stamp
-        entries = message_entries(messages, stamp, head.last_entry + 1, head.session_id, head.task_id)
-        self._entries += entries
-        state = State.ACTIVE if head.state is State.CREATED else head.state
-        self.head = replace(
-            head, state=state, last_entry=head.last_entry + len(entries), last_activity_at=stamp.at, updated_at=stamp.at
-        )
+        self.follow(lambda head: head.append(messages, self.stamp))
 
     def note(self, kind: Kind, data: dict[str, Any]) -> None:
         """Add something that happened."""
-        head, stamp = self.head, self.stamp
-        number = head.last_entry + 1
-        self._entries.append(
-            Entry(
-                number=number,
-                kind=kind.value,
-                at=stamp.at,
-                data=data,
-                by=stamp.by,
-                interface=stamp.interface,
-                session_id=head.session_id,
-                task_id=head.task_id,
-            )
-        )
-        self.head = replace(head, last_entry=number, updated_at=stamp.at)
+        self._entries += self.head.noted(self.stamp, [(kind, data)])
+        self.head = replace(self.head, last_entry=self.head.last_entry + 1, updated_at=self.stamp.at)
 
     def fail(self, error: str) -> None:
         """Count an error."""
@@ -702,7 +736,7 @@ class Draft:
     # Turns
 
     def make_way(self, asking: Asking) -> None:
-        """End the hold of whoever asks, and resume the session if they may. Raises HeldByAnother, HoldLost."""
+        """End the caller's hold, and resume the session if the caller may. Raises HeldByAnother, HoldLost."""
         try:
             self.follow(lambda head: head.handed_over(asking.holder, self.stamp, token=asking.token))
         except HeldByAnother:
@@ -710,7 +744,7 @@ class Draft:
                 raise
         if not asking.wakes or self.head.state is not State.SUSPENDED:
             return
-        if self.head.pending_approvals:  # its answer wakes the session then, whoever suspended it
+        if self.head.pending_approvals:  # its answer wakes the session then, also if a person suspended it
             self.head = replace(self.head, suspended_by=BY_APPROVAL)
         else:
             self.follow(lambda head: head.activated(self.stamp))
@@ -745,7 +779,7 @@ class Draft:
                 self.head = replace(self.head, metadata=metadata)
 
     def let_go(self, turn: Turn) -> None:
-        """Nobody drives the session any more."""
+        """End the hold of a turn."""
         self.turns[turn.turn_id], self.running = turn, None
         self.head = replace(self.head, hold=None, live_turn=None)
 
@@ -763,6 +797,97 @@ class Draft:
         if self.queued is not None:
             over = replace(self.queued, state=TurnState.STOPPED, ended_at=self.stamp.at, reason=reason)
             self.turns[over.turn_id], self.queued = over, None
+            if over.cut_off and over.epoch:  # it was given back after its start, which is in the log
+                told = {"turn_id": over.turn_id, "epoch": over.epoch, "outcome": over.state.value, "reason": reason}
+                self.note(Kind.TURN_ENDED, told)
+
+    def unqueue_idle(self, reason: str) -> None:
+        """The queued turn is not needed if nothing waits for its agent."""
+        if self.queued is not None and not self.due_for(self.queued.agent_name):
+            self.unqueue(reason)
+
+    def give(self, turn: Turn, items: list[Item], wish: Claim) -> Turn:
+        """The queued turn is a launcher's, with what it is about."""
+        self.queued, at = None, self.stamp.at
+        turn = replace(
+            turn,
+            state=TurnState.RUNNING,
+            epoch=self.head.epoch + 1,
+            launcher_id=wish.launcher_id,
+            of_family=wish.of_family,
+            claimed_at=at,
+            started_at=None,
+            reserved_until=None,
+            heard={},
+            lease=wish.lease,
+            lost_after=wish.lost_after,
+            retry=wish.retries.get(turn.agent_name or "", Retry.RESUME),
+        )
+        self.drive(turn, wish.token)
+        self.head = replace(self.head, epoch=turn.epoch, state=State.ACTIVE, suspended_by=None)
+        for item in items:
+            self.put_item(replace(item, state=ItemState.GIVEN, turn_id=turn.turn_id))
+        for run in self.served_by(turn):
+            started = run.started_at or at
+            self.put_run(replace(run, state=RunState.RUNNING, turns=run.turns + 1, started_at=started))
+        assert self.running is not None
+        return self.running
+
+    def start(self, turn: Turn) -> Turn:
+        """The turn's agent is about to be started."""
+        self.drive(replace(turn, started_at=self.stamp.at))
+        self.note(Kind.TURN_STARTED, {"turn_id": turn.turn_id, "epoch": turn.epoch, "attempt": turn.attempt})
+        self.head = replace(self.head, last_activity_at=self.stamp.at)
+        assert self.running is not None
+        return self.running
+
+    def is_free(self) -> bool:
+        """Whether a turn could begin now: no other is in the way, the session is not held or kept asleep."""
+        head, hold = self.head, self.head.hold
+        is_held = hold is not None and hold.lives(self.stamp.at)
+        is_busy = self.running is not None or self.queued is not None or is_held
+        return not (is_busy or head.pending_approvals or head.is_kept_asleep)
+
+    def answer(self, run: Run, end: TurnEnd, wish: Claim) -> None:
+        """Keep the turn of a run that is answered at once; the log has no entries of such a turn."""
+        at, number = self.stamp.at, self.head.turns + 1
+        turn = Turn(
+            turn_id=f"{self.head.session_id}:t{number}",
+            session_id=self.head.session_id,
+            agent_name=run.agent_name,
+            queued_at=at,
+            state=end.outcome,
+            epoch=self.head.epoch + 1,
+            launcher_id=wish.launcher_id,
+            claimed_at=at,
+            started_at=at,
+            ended_at=at,
+            reason=end.reason,
+        )
+        self.turns[turn.turn_id] = turn
+        self.stamp = replace(self.stamp, by=run.agent_name)
+        self.head = replace(self.head, turns=number, epoch=turn.epoch, state=State.ACTIVE, suspended_by=None)
+        if end.messages:
+            self.say(end.messages)
+        said = self.head.last_entry if end.messages else None
+        done = _with_turn(replace(run, turns=1, started_at=at), end)
+        if end.outcome is TurnState.COMPLETED:
+            self.head = replace(self.head, error_count=0)
+        else:
+            self.fail(end.error or end.reason or "the agent failed")
+        state = RunState(end.outcome.value)
+        self.settle(done, state, result=end.result, entry=said, error=end.error, reason=end.reason)
+
+    def begin_here(self, run: Run, wish: Claim) -> Turn | None:
+        """Begin the run's turn for its caller, if it is the next turn and the session is not held."""
+        turn, hold = self.queued, self.head.hold
+        if turn is None or self.running is not None or (hold is not None and hold.lives(self.stamp.at)):
+            return None
+        due = self.due_for(turn.agent_name)
+        if not self.may_wake() or any(item.run_id != run.run_id for item in due):
+            return None
+        self.stamp = replace(self.stamp, by=run.agent_name)
+        return self.start(self.give(turn, due, wish))
 
     def wake(self, *, attempt: int = 1, cut_off: bool = False) -> None:
         """Queue a turn, if something waits and nothing stands in the way."""
@@ -776,14 +901,15 @@ class Draft:
             if again != self.queued:
                 self.queued = self.turns[again.turn_id] = again
             return
-        self.head = replace(head, turns=head.turns + 1)
+        self.head, agent = replace(head, turns=head.turns + 1), self.next_agent()
+        runs = self.runs_of(self.due_for(agent))
         self.queued = Turn(
             turn_id=f"{head.session_id}:t{head.turns + 1}",
             session_id=head.session_id,
-            agent_name=head.agent_name,
+            agent_name=agent,
             queued_at=self.stamp.at,
-            attempt=max([attempt, *(run.failures + 1 for run in self.waiting_runs())]),
-            cut_off=cut_off or any(run.cut_off for run in self.waiting_runs()),
+            attempt=max([attempt, *(run.failures + 1 for run in runs)]),
+            cut_off=cut_off or any(run.cut_off for run in runs),
             not_before=held,
             reserved_until=reserved,
         )
@@ -792,13 +918,31 @@ class Draft:
     def may_wake(self) -> bool:
         """Whether something waits, and neither a person nor an approval stands in the way."""
         head = self.head
-        if not head.launched or head.is_final or head.pending_approvals or not self.of_state(ItemState.WAITING):
+        if not head.launched or head.is_final or head.pending_approvals or self.next_agent() is None:
             return False
         return not head.is_kept_asleep
 
-    def waiting_runs(self) -> list[Run]:
-        """The runs that something waits for."""
-        wanted = {item.run_id for item in self.of_state(ItemState.WAITING)}
+    def next_agent(self) -> str | None:
+        """The agent that what waits longest is for; None if nothing waits, or for no agent."""
+        agents = (self.agent_of(item) for item in self.of_state(ItemState.WAITING))
+        return next((agent for agent in agents if agent is not None), None)
+
+    def agent_of(self, item: Item) -> str | None:
+        """The agent an item is for: its run's, or the session's own."""
+        run = self.runs.get(item.run_id or "")
+        return self.head.agent_name if run is None else run.agent_name
+
+    def due_for(self, agent: str | None) -> list[Item]:
+        """Return the items of an agent's next turn: all that wait for it or for a run with turns of its own."""
+        waiting = [item for item in self.of_state(ItemState.WAITING) if self.agent_of(item) == agent]
+        alone = {run.run_id for run in self.runs.values() if run.is_alone}
+        if waiting and waiting[0].run_id in alone:
+            return [item for item in waiting if item.run_id == waiting[0].run_id]
+        return [item for item in waiting if item.run_id not in alone]
+
+    def runs_of(self, items: list[Item]) -> list[Run]:
+        """The open runs that items belong to."""
+        wanted = {item.run_id for item in items}
         return [run for run in self.runs.values() if run.run_id in wanted]
 
     # Items
@@ -812,31 +956,36 @@ class Draft:
         return [item for item in self.items.values() if item.state is state]
 
     def given_to(self, turn: Turn) -> list[Item]:
-        """What a turn was given."""
+        """Return the items given to a turn."""
         return [item for item in self.items.values() if item.turn_id == turn.turn_id and item.state is ItemState.GIVEN]
 
     def consume(self, turn: Turn) -> None:
-        """What the turn was given is done with."""
+        """Consume the items given to the turn."""
         for item in self.given_to(turn):
             self.put_item(replace(item, state=ItemState.CONSUMED))
 
     def give_back(self, turn: Turn, most: int | None = MAX_GIVEN, *, counted: bool = True) -> None:
-        """What the turn was given waits again, or is set aside after so many turns that count."""
+        """Return the turn's items to the inbox, or make them dead letters after too many counted turns."""
         for item in self.given_to(turn):
             given = item.given + counted
             state = _aside(item) if most is not None and given >= most else ItemState.WAITING
             self.put_item(replace(item, state=state, given=given, turn_id=turn.turn_id))
 
     def drop_items(self, run: Run | None, *, callbacks_only: bool = False) -> None:
-        """Consume what waits for a run, or for none."""
+        """Consume what waits for a run, or for none; answers that others have asked for as well are theirs then."""
         run_id = None if run is None else run.run_id
+        self._pass_on(run_id)
         for item in list(self.items.values()):
             is_meant = item.run_id == run_id and (item.kind is ItemKind.CALLBACK or not callbacks_only)
             if is_meant and item.state in OPEN_ITEMS:
                 self.put_item(replace(item, state=ItemState.CONSUMED))
 
-    def set_aside(self, run: Run) -> None:
-        """What still waits for a run that failed is kept where a person sees it."""
+    def make_dead_letters(self, run: Run) -> None:
+        """Make the waiting items of a failed run dead letters; pass answers on to other runs that asked."""
+        if run.called:  # the caller has heard of it
+            self.drop_items(run)
+            return
+        self._pass_on(run.run_id)
         for item in list(self.items.values()):
             if item.run_id == run.run_id and item.state in (ItemState.WAITING, ItemState.HELD):
                 self.put_item(replace(item, state=_aside(item)))
@@ -864,21 +1013,19 @@ class Draft:
             return
         error = f"it took {run.turns} turns, and its agent allows no more for one run (max_turns)"
         self.settle(run, RunState.FAILED, error=error, reason=TOO_MANY_TURNS)
-        self.set_aside(run)
+        self.make_dead_letters(run)
 
     def settle_stopped(self, run: Run, end: TurnEnd, said: int | None = None) -> None:
         """End a run whose turn was stopped, or ended by itself after the stop."""
         reason = end.reason if end.outcome is TurnState.STOPPED else None
         if run.stop_requested:
             reason = reason or "stopped"
-        self.pass_on(run)
         self.drop_items(run)
         self.settle(run, RunState.STOPPED, result=end.result, entry=said, error=end.error, reason=reason)
 
     def served_by(self, turn: Turn) -> list[Run]:
         """The runs that what a turn was given belongs to."""
-        wanted = {item.run_id for item in self.items.values() if item.turn_id == turn.turn_id}
-        return [run for run in list(self.runs.values()) if run.run_id in wanted]
+        return self.runs_of([item for item in self.items.values() if item.turn_id == turn.turn_id])
 
     def concerned_by(self, turn: Turn) -> list[Run]:
         """The runs that an ended turn was about: those it served, and those that wait for nothing else any more.
@@ -886,17 +1033,23 @@ class Draft:
         Several runs may have waited for one approval, whose answer belongs to the first of them.
         """
         served = {run.run_id: run for run in self.served_by(turn)}
-        return list({**served, **{run.run_id: run for run in self._strays()}}.values())
+        if any(run.called for run in served.values()):
+            return list(served.values())
+        done = (run for run in self.runs.values() if run.turns and not self.is_outstanding(run))
+        finished = [run for run in done if run.agent_name == turn.agent_name and not run.called]
+        return list({**served, **{run.run_id: run for run in finished}}.values())
 
-    def pass_on(self, run: Run) -> None:
-        """An answer that others have waited for as well goes to the next of them, or they would wait for ever."""
-        heir = next((other for other in self._strays() if other.run_id != run.run_id), None)
-        for item in (*self.of_state(ItemState.WAITING), *self.of_state(ItemState.GIVEN)):
-            if heir is not None and item.run_id == run.run_id and item.kind is ItemKind.DECISION:
-                self.put_item(replace(item, run_id=heir.run_id))
+    def share(self, run: Run, item_id: str) -> None:
+        """The answer in an item of another run is this run's, too."""
+        known = tuple(each for each in run.shared_answers if each in self.items)
+        self.put_run(replace(run, shared_answers=(*known, item_id)))
 
-    def _strays(self) -> list[Run]:
-        return [run for run in self.runs.values() if run.turns and not self.is_outstanding(run)]
+    def _pass_on(self, run_id: str | None) -> None:
+        """Give the answers of a run that ends to the next of those who asked with it, or they would ask again."""
+        for item in [*self.of_state(ItemState.WAITING), *self.of_state(ItemState.GIVEN)]:
+            others = [run for run in self.runs.values() if item.item_id in run.shared_answers and run.run_id != run_id]
+            if others and item.run_id == run_id:
+                self.put_item(replace(item, run_id=others[0].run_id))
 
     def is_outstanding(self, run: Run) -> bool:
         """Whether a run has to wait for something: its children, its inbox, a person."""
@@ -910,8 +1063,7 @@ class Draft:
         """End a run that no turn works on; a turn that was queued for it alone goes with it."""
         self.drop_items(run)
         self.settle(run, state, result=result, reason=reason)
-        if not self.of_state(ItemState.WAITING):
-            self.unqueue(reason)
+        self.unqueue_idle(reason)
 
     def settle(
         self,
@@ -923,7 +1075,7 @@ class Draft:
         error: str | None = None,
         reason: str | None = None,
     ) -> None:
-        """End a run, once, and tell whoever asked for it."""
+        """End a run, once, and tell the session that asked for it."""
         over = replace(
             run,
             state=state,
@@ -951,7 +1103,7 @@ class Draft:
             self.follow(lambda head, gone=gone: head.settle(gone, self.stamp))  # type: ignore[misc]  # bound at once
 
     def forget_questions(self) -> None:
-        """What was asked is of no use any more once no run is left that was ever at work: nobody waits for the answer.
+        """Withdraw approvals once no started run is left to wait for the answer.
 
         It must not keep those from going on who come next.
         """
@@ -959,7 +1111,7 @@ class Draft:
             self.withdraw_approvals()
 
     def follow(self, rule: Callable[[Session], Change]) -> None:
-        """What another rule makes of the session so far."""
+        """Apply another rule to the session as changed so far."""
         change = rule(self.head)
         self.head = change.session
         self._entries += change.entries
@@ -991,7 +1143,7 @@ def _callback(run: Run, stamp: Stamp) -> Callback:
 
 def _aside(item: Item) -> ItemState:
     """Return the state of an item whose run failed: a person sees it, but no other run may use an answer."""
-    return ItemState.CONSUMED if item.kind is ItemKind.DECISION else ItemState.SET_ASIDE
+    return ItemState.CONSUMED if item.kind is ItemKind.DECISION else ItemState.DEAD_LETTER
 
 
 def cut(text: str, limit: int) -> str:
@@ -1001,7 +1153,7 @@ def cut(text: str, limit: int) -> str:
 
 
 def _fenced(view: View, turn_id: str, epoch: int) -> Turn:
-    """The live turn, if it is this one; TurnLost if somebody else has it, or nobody."""
+    """The live turn, if it is this one; TurnLost if another launcher has it, or none."""
     turn = view.work.running
     if turn is None or turn.turn_id != turn_id or turn.epoch != epoch:
         raise TurnLost(turn_id, epoch)

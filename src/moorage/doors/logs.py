@@ -1,17 +1,17 @@
 """Logs: a line of text for people, or a JSON object for programs.
 
 Every JSON line has the ids of what it is about (session, task, run, request_id; null where there is
-none), so that whoever looks for one of them finds all that was said of it. Values whose name says
-that they are secret are never written, nor are keys and tokens, wherever they stand in a text.
+none), so that a search for one of them finds all its lines. Values whose name says that they are
+secret are never written, nor are keys and tokens, wherever they stand in a text.
 
-What is said in sessions is never written, at any level. Libraries that carry it write whole messages into their
-debug lines and warnings, so a library's line tells where it was written and no more, unless the library is known to
-speak of connections only.
+Messages of sessions are never logged, at any level. Libraries write whole messages into debug lines and warnings, so a
+line of a library is reduced to its place in the code, unless the library logs only connections.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 from datetime import UTC, datetime
@@ -21,7 +21,6 @@ from moorage.core.codec import encode_text
 from moorage.core.redact import REDACTED, SECRET_WORDS, Redactor
 from moorage.service.about import IDS, about
 
-FORMATS = ("text", "json")
 TRUSTED = ("moorage", "uvicorn.error")
 SPEAK_OF_CONNECTIONS = ("asyncio", "psycopg", "opentelemetry")  # of which warnings are written as they are
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
@@ -31,11 +30,18 @@ _credential = re.compile(
     r"\bmoor_[A-Za-z0-9]+_[0-9a-f]{16,}|\bmoors_[\w-]+\.[\w-]+|(?<=://)[^\s/@]+(?=@)|(?i:(?<=\bbearer )\S+)"
 )
 
+# An id with its time of creation, which is enough to find it: commands take it as it is shown.
+_ids = re.compile(r"\b([0-9a-f]{8}-[0-9a-f]{4})-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}(?::\d+)?\b")
+_DIM, _CRITICAL = "2", "31;1"
+_LEVELS = {logging.WARNING: "33", logging.ERROR: "31"}
+_OUTCOMES = {"completed": "32", "failed": "31", "stopped": "33"}
+
 
 def set_up(format: str, level: str) -> None:
     """Write logs to standard error from now on."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines() if format == "json" else TextLines())
+    text = TerminalLines() if sys.stderr.isatty() else TextLines()
+    handler.setFormatter(JsonLines() if format == "json" else text)
     handler.addFilter(withhold)
     root = logging.getLogger()
     root.handlers[:] = [handler]
@@ -94,6 +100,33 @@ class TextLines(logging.Formatter):
         shown = "".join(f" {name}={value}" for name, value in ids.items())
         trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
         return without_credentials(f"{at} {record.levelname.lower():7} {record.getMessage()}{shown}{trace}")
+
+
+class TerminalLines(logging.Formatter):
+    """One readable line for a person at a terminal: short ids, colours, and a level only if something is wrong."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._has_colour = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
+        message = _short(without_credentials(record.getMessage()))
+        level = "" if (record.levelno or 0) < logging.WARNING else f"{record.levelname.lower()}: "
+        session = _extras(record).get("session") or about().get("session")
+        place = "" if session is None else f"  session {_short(str(session))}"
+        trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
+        colour = _LEVELS.get(record.levelno, _CRITICAL) if level else _OUTCOMES.get(message.rpartition(" ")[2], "0")
+        head, told = self._paint(f"  {at}  ", _DIM), self._paint(f"{level}{message}", colour)
+        return f"{head}{told}{self._paint(place, _DIM)}{without_credentials(trace)}"
+
+    def _paint(self, text: str, code: str) -> str:
+        return f"\x1b[{code}m{text}\x1b[0m" if self._has_colour and text else text
+
+
+def _short(text: str) -> str:
+    """Return a text with its ids shortened."""
+    return _ids.sub(r"\1", text)
 
 
 def without_credentials(text: str) -> str:

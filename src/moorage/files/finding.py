@@ -1,4 +1,4 @@
-"""Files to import: found, and told apart.
+"""Find the files to import, and tell their kinds.
 
 A folder is looked through for what is known by its name and place: `*/state.json`, the
 transcripts of Claude Code with those of their sub-agents, and `TASK/agent/conversation_history.json`.
@@ -18,16 +18,7 @@ from typing import IO
 from msgspec import Struct
 
 from moorage.core.errors import InvalidField, InvalidImport
-from moorage.service.histories.kinds import (
-    CLAUDE_CODE,
-    KINDS,
-    LOOK_AT,
-    OPENAI,
-    STATE,
-    is_json,
-    is_state,
-    kind_of_lines,
-)
+from moorage.service.histories.kinds import CLAUDE_CODE, KINDS, LOOK_AT, OPENAI, STATE, is_json, is_state, kind_of_lines
 from moorage.service.histories.lines import MAX_LINE
 from moorage.service.histories.message_lists import MAX_LIST, is_document_of_messages, session_of_task
 from moorage.service.histories.transcripts import spawn_depth
@@ -52,7 +43,7 @@ _is_transcript = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\.jsonl")
 _is_subagent = re.compile(r"agent-[A-Za-z0-9_-]+\.jsonl").fullmatch
 
 
-class Found(Struct, kw_only=True):
+class FoundFile(Struct, kw_only=True):
     """A file to import."""
 
     name: str  # as the report calls it
@@ -70,7 +61,7 @@ class Found(Struct, kw_only=True):
 
     @contextmanager
     def opened(self) -> Iterator[IO[bytes]]:
-        """The file from its beginning."""
+        """Open the file at its beginning."""
         if self.stream is not None:
             self.stream.seek(0)
             yield self.stream
@@ -79,12 +70,12 @@ class Found(Struct, kw_only=True):
                 yield file
 
     def close(self) -> None:
-        """Let go of what was opened for this alone."""
+        """Close the copy, if this is one."""
         if self.is_copy and self.stream is not None:
             self.stream.close()
 
     def lines(self, advance: Callable[[int], None]) -> Generator[bytes, None, None]:
-        """The file line by line; what no line can be is cut, so that nothing fills the memory."""
+        """Yield the file line by line; a longer line than any can be is cut, so that it does not fill the memory."""
         with self.opened() as file:
             while line := file.readline(MAX_LINE + 1):
                 yield line
@@ -99,14 +90,14 @@ class Found(Struct, kw_only=True):
 # Finding ----------------------------------------------------------------------------------------
 
 
-def find(sources: Iterable[Source], kind: str = AUTO) -> list[Found]:
-    """What there is to import, in the order in which it has to come in.
+def find(sources: Iterable[Source], kind: str = AUTO) -> list[FoundFile]:
+    """Return the files to import, in the order in which they have to be imported.
 
     Raises InvalidImport for a file that is nothing we know, and for a folder with nothing of it.
     """
     if kind not in SOURCES:
         raise InvalidField("source", f"is {kind!r}; use one of {', '.join(SOURCES)}")
-    found: list[Found] = []
+    found: list[FoundFile] = []
     try:
         for source in sources:
             found += _found_in(source, kind)
@@ -119,11 +110,11 @@ def find(sources: Iterable[Source], kind: str = AUTO) -> list[Found]:
 
 
 def kind_of_stream(stream: IO[bytes], max_document: int = MAX_LIST) -> str | None:
-    """What somebody has sent, one of KINDS; None if it is nothing known, or one value larger than that."""
+    """Return the kind of a stream, one of KINDS; None if it is unknown, or one value larger than that."""
     return _kind_of(_from_stream(stream, None), max_document)
 
 
-def _found_in(source: Source, kind: str) -> list[Found]:
+def _found_in(source: Source, kind: str) -> list[FoundFile]:
     try:
         if not isinstance(source, (str, os.PathLike)):
             return [_known(_from_stream(source, getattr(source, "name", None)), kind)]
@@ -136,13 +127,13 @@ def _found_in(source: Source, kind: str) -> list[Found]:
         raise InvalidImport(f"it cannot be read ({error.strerror})", file=str(source)) from None
 
 
-def _from_stream(stream: IO[bytes], name: object, *, is_copy: bool = False) -> Found:
+def _from_stream(stream: IO[bytes], name: object, *, is_copy: bool = False) -> FoundFile:
     called = name if isinstance(name, str) else "-"
-    return Found(name=called, stream=stream, is_copy=is_copy, size=stream.seek(0, os.SEEK_END))
+    return FoundFile(name=called, stream=stream, is_copy=is_copy, size=stream.seek(0, os.SEEK_END))
 
 
-def _piped(path: str, kind: str) -> Found:
-    """A copy of what comes through a pipe, which can be read only once."""
+def _piped(path: str, kind: str) -> FoundFile:
+    """Return a copy of a pipe, which can be read only once."""
     from shutil import copyfileobj
     from tempfile import TemporaryFile
 
@@ -155,8 +146,8 @@ def _piped(path: str, kind: str) -> Found:
     return file
 
 
-def _single(path: str, kind: str) -> list[Found]:
-    """A file that was named: what it is has to be clear."""
+def _single(path: str, kind: str) -> list[FoundFile]:
+    """Return a file that was named; its kind has to be clear."""
     file = _known(_file(path), kind)
     if file.kind == OPENAI:
         return [_conversation(file)]
@@ -166,15 +157,15 @@ def _single(path: str, kind: str) -> list[Found]:
     return [_transcript(file), *(_transcript(_file(each)) for each in _subagents_in(beside))]
 
 
-def _known(file: Found, kind: str) -> Found:
-    """The file and what it is, by its name, its beginning, or because somebody says so."""
+def _known(file: FoundFile, kind: str) -> FoundFile:
+    """Set the kind of a file: as given, or by its name or its beginning."""
     file.kind = kind if kind != AUTO else _kind_of(file)
     if file.kind is None:
         raise InvalidImport(UNKNOWN, file=file.name)
     return file
 
 
-def _kind_of(file: Found, max_document: int = MAX_LIST) -> str | None:
+def _kind_of(file: FoundFile, max_document: int = MAX_LIST) -> str | None:
     if os.path.basename(file.name) == STATE_FILE:
         return STATE
     with closing(file.lines(lambda _: None)) as lines:
@@ -182,8 +173,8 @@ def _kind_of(file: Found, max_document: int = MAX_LIST) -> str | None:
     return kind or _kind_of_document(file, max_document)
 
 
-def _kind_of_document(file: Found, max_document: int = MAX_LIST) -> str | None:
-    """What a file is that is one value on many lines."""
+def _kind_of_document(file: FoundFile, max_document: int = MAX_LIST) -> str | None:
+    """Return the kind of a file that is one value on many lines."""
     if file.size > max_document:
         return None
     with file.opened() as opened:
@@ -193,9 +184,9 @@ def _kind_of_document(file: Found, max_document: int = MAX_LIST) -> str | None:
     return OPENAI if is_document_of_messages(data) else None
 
 
-def _in_folder(root: str, kind: str) -> list[Found]:
-    """What the folder and those in it have, known by name and place."""
-    found: list[Found] = []
+def _in_folder(root: str, kind: str) -> list[FoundFile]:
+    """Return the files of a folder and its subfolders that are known by name and place."""
+    found: list[FoundFile] = []
 
     def closed(error: OSError) -> None:
         found.append(_unreadable(str(error.filename), error))
@@ -205,11 +196,11 @@ def _in_folder(root: str, kind: str) -> list[Found]:
         paths = (os.path.join(folder, name) for name in sorted(names))
         found += [file for path in paths if (file := _candidate(path, root, kind)) is not None]
     if not found:
-        raise InvalidImport(f"there is nothing in it that is known: {UNKNOWN}", file=root)
+        raise InvalidImport(f"it contains nothing that can be imported: {UNKNOWN}", file=root)
     return found
 
 
-def _candidate(path: str, root: str, kind: str) -> Found | None:
+def _candidate(path: str, root: str, kind: str) -> FoundFile | None:
     try:
         if not os.path.isfile(path):
             return None
@@ -222,12 +213,12 @@ def _candidate(path: str, root: str, kind: str) -> Found | None:
         return _unreadable(path, error)
 
 
-def _unreadable(path: str, error: OSError) -> Found:
-    return Found(name=path, problem=f"it cannot be read ({error.strerror})")
+def _unreadable(path: str, error: OSError) -> FoundFile:
+    return FoundFile(name=path, problem=f"it cannot be read ({error.strerror})")
 
 
-def _state(path: str, root: str) -> Found | None:
-    """A session's state, in a folder that is called like the session."""
+def _state(path: str, root: str) -> FoundFile | None:
+    """Return a session's state, in a folder named like the session."""
     file, folder = _file(path), os.path.dirname(path)
     above = os.path.dirname(os.path.abspath(folder))
     file.kind, file.folder = STATE, os.path.basename(os.path.abspath(folder))
@@ -236,15 +227,15 @@ def _state(path: str, root: str) -> Found | None:
     return file if above == os.path.abspath(root) and _may_be_state(file) else None
 
 
-def _may_be_state(file: Found) -> bool:
-    """Whether a file called like a state is one, or was one before it broke: other programs have such files too."""
+def _may_be_state(file: FoundFile) -> bool:
+    """Whether a file named like a state is one, or a damaged one: other programs have such files, too."""
     with file.opened() as opened:
         data = opened.read(MAX_STATE)
     return is_state(data) or not is_json(data)
 
 
-def _jsonl(path: str, root: str, kind: str) -> Found | None:
-    """A transcript by its name, wherever it lies; any other file by what is in it, if it lies at the top."""
+def _jsonl(path: str, root: str, kind: str) -> FoundFile | None:
+    """Return a transcript by its name, in any folder; any other file by its content, if it is at the top."""
     name, folder = os.path.basename(path), os.path.dirname(path)
     is_named_so = bool(_is_transcript(name) or _is_subagent(name))
     if not is_named_so and folder != root:
@@ -257,16 +248,16 @@ def _jsonl(path: str, root: str, kind: str) -> Found | None:
     return _transcript(file) if file.kind == CLAUDE_CODE else file
 
 
-def _json(path: str, root: str) -> Found | None:
-    """A task's conversation by its name and place; any other file by what is in it, if it lies at the top."""
+def _json(path: str, root: str) -> FoundFile | None:
+    """Return a task's conversation by its name and place; any other file by its content, if it is at the top."""
     file = _conversation(_file(path))
     if file.task_id is not None or os.path.basename(path) == CONVERSATION:
         return file
     return file if os.path.dirname(path) == root and _kind_of_document(file) == OPENAI else None
 
 
-def _conversation(file: Found) -> Found:
-    """A list of messages, with what its place says."""
+def _conversation(file: FoundFile) -> FoundFile:
+    """Return a list of messages, with the task that its place names."""
     folder, name = os.path.split(os.path.abspath(file.name))
     file.kind = OPENAI
     if name == CONVERSATION and os.path.basename(folder) == TASK_AGENT:
@@ -275,8 +266,8 @@ def _conversation(file: Found) -> Found:
     return file
 
 
-def _file(path: str) -> Found:
-    return Found(name=path, size=os.stat(path).st_size)
+def _file(path: str) -> FoundFile:
+    return FoundFile(name=path, size=os.stat(path).st_size)
 
 
 def _subagents_in(folder: str) -> list[str]:
@@ -284,8 +275,8 @@ def _subagents_in(folder: str) -> list[str]:
     return [path for name in names if _is_subagent(name) and os.path.isfile(path := os.path.join(folder, name))]
 
 
-def _transcript(file: Found) -> Found:
-    """A transcript, with what its name, its place and the file beside it say."""
+def _transcript(file: FoundFile) -> FoundFile:
+    """Return a transcript, with what its name, its place and the file beside it say."""
     folder, name = os.path.split(os.path.abspath(file.name))
     stem = name.removesuffix(".jsonl")
     file.kind, file.session_id, file.rank = CLAUDE_CODE, stem, 1

@@ -1,8 +1,7 @@
-"""A table of somebody else's PostgreSQL database, as a file of its rows to be imported."""
+"""A table of another program's PostgreSQL database, as a file of its rows to be imported."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import IO
 
 from moorage.core.errors import InvalidImport
@@ -26,13 +25,6 @@ def write_rows(url: str, table: str, file: IO[bytes]) -> int:
 
 async def _write(url: str, table: str, file: IO[bytes]) -> int:
     count = 0
-    async for line in _lines(url, table):
-        file.write(f"{line}\n".encode())
-        count += 1
-    return count
-
-
-async def _lines(url: str, table: str) -> AsyncIterator[str]:
     with provided_by("postgres", "PostgreSQL"):
         import asyncpg
     try:
@@ -42,11 +34,13 @@ async def _lines(url: str, table: str) -> AsyncIterator[str]:
     try:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             async for row in connection.cursor(_ROWS.format(table=_quoted(table)), prefetch=AT_ONCE):
-                yield row[0]
+                file.write(f"{row[0]}\n".encode())
+                count += 1
     except asyncpg.PostgresError as error:
         raise InvalidImport(f"it cannot be read ({error})", file=table) from None
     finally:
         await connection.close()
+    return count
 
 
 def _quoted(table: str) -> str:

@@ -1,14 +1,14 @@
-"""Bringing files in: read here, made sessions and judged in `service`, on this machine or on a server."""
+"""Import files: they are read here, and become sessions in `service`, on this machine or on a server."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from datetime import UTC, datetime
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from moorage.core.bundle import Bundle
 from moorage.core.errors import InvalidImport
-from moorage.files.finding import MAX_STATE, Found, Source, find
+from moorage.files.finding import MAX_STATE, FoundFile, Source, find
 from moorage.service.deps import Caller, Deps
 from moorage.service.histories.context_rows import read_rows
 from moorage.service.histories.kinds import CONTEXTS, MOORAGE, OPENAI, STATE
@@ -18,21 +18,21 @@ from moorage.service.histories.transcripts import Transcripts
 from moorage.service.importing import History, ImportReport, bring_in, bring_in_history, exported
 
 T = TypeVar("T")
-Progress = Callable[[int, int], None]  # called with the bytes read, and of how many
+FileProgress = Callable[[int, int], None]  # called with the bytes read, and of how many
 Advance = Callable[[int], None]
 
 
 class Taker(Protocol):
-    """Who brings sessions in."""
+    """Stores the sessions of an import."""
 
     async def exports(self, bundles: AsyncIterator[Bundle], *, dry_run: bool) -> ImportReport:
-        """Bring in sessions that we wrote ourselves, or say what would come."""
+        """Import sessions that we exported, or say what would be imported."""
 
     async def history(self, history: History, report: ImportReport) -> None:
-        """Bring in what somebody else wrote."""
+        """Import what another program wrote."""
 
     async def finish(self, report: ImportReport) -> None:
-        """There is no more to come."""
+        """End the import."""
 
 
 async def import_files(
@@ -40,17 +40,13 @@ async def import_files(
     caller: Caller,
     sources: Iterable[Source],
     *,
-    source: str = "auto",
     detach: bool = False,
     dry_run: bool = False,
-    progress: Progress | None = None,
-    threaded: bool = False,
+    **options: Any,
 ) -> ImportReport:
-    """Bring what these files and folders hold into a store."""
-    taker = _Here(deps, caller, detach=detach, dry_run=dry_run)
-    return await take_files(
-        taker, sources, source=source, dry_run=dry_run, progress=progress, threaded=threaded, now=deps.clock.now()
-    )
+    """Import what these files and folders hold into a store; the options are those of `take_files`."""
+    taker = _StoreTaker(deps, caller, detach=detach, dry_run=dry_run)
+    return await take_files(taker, sources, dry_run=dry_run, now=deps.clock.now(), **options)
 
 
 async def take_files(
@@ -59,14 +55,14 @@ async def take_files(
     *,
     source: str = "auto",
     dry_run: bool = False,
-    progress: Progress | None = None,
+    progress: FileProgress | None = None,
     threaded: bool = False,
     now: datetime | None = None,
 ) -> ImportReport:
-    """Hand what these files and folders hold to whoever brings it in.
+    """Import what these files and folders hold.
 
-    Our own exports are read to their end before anything is written, and refused whole for whatever
-    is wrong with them. Of what others kept, everything sound comes in and the report tells the rest.
+    Our own exports are read to their end before anything is written, and refused whole if anything is wrong with them.
+    Of what other programs wrote, everything sound is imported, and the report lists the rest.
     """
     run = _Run(taker, threaded=threaded, now=now or datetime.now(UTC))
     found = await run.aside(lambda: find(sources, source))
@@ -86,7 +82,7 @@ async def take_files(
     return report
 
 
-def _counter(total: int, progress: Progress | None) -> Advance:
+def _counter(total: int, progress: FileProgress | None) -> Advance:
     done = 0
 
     def advance(size: int) -> None:
@@ -98,8 +94,8 @@ def _counter(total: int, progress: Progress | None) -> Advance:
     return advance
 
 
-class _Here:
-    """Brings sessions into a store of this process."""
+class _StoreTaker:
+    """Imports sessions into a store of this process."""
 
     def __init__(self, deps: Deps, caller: Caller, *, detach: bool, dry_run: bool) -> None:
         self._deps, self._caller, self._detach, self._dry_run = deps, caller, detach, dry_run
@@ -114,19 +110,19 @@ class _Here:
         await bring_in_history(self._deps, self._caller, history, report, detach=self._detach, dry_run=self._dry_run)
 
     async def finish(self, report: ImportReport) -> None:
-        """Everything came in when it came."""
+        """Do nothing: everything is stored already."""
 
 
 class _Run:
-    """What the steps of one import share."""
+    """The state of one import."""
 
     def __init__(self, taker: Taker, *, threaded: bool, now: datetime) -> None:
         self._taker, self._threaded = taker, threaded
         self._transcripts, self._now = Transcripts(now), now
-        self._reading: Found | None = None
+        self._reading: FoundFile | None = None
 
-    async def take_exports(self, files: list[Found], advance: Advance, *, dry_run: bool) -> ImportReport:
-        """Bring in sessions that we wrote ourselves; what is wrong with one of several files names it."""
+    async def take_exports(self, files: list[FoundFile], advance: Advance, *, dry_run: bool) -> ImportReport:
+        """Import our own exports; an error in one of several files names that file."""
         if not files:
             return ImportReport()
         try:
@@ -136,22 +132,22 @@ class _Run:
                 raise
             raise InvalidImport(error.why, line=error.line, file=self._reading.name) from error
 
-    async def _bundles(self, files: list[Found], advance: Advance) -> AsyncIterator[Bundle]:
+    async def _bundles(self, files: list[FoundFile], advance: Advance) -> AsyncIterator[Bundle]:
         for file in files:
             self._reading = file
             async for bundle in self._each(exported(file.lines(advance))):
                 yield bundle
         self._reading = None
 
-    async def take_history(self, file: Found, report: ImportReport, advance: Advance) -> None:
-        """Bring in what somebody else wrote."""
+    async def take_history(self, file: FoundFile, report: ImportReport, advance: Advance) -> None:
+        """Import what another program wrote."""
         if file.kind == CONTEXTS and file.problem is None:
             async for some in self._each(read_rows(file.name, file.lines(advance), self._now)):
                 await self._taker.history(some, report)
             return
         await self._taker.history(await self.aside(lambda: self._history(file, advance)), report)
 
-    def _history(self, file: Found, advance: Advance) -> History:
+    def _history(self, file: FoundFile, advance: Advance) -> History:
         if file.problem is not None:
             return _refused(file, file.problem)
         try:
@@ -161,17 +157,13 @@ class _Run:
                 place = {"task_id": file.task_id, "session_id": file.session_id}
                 return read_messages(file.name, file.lines(advance), now=self._now, **place)
             return self._transcripts.read(
-                file.name,
-                file.lines(advance),
-                session_id=file.session_id,
-                agent_id=file.agent_id,
-                about=file.about,
+                file.name, file.lines(advance), session_id=file.session_id, agent_id=file.agent_id, about=file.about
             )
         except OSError as error:
             return _refused(file, f"it cannot be read ({error.strerror})")
 
     async def aside(self, work: Callable[[], T]) -> T:
-        """Do what blocks: in a thread where there is an event loop to be kept free."""
+        """Do blocking work, in a thread if there is an event loop to keep free."""
         if not self._threaded:
             return work()
         from asyncio import to_thread
@@ -183,7 +175,7 @@ class _Run:
             yield item
 
 
-def _state(file: Found, advance: Advance) -> History:
+def _state(file: FoundFile, advance: Advance) -> History:
     with file.opened() as opened:
         data = opened.read(MAX_STATE + 1)
     advance(len(data))
@@ -192,7 +184,7 @@ def _state(file: Found, advance: Advance) -> History:
     return read_state(file.name, data, folder=file.folder)
 
 
-def _refused(file: Found, reason: str) -> History:
+def _refused(file: FoundFile, reason: str) -> History:
     history = History(file=file.name)
     history.notes.leave_out(file.name, reason)
     return history

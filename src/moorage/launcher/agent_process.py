@@ -13,25 +13,32 @@ import time
 
 from moorage.launcher import processes
 from moorage.launcher.drivers.base import Exit
-from moorage.launcher.spawn import Child
+from moorage.launcher.spawn import SpawnedProcess
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Hear = Callable[[bytes], None]
+    HearBytes = Callable[[bytes], None]
 
 READ_SIZE = 64 * 1024
 CLOSED = -1
 
 
 class AgentProcess:
-    """One agent, from the gate to its last orphan."""
+    """One agent, from its start signal to its last orphan."""
 
     def __init__(
-        self, argv: list[str], env: dict[str, str], cwd: str, selector: selectors.BaseSelector, *, out: Hear, err: Hear
+        self,
+        argv: list[str],
+        env: dict[str, str],
+        cwd: str,
+        selector: selectors.BaseSelector,
+        *,
+        out: HearBytes,
+        err: HearBytes,
     ) -> None:
-        self._child = Child(argv, env, cwd)
+        self._child = SpawnedProcess(argv, env, cwd)
         self.pid = self._child.pid
         self.exit: Exit | None = None
         self._selector = selector
@@ -55,7 +62,7 @@ class AgentProcess:
 
     @property
     def is_silent(self) -> bool:
-        """Whether nobody can write to its pipes any more, and all that was written has been read."""
+        """Whether its pipes are closed, and all their output has been read."""
         return not self._open
 
     def hang_up(self) -> None:
@@ -112,7 +119,7 @@ class AgentProcess:
     # Its end
 
     def look(self) -> None:
-        """See whether it has ended. It is not reaped yet: until its group is gone, nobody else may get its number."""
+        """Check whether it has ended. Reaping waits until its group is gone: the process id must not be reused."""
         if self.exit is not None:
             return
         if hasattr(os, "waitid"):
@@ -126,7 +133,7 @@ class AgentProcess:
                 self.exit = _exit(abs(code), killed=code < 0)
 
     def leftovers(self) -> list[int]:
-        """What it left behind and still runs; what is dead of it is reaped."""
+        """Return the ids of processes it left running; reap the dead ones."""
         return [pid for pid in processes.children() if pid != self.pid and not _is_reaped(pid)]
 
     @property

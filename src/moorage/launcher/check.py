@@ -1,7 +1,6 @@
 """One turn of an agent in a scratch session, to see what it says wrongly.
 
-The store is thrown away afterwards, and nobody else sees it. Questions of the agent are rejected: nobody is there
-to be asked.
+The store is temporary and private. Questions of the agent are rejected, because no person is there to answer them.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from moorage.core.agent import AgentDefinition
 from moorage.core.entry import Kind
 from moorage.core.errors import AgentNotFound, Conflict
 from moorage.core.problem import Problem
+from moorage.core.query import LogQuery
 from moorage.core.run import Run, RunState
 from moorage.launcher.embedded import Embedded
 from moorage.service import runs
@@ -104,12 +104,14 @@ async def _stop_after(deps: Deps, caller: Caller, run: Run, seconds: float) -> N
 async def _reject_questions(deps: Deps, caller: Caller, session_id: str) -> None:
     for approval in await list_approvals(deps, caller, ref=session_id):
         with suppress(Conflict):  # it was withdrawn
-            await decide_approval(deps, caller, approval.approval_id, "reject", note="this is a check; nobody is asked")
+            await decide_approval(
+                deps, caller, approval.approval_id, "reject", note="this is a check; approvals are rejected"
+            )
 
 
 async def _checked(deps: Deps, caller: Caller, run: Run, name: str) -> Checked:
     kinds = (Kind.PROBLEM.value, Kind.TURN_ENDED.value)
-    log = await deps.store.log(caller.owner, run.session_id, kinds=kinds, limit=ALL)
+    log = await deps.store.log(caller.owner, run.session_id, LogQuery(kinds=kinds, limit=ALL))
     return Checked(
         agent_name=name,
         outcome=next(str((entry.data or {})["outcome"]) for entry in log if entry.kind == Kind.TURN_ENDED),

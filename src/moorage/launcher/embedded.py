@@ -15,12 +15,12 @@ from datetime import timedelta
 
 from moorage.core.agent import AgentDefinition
 from moorage.core.turn import LEASE, LOST_AFTER, Launcher
-from moorage.launcher.carriers import Carriers
-from moorage.launcher.inside import inside
-from moorage.launcher.loop import Listener, Loop
+from moorage.launcher.attending import TurnListener
+from moorage.launcher.handles import StarterByKind
+from moorage.launcher.loop import Loop
 from moorage.service import presence
 from moorage.service.deps import Deps
-from moorage.service.turns import TurnDesk
+from moorage.service.turns import TurnDispatcher
 
 SLOTS = 32
 
@@ -35,7 +35,7 @@ class Embedded:
         *,
         owner: str = "local",
         root: str | None = None,
-        listener: Listener | None = None,
+        listener: TurnListener | None = None,
         environment: dict[str, str] | None = None,
         slots: int = SLOTS,
         lease: timedelta = LEASE,
@@ -56,9 +56,9 @@ class Embedded:
         )
         self._stop = asyncio.Event()
         self._loop = Loop(
-            TurnDesk(deps, lease=lease, lost_after=lost_after),
+            TurnDispatcher(deps, lease=lease, lost_after=lost_after),
             self.launcher,
-            Carriers(os.path.join(self._folder, presence.TURNS), inside, dies_with_us=True),
+            StarterByKind(os.path.join(self._folder, presence.TURNS), dies_with_us=True),
             agents,
             owners=(owner,),
             root=root,
@@ -87,7 +87,7 @@ class Embedded:
     async def close(self, *, drain: bool = True) -> None:
         """Let agents end, a while, or with no `drain` not at all; what is left is ended, and its turns are given back.
 
-        Whoever is cancelled here does not want to wait, but leaves no agent behind either.
+        Cancellation ends the wait, and still leaves no agent behind.
         """
         self._stop.set()
         cancelled: asyncio.CancelledError | None = None

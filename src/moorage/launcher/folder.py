@@ -6,7 +6,6 @@ Everything between the two is in the files that `supervisor` describes; nothing 
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -15,9 +14,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from moorage.agents.interface import Command, Event, Job
+from moorage.agents.interface import AgentCommand, AgentEvent, Job
 from moorage.launcher import processes
-from moorage.launcher.turn_file import private, write_private
+from moorage.launcher.turn_file import locked, private, write_private
 
 
 class Who(Struct, frozen=True):
@@ -51,7 +50,7 @@ class TurnFolder:
     # Beginning
 
     def prepare(self, job: Job) -> None:
-        """Make the folder and put a job into it; nobody else can read it."""
+        """Make the folder, readable by this user only, and put a job into it."""
         agent = job.agent.for_session(session_id=job.session_id, session_name=job.session_name)
         os.makedirs(self.path, mode=0o700, exist_ok=True)
         whole = {**msgspec.to_builtins(replace(job, agent=agent)), "given_at": processes.clock()}
@@ -63,9 +62,9 @@ class TurnFolder:
         It is a child of this process, which has to reap it (`poll` or `wait`). The lock of the folder is
         handed over to it without a gap: from now on, until it ends, the folder is attended.
         """
-        lock = self._locked()
+        lock = locked(self._at("lock"))
         if lock is None:
-            raise FileExistsError(f"somebody works in {self.path} already")
+            raise FileExistsError(f"another launcher works in {self.path}")
         command = [sys.executable, "-P", "-m", "moorage.launcher.supervisor", self.path, f"--lock={lock}"]
         try:
             with open(self._at("supervisor.log"), "ab", opener=private) as log:
@@ -82,7 +81,7 @@ class TurnFolder:
 
     # While it works
 
-    def events(self, offset: int = 0, at_most: int = -1) -> tuple[list[Event], int]:
+    def events(self, offset: int = 0, at_most: int = -1) -> tuple[list[AgentEvent], int]:
         """The events after an offset in the file, and the offset of the next.
 
         Of a long file, those of the next so many bytes; one that is longer is read whole.
@@ -93,7 +92,7 @@ class TurnFolder:
             return self.events(offset, at_most * 4)
         return [_event(line) for line in whole.split(b"\n") if line], offset + len(whole)
 
-    def send(self, command: Command) -> None:
+    def send(self, command: AgentCommand) -> None:
         """Tell the supervisor something."""
         line = msgspec.json.encode(command) + b"\n"
         file = os.open(self._at("in.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -102,7 +101,7 @@ class TurnFolder:
         finally:
             os.close(file)
 
-    def told(self) -> list[Command]:
+    def told(self) -> list[AgentCommand]:
         """All that the supervisor was told so far."""
         return [_event(line) for line in self._read("in.jsonl").split(b"\n") if line]
 
@@ -125,7 +124,7 @@ class TurnFolder:
     def is_attended(self) -> bool:
         """Whether its supervisor lives, be it that it has not even begun."""
         try:
-            lock = self._locked()
+            lock = locked(self._at("lock"))
         except FileNotFoundError:
             return False
         if lock is not None:
@@ -141,8 +140,8 @@ class TurnFolder:
     def end_leftovers(self) -> list[int]:
         """Kill what a supervisor that was itself killed could not end; the ids of what was found.
 
-        The system kills the agent when its supervisor goes. What the agent had started is known by the
-        mark in its environment, and by the agent's group.
+                The system kills the agent when its supervisor goes. Processes of the agent are
+        recognised by the mark in their environment and by the agent's process group.
         """
         pids = self.pids()
         if pids is None or pids.boot_id != processes.boot_id() or pids.supervisor.is_alive:
@@ -152,16 +151,6 @@ class TurnFolder:
             found[pids.agent.pid] = pids.agent.start_time
         found.pop(os.getpid(), None)
         return [pid for pid, started in found.items() if processes.end_exactly(pid, started)]
-
-    def _locked(self) -> int | None:
-        """The lock of the folder; None if somebody has it. The system lets go of it when its last holder ends."""
-        lock = os.open(self._at("lock"), os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            return None
-        return lock
 
     def _at(self, name: str) -> str:
         return os.path.join(self.path, name)
@@ -175,7 +164,7 @@ class TurnFolder:
             return b""
 
 
-def _event(line: bytes) -> Event:
+def _event(line: bytes) -> AgentEvent:
     """An event; what cannot be read is told instead of raised, because what comes after it can."""
     try:
         event = msgspec.json.decode(line)

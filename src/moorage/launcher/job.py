@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from moorage.agents.interface import Job, Limits
 from moorage.core.agent import AgentDefinition
+from moorage.core.codec import encode_text
 from moorage.core.prompt import composed
 from moorage.service.turns import Given
 
@@ -13,13 +16,14 @@ def job_for(given: Given, agent: AgentDefinition, environment: dict[str, str]) -
 
     That the turn before was cut off is told to those it was cut off for: another run's turn only has its log repaired.
     """
-    claimed = given.claimed
-    session, turn = claimed.session, claimed.turn
-    run_id = claimed.runs[0].run_id if claimed.runs else None
+    session, turn = given.session, given.turn
+    run = given.runs[0] if given.runs else None
+    run_id = None if run is None else run.run_id
+    parameters = {} if run is None else run.parameters  # a run with some of its own has a turn of its own
     name = session.session_name or session.session_id
-    was_cut_off = turn.cut_off and (not claimed.runs or any(run.cut_off for run in claimed.runs))
+    was_cut_off = turn.cut_off and (not given.runs or any(run.cut_off for run in given.runs))
     return Job(
-        owner=claimed.owner,
+        owner=given.owner,
         session_id=session.session_id,
         session_name=session.session_name,
         task_id=session.task_id,
@@ -27,8 +31,11 @@ def job_for(given: Given, agent: AgentDefinition, environment: dict[str, str]) -
         turn_id=turn.turn_id,
         epoch=turn.epoch,
         run_id=run_id,
-        prompt=composed(claimed.items, cut_off=was_cut_off),
-        items=[{"kind": item.kind.value, **item.body} for item in claimed.items],
+        prompt=_with_parameters(composed(given.items, cut_off=was_cut_off), agent, parameters),
+        parameters=parameters,
+        tools=[] if run is None else list(run.tools),
+        turns=session.turns - 1,
+        items=[{"kind": item.kind.value, **item.body} for item in given.items],
         history=given.history,
         system_prompt=agent.system_prompt,
         checkpoint=given.checkpoint,
@@ -46,3 +53,10 @@ def job_for(given: Given, agent: AgentDefinition, environment: dict[str, str]) -
         limits=Limits.of(agent),
         lost_after=turn.lost_after.total_seconds(),
     )
+
+
+def _with_parameters(prompt: str, agent: AgentDefinition, parameters: dict[str, Any]) -> str:
+    """The prompt of a program, which may have no other way to hear of parameters."""
+    if not parameters or not agent.is_supervised:
+        return prompt
+    return f"{prompt}\n\nParameters: {encode_text(parameters)}"

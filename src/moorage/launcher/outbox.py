@@ -1,4 +1,4 @@
-"""What a supervisor writes down: its agent's events, a line of JSON each, and the end of what it complained about.
+"""The files of a supervisor: its agent's events, one line of JSON each, the end of its stderr, and its commands.
 
 A disk that is full holds nothing up: lines wait in memory and are tried again.
 """
@@ -9,7 +9,7 @@ import json
 import os
 
 from moorage.launcher.processes import clock
-from moorage.launcher.turn_file import private
+from moorage.launcher.turn_file import write_private
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Outbox:
         self._unwritten += line_of(event)
 
 
-class Tail:
+class StderrTail:
     """The last of what an agent wrote to its standard error."""
 
     def __init__(self, path: str) -> None:
@@ -92,9 +92,7 @@ class Tail:
         if self._is_saved or not (now or self._saved_at is None or clock() - self._saved_at >= STDERR_EVERY):
             return
         try:
-            with open(f"{self._path}.part", "wb", opener=private) as file:
-                file.write(self._kept)
-            os.replace(f"{self._path}.part", self._path)
+            write_private(self._path, bytes(self._kept), lasting=False)
         except OSError:
             return
         self._is_saved, self._saved_at = True, clock()
@@ -107,3 +105,34 @@ class Tail:
 def line_of(event: dict[str, Any]) -> bytes:
     """An event as a line that every reader of JSON takes; what is no text in it is replaced."""
     return json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+
+
+class Follower:
+    """The lines of a file as they come; one that is not complete waits, one that makes no sense is skipped."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file: int | None = None
+        self._rest = b""
+
+    def news(self) -> list[dict[str, Any]]:
+        """Return the events added since the last call."""
+        if self._file is None:
+            try:
+                self._file = os.open(self._path, os.O_RDONLY)
+            except FileNotFoundError:
+                return []
+        while data := os.read(self._file, 64 * 1024):
+            self._rest += data
+        if b"\n" not in self._rest:
+            return []
+        *lines, self._rest = self._rest.split(b"\n")
+        return [command for line in lines if (command := _command(line)) is not None]
+
+
+def _command(line: bytes) -> dict[str, Any] | None:
+    try:
+        command = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return command if isinstance(command, dict) else None

@@ -1,7 +1,7 @@
-"""Processes: which one is meant, whether it lives, and what it started.
+"""Processes: their identity, whether they live, and what they started.
 
-A process id alone names nobody: it is used again. With the time its process was started at, and
-the boot that time counts from, it does. Where the system does not tell (no /proc), ids have to do.
+A process id alone is ambiguous: the system uses it again. It is unique together with the start time of its process and
+the boot that this time counts from. Where the system does not tell (no /proc), the id has to do.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def slept() -> float:
 
 
 def start_time(pid: int) -> int | None:
-    """When a process was started, in ticks of this boot; None if there is none or nobody can tell."""
+    """Return when a process was started, in ticks of this boot; None if there is none or the system does not tell."""
     fields = _stat(pid)
     return None if fields is None else int(fields[19])
 
@@ -68,17 +68,17 @@ def children() -> list[int]:
         with open(f"/proc/self/task/{me}/children", encoding="ascii") as file:
             return [int(word) for word in file.read().split()]
     except OSError:
-        return [pid for pid in everybody() if (fields := _stat(pid)) is not None and int(fields[1]) == me]
+        return [pid for pid in process_ids() if (fields := _stat(pid)) is not None and int(fields[1]) == me]
 
 
 def marked(mark: str) -> list[int]:
     """Processes of this user that have MOORAGE_MARK with this value in the environment they began with."""
     wanted = f"MOORAGE_MARK={mark}".encode()
-    return [pid for pid in everybody() if wanted in _environment(pid) and is_alive(pid, None)]
+    return [pid for pid in process_ids() if wanted in _environment(pid) and is_alive(pid, None)]
 
 
-def everybody() -> list[int]:
-    """All process ids, as far as the system tells."""
+def process_ids() -> list[int]:
+    """Return all process ids, as far as the system tells."""
     try:
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:

@@ -1,6 +1,6 @@
 """Starting an agent: in a session of its own, with pipes of its own, and not before its parent is ready.
 
-The new process waits at a gate until the supervisor has written down who it is; if that never
+The new process waits for a start signal until the supervisor has written down who it is; if that never
 happens, it never becomes the agent. Should the supervisor be killed later, so is the agent.
 """
 
@@ -26,25 +26,25 @@ class CannotStart(Exception):
         self.is_missing = is_missing
 
 
-class Child:
-    """A process at the gate, with our ends of its pipes."""
+class SpawnedProcess:
+    """A process that waits for its start signal, with our ends of its pipes."""
 
     def __init__(self, argv: list[str], env: dict[str, str], cwd: str) -> None:
         processes.load()  # before the fork: the new process has nothing to do but become the agent
         ends = [os.pipe() for _ in range(5)]
         (self._their_input, self.input), (self.output, self._their_output) = ends[0], ends[1]
-        (self.errors, self._their_errors), (self._gate, self._key) = ends[2], ends[3]
+        (self.errors, self._their_errors), (self._start_signal, self._key) = ends[2], ends[3]
         self._trouble, self._their_trouble = ends[4]
         self._argv, self._env, self._cwd = argv, env, cwd
         parent = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
             self._become_agent(parent)
-        for end in (self._their_input, self._their_output, self._their_errors, self._gate, self._their_trouble):
+        for end in (self._their_input, self._their_output, self._their_errors, self._start_signal, self._their_trouble):
             os.close(end)
 
     def let_in(self) -> None:
-        """Open the gate. Raises CannotStart if what comes of it is no agent."""
+        """Send the start signal. Raises CannotStart if what comes of it is no agent."""
         os.write(self._key, b"1")
         os.close(self._key)
         said = b""
@@ -59,8 +59,8 @@ class Child:
         try:
             os.setsid()
             processes.die_with_parent()
-            os.close(self._key)  # ours would keep the gate from ever closing
-            if os.getppid() != parent or os.read(self._gate, 1) == b"":
+            os.close(self._key)  # ours would keep the signal pipe from ever closing
+            if os.getppid() != parent or os.read(self._start_signal, 1) == b"":
                 os._exit(127)
             self._exec()
         except BaseException as error:
@@ -79,7 +79,7 @@ class Child:
 
 
 def _trouble(error: BaseException, program: str, cwd: str) -> bytes:
-    """What to tell the parent: whether something is missing, and what."""
+    """Return the error for the parent process: whether a file is missing, and which."""
     is_missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
     why = getattr(error, "strerror", None) or repr(error)
     what = f"the program {program!r}" if os.path.isdir(cwd) else f"the folder {cwd!r}"

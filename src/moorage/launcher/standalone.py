@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -14,16 +13,16 @@ from moorage.core.agent import AgentDefinition
 from moorage.core.errors import StoreUnavailable
 from moorage.core.ids import uuid7
 from moorage.core.turn import Launcher
-from moorage.launcher.carriers import Carriers
-from moorage.launcher.desk import Desk
-from moorage.launcher.inside import inside
+from moorage.launcher.dispatcher import Dispatcher
+from moorage.launcher.handles import StarterByKind
 from moorage.launcher.loop import HEARTBEAT, Loop
+from moorage.launcher.turn_file import locked
 
 SLOTS = 16
 
 
 async def serve(
-    open_desk: Callable[[Launcher], Desk],
+    open_dispatcher: Callable[[Launcher], Dispatcher],
     agents: Callable[[], dict[str, AgentDefinition]],
     *,
     folder: str,
@@ -35,10 +34,10 @@ async def serve(
     beat_every: float = HEARTBEAT,
     on_signal: Callable[[], None] = lambda: None,
 ) -> None:
-    """Take turns until `stop`, or SIGTERM or SIGINT; then finish what ends soon and leave the rest to the next life.
+    """Take turns until `stop`, or SIGTERM or SIGINT; then finish what ends soon and leave the rest to the next start.
 
-    A second signal leaves it at once. Where nobody gives it a `stop`, it also ends when it is to drain and nothing is
-    at work any more.
+    A second signal ends it at once. Without a `stop`, it also ends when it is to drain and no agent is at work any
+    more.
     """
     with alone_in(folder):
         now = datetime.now(UTC)
@@ -53,9 +52,9 @@ async def serve(
             agents=tuple(agents()),
         )
         loop = Loop(
-            open_desk(launcher),
+            open_dispatcher(launcher),
             launcher,
-            Carriers(os.path.join(folder, "turns"), inside),
+            StarterByKind(os.path.join(folder, "turns")),
             agents,
             owners=owners,
             environment=environment,
@@ -66,7 +65,7 @@ async def serve(
 
 
 def _told_by_signals(loop: Loop, on_signal: Callable[[], None]) -> asyncio.Event:
-    """What a first signal sets; a second one makes the loop hurry."""
+    """Return an event that the first signal sets; a second signal ends the loop at once."""
     stop = asyncio.Event()
 
     def tell() -> None:
@@ -84,12 +83,9 @@ def _told_by_signals(loop: Loop, on_signal: Callable[[], None]) -> asyncio.Event
 def alone_in(folder: str) -> Iterator[None]:
     """One launcher for one folder: two would adopt each other's agents."""
     os.makedirs(os.path.join(folder, "turns"), mode=0o700, exist_ok=True)
-    lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        raise StoreUnavailable(f"another launcher uses {folder}; give this one another --name", store=folder) from None
+    lock = locked(os.path.join(folder, "lock"))
+    if lock is None:
+        raise StoreUnavailable(f"another launcher uses {folder}; give this one another --name", store=folder)
     try:
         yield
     finally:

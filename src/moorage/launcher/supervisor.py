@@ -11,7 +11,7 @@ launcher through files only, so either may be gone for a while:
     lock         held for as long as there is a supervisor
 
 It ends the agent, and whatever that started, when it is told to, when a limit is reached, and when
-the launcher has been silent for too long: by then somebody else may have the turn. The agent is asked
+the launcher has been silent for too long: by then another launcher may have the turn. The agent is asked
 with SIGTERM and killed five seconds later. Whatever its processes leave behind becomes a child of
 this one (Linux) and goes too. If this process itself is killed, the system kills the agent (Linux);
 what the agent had started is found by its mark, by the launcher (`folder.end_leftovers`).
@@ -21,7 +21,6 @@ It starts in some thirty milliseconds: no event loop, no msgspec.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import selectors
@@ -33,17 +32,16 @@ from moorage.launcher import processes
 from moorage.launcher.agent_process import AgentProcess
 from moorage.launcher.allowance import TIMED_OUT, Allowance, patience
 from moorage.launcher.drivers import driver_for
-from moorage.launcher.follow import Follower
-from moorage.launcher.outbox import Outbox, Tail
+from moorage.launcher.outbox import Follower, Outbox, StderrTail
 from moorage.launcher.processes import clock
 from moorage.launcher.spawn import CannotStart
-from moorage.launcher.turn_file import write_private, write_turn
+from moorage.launcher.turn_file import locked, write_private, write_turn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    Event = dict[str, Any]
+    AgentEvent = dict[str, Any]
 
 TICK = 0.05  # seconds between two looks at the commands and the clock
 TERM_GRACE = 5.0  # from SIGTERM to SIGKILL
@@ -67,11 +65,11 @@ TAKEN = 3  # the exit code of one that comes second
 class Supervisor:
     """One agent's keeper: listens, obeys, keeps the limits."""
 
-    def __init__(self, folder: str, job: Event, *, parent: int | None = None) -> None:
+    def __init__(self, folder: str, job: AgentEvent, *, parent: int | None = None) -> None:
         self._folder, self._job, self._limits = folder, job, job["limits"]
         self._parent = parent  # the process without which there is no point in going on
         self._outbox = Outbox(self._path("out.jsonl"))
-        self._stderr = Tail(self._path("stderr"))
+        self._stderr = StderrTail(self._path("stderr"))
         self._commands = Follower(self._path("in.jsonl"))
         self._selector = selectors.DefaultSelector()
         self._driver = driver_for(job, self)
@@ -98,7 +96,7 @@ class Supervisor:
             ending = self._driver.account.failing(reason, str(error))
         else:
             self._driver.begin()
-            while not self._is_over(agent):
+            while not (agent.is_gone and self._is_drained(agent, clock())):
                 self._step(agent)
             agent.reap()
             ending = self._conclusion(agent)
@@ -116,7 +114,7 @@ class Supervisor:
         self._wanted_end = reason
 
     def wake_by(self, end: int) -> None:
-        """Wake up when somebody writes to a pipe."""
+        """Wake up when data arrives in a pipe."""
         os.set_blocking(end, False)
         self._selector.register(end, selectors.EVENT_READ, lambda: os.read(end, 4096))
 
@@ -132,7 +130,7 @@ class Supervisor:
         if self._agent is not None:
             self._agent.close_input()
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: AgentEvent) -> None:
         """Write an event down; while its question waits for an answer, the agent's time stands still."""
         if event["type"] == "approval" and event["wait"]:
             self._allowance.wait_for(f"approval {event['id']}", clock())
@@ -172,7 +170,7 @@ class Supervisor:
     def _write_pids(self) -> None:
         """Say who is at work here, on disk, before the agent can do anything."""
         me, agent = os.getpid(), self._agent
-        facts: Event = {
+        facts: AgentEvent = {
             "supervisor": {"pid": me, "start_time": processes.start_time(me)},
             "agent": None,
             "boot_id": processes.boot_id(),
@@ -200,7 +198,7 @@ class Supervisor:
         self._stderr.save()
 
     def _hear(self, data: bytes) -> None:
-        """What the agent says, as much of it as it may."""
+        """Take output of the agent, up to its limit."""
         if not data:
             self._driver.hear_end()
             return
@@ -227,7 +225,7 @@ class Supervisor:
             self._end("stopped", self._wanted_end)
             self._wanted_end = None
 
-    def _obey_one(self, command: Event, now: float) -> None:
+    def _obey_one(self, command: AgentEvent, now: float) -> None:
         kind = command.get("type")
         if kind == "renewed":
             at = command.get("at")
@@ -302,10 +300,7 @@ class Supervisor:
     def _is_drained(self, agent: AgentProcess, now: float) -> bool:
         return agent.is_silent or (self._ended_at is not None and now >= self._ended_at + DRAIN)
 
-    def _is_over(self, agent: AgentProcess) -> bool:
-        return agent.is_gone and self._is_drained(agent, clock())
-
-    def _conclusion(self, agent: AgentProcess) -> Event:
+    def _conclusion(self, agent: AgentProcess) -> AgentEvent:
         assert agent.exit is not None
         if self._verdict is None:
             return self._driver.result(agent.exit)
@@ -314,8 +309,8 @@ class Supervisor:
         words = self._driver.last_words()
         return self._driver.account.ending(outcome, words, reason=reason, error=error, cut_off=cut_off)
 
-    def _conclude(self, ending: Event) -> None:
-        """Write the last lines; on a full disk, for as long as anybody may care."""
+    def _conclude(self, ending: AgentEvent) -> None:
+        """Write the last lines; on a full disk, retry for as long as a launcher may read them."""
         self._stderr.save(now=True)
         self._outbox.put(ending)
         until = clock() + self._lost_after
@@ -327,7 +322,7 @@ class Supervisor:
 
 
 def main(folder: str, *flags: str) -> int:
-    """Do the job in a folder, once: whoever comes second is sent away."""
+    """Do the job in a folder, once: a second supervisor ends at once."""
     parent = _parent(flags)
     folder = os.path.abspath(folder)
     if not _has_lock(folder, flags):
@@ -358,7 +353,7 @@ def _parent(flags: tuple[str, ...]) -> int | None:
 
 
 def _remove(folder: str) -> None:
-    """Leave nothing of a job whose launcher is gone for good: nobody else will ever look for it."""
+    """Remove the files of a job whose launcher is gone for good: no other launcher looks for them."""
     import shutil
 
     shutil.rmtree(folder, ignore_errors=True)
@@ -374,18 +369,13 @@ def _has_lock(folder: str, flags: tuple[str, ...]) -> bool:
         if flag.startswith("--lock="):
             os.set_inheritable(int(flag.partition("=")[2]), False)
             return True
-    lock = os.open(os.path.join(folder, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+    return locked(os.path.join(folder, "lock")) is not None
 
 
-def _read_job(folder: str) -> Event:
+def _read_job(folder: str) -> AgentEvent:
     """The job, with what the launcher left open filled in, and the turn written down for the agent."""
     with open(os.path.join(folder, "job.json"), "rb") as file:
-        job: Event = json.loads(file.read())
+        job: AgentEvent = json.loads(file.read())
     agent = job["agent"]
     job["cwd"] = os.path.abspath(os.path.expanduser(agent.get("cwd") or job.get("cwd") or os.getcwd()))
     job["system_prompt"] = job.get("system_prompt") or agent.get("system_prompt")

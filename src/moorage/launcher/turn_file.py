@@ -1,11 +1,12 @@
-"""What the agent itself is told of a job, in files beside it.
+"""The files that describe a turn to its agent.
 
-turn.json has the turn: the first line of the JSON lines protocol, and for everybody else a file to look
-into. mcp.json has the MCP servers, in the form that most programs take as their configuration.
+turn.json describes the turn: it is the first line of the JSON lines protocol, and a file that any other agent can
+read. mcp.json has the MCP servers, in the form that most programs take as their configuration.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 
@@ -47,15 +48,27 @@ def write_turn(folder: str, job: dict[str, Any]) -> bytes:
     return line
 
 
-def write_private(path: str, data: bytes) -> None:
-    """Put data into a file that only this user can read: whole, and on disk, or not at all."""
+def write_private(path: str, data: bytes, *, lasting: bool = True) -> None:
+    """Put data into a file that only this user can read, whole or not at all; if it is `lasting`, on disk."""
     with open(f"{path}.part", "wb", opener=private) as file:
         file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
+        if lasting:
+            file.flush()
+            os.fsync(file.fileno())
     os.replace(f"{path}.part", path)
 
 
+def locked(path: str) -> int | None:
+    """Lock a file, made if need be; None if it is locked. The system lets go of the lock when its last holder ends."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
+
+
 def private(path: str, flags: int) -> int:
-    """An opener for files that are nobody else's business."""
+    """Open a file that only this user can read."""
     return os.open(path, flags, 0o600)

@@ -1,4 +1,4 @@
-"""Work that is done to its end, whoever does not want to wait for it."""
+"""Work that is finished even if its caller is cancelled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
-    """Do the work to its end, whoever cancels meanwhile: a terminal that goes ends the input, and sends a signal."""
+    """Finish the work even if the caller is cancelled: a closing terminal both ends the input and sends a signal."""
     task = asyncio.ensure_future(work)
     while not task.done():
         with suppress(asyncio.CancelledError):

@@ -14,28 +14,28 @@ from contextlib import closing
 from datetime import UTC, datetime
 from itertools import islice
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apsw
 from msgspec import Struct
 
 from moorage.core.errors import StoreUnavailable
-from moorage.core.ids import looks_like_ref, uuid7
 from moorage.core.session import FINAL_STATES, Session
-from moorage.legacy.rows import ORPHANED, LegacyLog, Planned, given, micros_of, session_of, state_of
+from moorage.legacy.plan import Planned, planned
+from moorage.legacy.rows import ORPHANED, LegacyLog, given, micros_of, session_of, state_of
 from moorage.stores.rows import micros
-from moorage.stores.sqlite import heads
+from moorage.stores.sql.db import SessionPlace
+from moorage.stores.sqlite import writes
 from moorage.stores.sqlite.connection import (
     APPLICATION_ID,
-    BrokenText,
-    Connection,
+    SqliteConnection,
     check_ours,
     check_usable,
     translating,
 )
+from moorage.stores.sqlite.driven import BrokenText
 from moorage.stores.sqlite.migrate import apply_missing
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.stores.sealing import Sealer
 
@@ -48,7 +48,7 @@ _CACHE = -32 * 1024  # KiB of pages kept in memory meanwhile: indexes of many se
 
 
 class BroughtIn(Struct):
-    """What was brought in, in numbers."""
+    """Counts of what was imported."""
 
     tables: dict[str, str]  # their old names and their new ones
     sessions: int = 0
@@ -136,7 +136,7 @@ def rehearse(path: str) -> BroughtIn | None:
 
 def bring_in_file(path: str, sealer: Sealer | None = None, patience: float | None = None) -> BroughtIn | None:
     """Make an older orchestrator's file ours; return None if it was ours before. Raises ForeignDatabase."""
-    with translating(path), closing(Connection(path, patience, sealer, _check_older)) as db:
+    with translating(path), closing(SqliteConnection(path, patience, sealer, _check_older)) as db:
         db.raw.pragma("cache_size", _CACHE)
         return _bring_in_once(db)
 
@@ -144,14 +144,14 @@ def bring_in_file(path: str, sealer: Sealer | None = None, patience: float | Non
 def bring_in_and_log(path: str, sealer: Sealer | None, patience: float | None) -> None:
     """Make an older orchestrator's file ours, if it is one, and log what was done."""
     if (done := bring_in_file(path, sealer, patience)) is not None:
-        import logging  # five milliseconds that only this costs
+        import logging  # 5 ms, only here
 
         logging.getLogger(__name__).warning("%s was an older orchestrator's database; brought in: %s", path, done)
 
 
-def _bring_in_once(db: Connection) -> BroughtIn | None:
+def _bring_in_once(db: SqliteConnection) -> BroughtIn | None:
     try:
-        with db.transaction():  # whoever gets the lock first does the work; the others find it done
+        with db.transaction():  # the first process to get the lock does the work; the others find it done
             return _bring_in(db) if is_older(db.raw) else None
     except UnicodeDecodeError as error:
         raise BrokenText(db.path) from error
@@ -160,19 +160,16 @@ def _bring_in_once(db: Connection) -> BroughtIn | None:
         raise StoreUnavailable(why, store=db.path) from error
 
 
-def _bring_in(db: Connection) -> BroughtIn:
-    db.execute("PRAGMA defer_foreign_keys = ON")  # a session may have been given to a parent younger than itself
-    renamed = _set_aside_tables(db)
+def _bring_in(db: SqliteConnection) -> BroughtIn:
+    db.execute("PRAGMA defer_foreign_keys = ON")  # a session may have a parent that was created after it
+    renamed = _rename_old_tables(db)
     db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
     db.execute("PRAGMA user_version = 0")
     apply_missing(db)
     sessions, events = _Table.of(db, renamed["sessions"]), _Table.of(db, renamed.get("events"))
-    _plan(db, sessions)
-    _find_parents(db)
-    db.execute(_KEEP_NAMES)
     done = BroughtIn(renamed)
-    _write_all(db, sessions, events if "session_id" in events.keys else NO_TABLE, done)
-    db.execute("DROP TABLE moorage_plan")
+    plan = planned(_scanned(db, sessions), micros(datetime.now(UTC)))
+    _write_all(db, plan, sessions, events if "session_id" in events.keys else NO_TABLE, done)
     return done
 
 
@@ -184,7 +181,7 @@ ORDER BY name
 """
 
 
-def _set_aside_tables(db: Connection) -> dict[str, str]:
+def _rename_old_tables(db: SqliteConnection) -> dict[str, str]:
     """Rename all tables, and what refers to them; return the new name of each."""
     renamed: dict[str, str] = {}
     for (name,) in db.all(_TABLES):
@@ -204,7 +201,7 @@ class _Table(NamedTuple):
     names: tuple[str, ...]
 
     @classmethod
-    def of(cls, db: Connection, name: str | None) -> _Table:
+    def of(cls, db: SqliteConnection, name: str | None) -> _Table:
         """Return the table of that name, or none."""
         return NO_TABLE if name is None else cls(_quoted(name), tuple(column for column, _ in _columns(db.raw, name)))
 
@@ -213,9 +210,13 @@ class _Table(NamedTuple):
         """Return its columns in lower case."""
         return tuple(name.lower() for name in self.names)
 
-    def columns(self, alias: str) -> str:
-        """Return all columns for a SELECT."""
-        return ", ".join(f"{alias}.{_quoted(name)}" for name in self.names)
+    def rows(self, db: SqliteConnection, column: str, value: Any) -> Iterator[dict[str, Any]]:
+        """Yield the rows with that value in a column, in their order."""
+        if self is NO_TABLE:
+            return
+        columns = ", ".join(_quoted(name) for name in self.names)
+        for row in db.execute(f"SELECT {columns} FROM {self.name} WHERE {column} = ? ORDER BY rowid", (value,)):
+            yield dict(zip(self.keys, row, strict=True))
 
 
 NO_TABLE = _Table("", ())
@@ -225,162 +226,32 @@ def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-# The plan says which of our sessions each of theirs becomes. It is a table: a million sessions need no memory.
-
-_PLAN = """
-CREATE TABLE moorage_scan (
-    source INTEGER PRIMARY KEY, old_id, name, at INTEGER, is_open INTEGER, parent_ref, parent_name
-);
-CREATE TABLE moorage_plan (
-    n INTEGER PRIMARY KEY,    -- the key of ours: in order of creation
-    source INTEGER, old_id, name, at INTEGER, is_open INTEGER, parent_ref, parent_name,
-    id TEXT, kept_name TEXT, parent INTEGER, root INTEGER, depth INTEGER, is_cut INTEGER NOT NULL DEFAULT 0
-);
-"""
-_PLAN_INDEXES = """
-CREATE INDEX moorage_plan_old ON moorage_plan (old_id);
-CREATE INDEX moorage_plan_name ON moorage_plan (name, n);
-CREATE INDEX moorage_plan_open ON moorage_plan (name, n) WHERE is_open = 1;
-CREATE INDEX moorage_plan_id ON moorage_plan (id);
-"""
-_SORT = """
-INSERT INTO moorage_plan (source, old_id, name, at, is_open, parent_ref, parent_name)
-    SELECT source, old_id, name, at, is_open, parent_ref, parent_name FROM moorage_scan ORDER BY at, source;
-DROP TABLE moorage_scan;
-"""
-
-
-def _plan(db: Connection, table: _Table) -> None:
-    """Put their sessions in the order of creation, each with its future id."""
-    db.raw.create_scalar_function("moorage_is_id", _is_ref, 1, deterministic=True)
-    db.raw.create_scalar_function("moorage_new_id", _new_id, 1)
-    db.execute(_PLAN).fetchall()
-    db.executemany("INSERT INTO moorage_scan VALUES (?, ?, ?, ?, ?, ?, ?)", _scanned(db, table))
-    db.execute(
-        "UPDATE moorage_scan SET at = coalesce((SELECT min(at) FROM moorage_scan), ?) WHERE at IS NULL", (_now(),)
-    )
-    db.execute(_SORT).fetchall()
-    db.execute(_PLAN_INDEXES).fetchall()
-    # A new id is for one that breaks our rules, and for the second session with the same id.
-    db.execute(
-        "UPDATE moorage_plan SET id = old_id WHERE moorage_is_id(old_id) "
-        "AND n = (SELECT min(same.n) FROM moorage_plan same WHERE same.old_id = moorage_plan.old_id)"
-    )
-    db.execute("UPDATE moorage_plan SET id = moorage_new_id(at) WHERE id IS NULL")
-
-
 _WANTED = ("session_id", "session_name", "created_at", "status", "parent_session_id", "parent_session_name")
 
 
-def _scanned(db: Connection, table: _Table) -> Iterator[tuple[Any, ...]]:
+def _scanned(db: SqliteConnection, table: _Table) -> Iterator[Planned]:
     """Yield what the plan needs of each session, in the order of their rows."""
     columns = ", ".join(name if name in table.keys else "NULL" for name in _WANTED)
-    last: int | None = None  # one without a time was made right after the one before it
+    last: int | None = None  # a session without a time was created right after the one before it
     for source, id_, name, created_at, status, parent_ref, parent_name in db.execute(
         f"SELECT rowid, {columns} FROM {table.name} ORDER BY rowid"
     ):
         last = micros_of(created_at) or last
-        is_open = int(state_of(status) not in FINAL_STATES)
-        yield source, id_, name, last, is_open, given(parent_ref), given(parent_name)
-
-
-def _now() -> int:
-    return micros(datetime.now(UTC))
-
-
-def _is_ref(*values: Any) -> bool:
-    return looks_like_ref(values[0])
-
-
-def _new_id(*values: Any) -> str:
-    return uuid7(values[0] // 1000, os.urandom(10))
-
-
-# Families ---------------------------------------------------------------------------------------
-
-# An id means one session: if that is gone, another of the same name is no replacement.
-_BY_ID = """
-UPDATE moorage_plan SET parent = (SELECT p.n FROM moorage_plan p WHERE p.old_id = moorage_plan.parent_ref LIMIT 1)
-WHERE parent_ref IS NOT NULL
-"""
-_BY_NAME = """
-UPDATE moorage_plan SET parent = (
-    SELECT max(p.n) FROM moorage_plan p WHERE p.name = moorage_plan.parent_name AND p.n < moorage_plan.n
-)
-WHERE parent_ref IS NULL AND parent_name IS NOT NULL
-"""
-_FAMILY_INDEXES = """
-CREATE INDEX moorage_plan_parent ON moorage_plan (parent, depth);
-CREATE INDEX moorage_plan_undone ON moorage_plan (n) WHERE depth IS NULL;
-"""
-_DESCEND = """
-WITH RECURSIVE below (n, root, depth) AS (
-    SELECT n, n, 0 FROM moorage_plan WHERE parent IS NULL AND depth IS NULL
-    UNION ALL SELECT c.n, b.root, b.depth + 1 FROM below b CROSS JOIN moorage_plan c ON c.parent = b.n
-)
-UPDATE moorage_plan SET root = below.root, depth = below.depth FROM below WHERE moorage_plan.n = below.n
-"""
-
-
-def _find_parents(db: Connection) -> None:
-    """Find each session's parent, root and depth. Cut cycles: no root leads to what is in one or below it."""
-    for statements in (_BY_ID, _BY_NAME, _FAMILY_INDEXES, _DESCEND):
-        db.execute(statements).fetchall()
-    cut = [(n,) for n in _oldest_of_cycles(db)]
-    if cut:
-        db.executemany("UPDATE moorage_plan SET parent = NULL, is_cut = 1 WHERE n = ?", cut)
-        db.execute(_DESCEND)
-
-
-def _oldest_of_cycles(db: Connection) -> Iterator[int]:
-    """Yield the oldest session of each cycle: go up from every session without a root until one was met before."""
-    met: dict[int, int] = {}  # a session, and from which one the way led there
-    for (start,) in db.all("SELECT n FROM moorage_plan WHERE depth IS NULL ORDER BY n"):
-        line, n = [], start
-        while n not in met:
-            met[n] = start
-            line.append(n)
-            n = _parent_of(db, n)
-        if met[n] == start and line:
-            yield min(line[line.index(n) :])
-
-
-def _parent_of(db: Connection, n: int) -> int:
-    row = db.one("SELECT parent FROM moorage_plan WHERE n = ?", (n,))
-    assert row is not None
-    return int(row[0])
-
-
-# A name belongs to one open session and is no other session's id: the newest keeps it.
-_KEEP_NAMES = """
-UPDATE moorage_plan SET kept_name = name WHERE moorage_is_id(name) AND (
-    is_open = 0 OR (
-        n = (SELECT max(same.n) FROM moorage_plan same WHERE same.name = moorage_plan.name AND same.is_open = 1)
-        AND NOT EXISTS (SELECT 1 FROM moorage_plan o WHERE o.id = moorage_plan.name AND o.n <> moorage_plan.n)
-    )
-)
-"""
+        is_open = state_of(status) not in FINAL_STATES
+        yield Planned(source, id_, name, last, is_open, given(parent_ref), given(parent_name))
 
 
 # Writing ----------------------------------------------------------------------------------------
 
-_PLANNED = """
-SELECT p.n, p.id, p.kept_name, p.at, p.parent, p.root, p.depth, p.is_cut, up.id, up.name, top.id, {columns}
-FROM moorage_plan p CROSS JOIN {table} o ON o.rowid = p.source
-LEFT JOIN moorage_plan up ON up.n = p.parent LEFT JOIN moorage_plan top ON top.n = p.root
-ORDER BY p.n
-"""
 
-
-def _write_all(db: Connection, sessions: _Table, events: _Table, done: BroughtIn) -> None:
+def _write_all(db: SqliteConnection, plan: list[Planned], sessions: _Table, events: _Table, done: BroughtIn) -> None:
     """Write all sessions with their logs, oldest first, and count them."""
-    split = len(Planned._fields)
     if events is not NO_TABLE:
         db.execute(f"CREATE INDEX moorage_events ON {events.name} (session_id)")
-    for row in db.execute(_PLANNED.format(columns=sessions.columns("o"), table=sessions.name)):
-        planned, old = Planned(*row[:split]), dict(zip(sessions.keys, row[split:], strict=True))
-        session = session_of(planned, old)
-        done.count(planned, old, session, _write(db, planned, session, LegacyLog(session, old), events))
+    for each in plan:
+        [old] = sessions.rows(db, "rowid", each.source)
+        session = session_of(each, old)
+        done.count(each, old, session, _write(db, each, session, LegacyLog(session, old), events))
     if events is not NO_TABLE:
         db.execute("DROP INDEX moorage_events")
         (total,) = db.one(f"SELECT count(*) FROM {events.name}") or (0,)
@@ -395,20 +266,12 @@ WHERE pk = ?4
 """
 
 
-def _write(db: Connection, planned: Planned, session: Session, log: LegacyLog, events: _Table) -> LegacyLog:
-    pk = heads.insert(db, session, family=planned.family)
+def _write(db: SqliteConnection, planned: Planned, session: Session, log: LegacyLog, events: _Table) -> LegacyLog:
+    pk = writes.insert(db, session, None, SessionPlace(*planned.family))
     assert pk == planned.n, "keys are given out in order"
-    entries = log.entries(_events_of(db, log.old_id, events))
+    entries = log.entries(events.rows(db, "session_id", log.old_id))
     while chunk := list(islice(entries, _CHUNK)):
-        heads.add_entries(db, pk, session.owner, chunk)
-    db.execute(_FINISH, (log.number, log.last_at, round((log.last_at - planned.at) / 1e6, 3), pk))
+        writes.add_entries(db, pk, session.owner, chunk)
+    duration = round((log.last_at - (planned.at or 0)) / 1e6, 3)
+    db.execute(_FINISH, (log.number, log.last_at, duration, pk))
     return log
-
-
-def _events_of(db: Connection, old_id: Any, table: _Table) -> Iterator[dict[str, Any]]:
-    """Yield a session's events in the order of their rows."""
-    if table is NO_TABLE:
-        return
-    sql = f"SELECT {table.columns('e')} FROM {table.name} e WHERE e.session_id = ? ORDER BY e.rowid"
-    for row in db.execute(sql, (old_id,)):
-        yield dict(zip(table.keys, row, strict=True))

@@ -1,4 +1,4 @@
-"""What a row of an older orchestrator becomes: a session, an entry, an instant."""
+"""Rows of an older orchestrator as sessions, entries and instants."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec import DecodeError
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from moorage.core.entry import ROLES, Entry, Kind, check_message
 from moorage.core.errors import MoorageError
 from moorage.core.ids import check_label, looks_like_ref
 from moorage.core.session import FINAL_STATES, MAX_METADATA_BYTES, Phase, Session, State, check_text
+from moorage.legacy.plan import Planned
 from moorage.stores.rows import instant, micros
 
 ORPHANED = "orphaned"  # in a session's metadata
@@ -39,33 +40,12 @@ _STATES = {
 _LAST = 8_583_753_600_000_000  # microseconds until 2242, up to which instants are told apart exactly
 
 
-class Planned(NamedTuple):
-    """One row of the plan: what a session becomes, and its family."""
-
-    n: int
-    id: str
-    name: str | None
-    at: int
-    parent: int | None
-    root: int
-    depth: int
-    is_cut: int
-    parent_id: str | None
-    parent_name: str | None
-    root_id: str
-
-    @property
-    def family(self) -> tuple[int | None, int | None]:
-        """Return the keys of parent and root; None for a root."""
-        return self.parent, None if self.root == self.n else self.root
-
-
 # Sessions ------------------------------------------------------------------------------------------
 
 
 def session_of(planned: Planned, old: dict[str, Any]) -> Session:
     """Return the session that a row becomes."""
-    state, at = state_of(old.get("status")), instant(planned.at)
+    state, at = state_of(old.get("status")), instant(planned.at or 0)
     is_final = state in FINAL_STATES
     session = Session(
         session_id=planned.id,
@@ -79,7 +59,7 @@ def session_of(planned: Planned, old: dict[str, Any]) -> Session:
         project_dir=_passing(lambda text: check_text("project_dir", text), old.get("project_dir")),
         state=state,
         phase=Phase(state.value) if is_final else Phase.INITIALIZING,
-        parent_session_id=planned.parent_id,
+        parent_session_id=None if planned.parent is None else planned.parent.id,
         parent_session_name=_name_of_parent(planned, old),
         depth=planned.depth,
         version=2 if is_final else 1,
@@ -102,7 +82,7 @@ def _parent_given(old: dict[str, Any]) -> object:
 
 
 def _name_of_parent(planned: Planned, old: dict[str, Any]) -> str | None:
-    name = _parent_given(old) if planned.parent is None else planned.parent_name
+    name = _parent_given(old) if planned.parent is None else planned.parent.old_name
     return name if isinstance(name, str) and looks_like_ref(name) else None
 
 

@@ -1,3 +1,3 @@
-"""What travels over gRPC. Written by scripts/generate_proto.py from proto/; do not edit."""
+"""Generated code for gRPC. Written by scripts/generate_proto.py from proto/; do not edit."""
 
-DIGEST = "6e0a48648e121d426486a91242e4b662b5ff4860a6f657d53b639425d5762f94"
+DIGEST = "7393b6e81b2f503f951e0b6d3c2015969cb45d2db5b84606b930f9d0c281bf56"

@@ -480,7 +480,7 @@ class TaskWorkerServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetTaskStatus(self, request, context):
-        """What became of a task that this server was given a while ago.
+        """The outcome of an earlier task of this server.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

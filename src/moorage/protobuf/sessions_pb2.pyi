@@ -8,7 +8,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Session(_message.Message):
-    __slots__ = ("session_id", "session_name", "task_id", "agent_name", "purpose", "project_dir", "owner", "state", "status", "phase", "resume_ready", "interface", "parent_session_id", "parent_session_name", "root_session_id", "depth", "version", "last_entry", "error_count", "last_error", "metadata", "created_at", "updated_at", "last_activity_at", "expires_at", "finalized_at", "duration_seconds", "summary", "pending_approvals", "forked_from", "holder", "held_until", "waiting_for", "because", "last_run")
+    __slots__ = ("session_id", "session_name", "task_id", "agent_name", "purpose", "project_dir", "owner", "state", "status", "phase", "resume_ready", "interface", "parent_session_id", "parent_session_name", "root_session_id", "depth", "version", "last_entry", "error_count", "last_error", "metadata", "created_at", "updated_at", "last_activity_at", "expires_at", "finalized_at", "duration_seconds", "summary", "pending_approvals", "forked_from", "holder", "held_until", "waiting_for", "because", "last_run", "more")
     SESSION_ID_FIELD_NUMBER: _ClassVar[int]
     SESSION_NAME_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +44,7 @@ class Session(_message.Message):
     WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
     BECAUSE_FIELD_NUMBER: _ClassVar[int]
     LAST_RUN_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     session_id: str
     session_name: str
     task_id: str
@@ -79,7 +80,8 @@ class Session(_message.Message):
     waiting_for: WaitingFor
     because: Because
     last_run: LastRun
-    def __init__(self, session_id: _Optional[str] = ..., session_name: _Optional[str] = ..., task_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., purpose: _Optional[str] = ..., project_dir: _Optional[str] = ..., owner: _Optional[str] = ..., state: _Optional[str] = ..., status: _Optional[str] = ..., phase: _Optional[str] = ..., resume_ready: bool = ..., interface: _Optional[str] = ..., parent_session_id: _Optional[str] = ..., parent_session_name: _Optional[str] = ..., root_session_id: _Optional[str] = ..., depth: _Optional[int] = ..., version: _Optional[int] = ..., last_entry: _Optional[int] = ..., error_count: _Optional[int] = ..., last_error: _Optional[str] = ..., metadata: _Optional[str] = ..., created_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., last_activity_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., finalized_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., duration_seconds: _Optional[float] = ..., summary: _Optional[str] = ..., pending_approvals: _Optional[int] = ..., forked_from: _Optional[str] = ..., holder: _Optional[str] = ..., held_until: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., waiting_for: _Optional[_Union[WaitingFor, _Mapping]] = ..., because: _Optional[_Union[Because, _Mapping]] = ..., last_run: _Optional[_Union[LastRun, _Mapping]] = ...) -> None: ...
+    more: str
+    def __init__(self, session_id: _Optional[str] = ..., session_name: _Optional[str] = ..., task_id: _Optional[str] = ..., agent_name: _Optional[str] = ..., purpose: _Optional[str] = ..., project_dir: _Optional[str] = ..., owner: _Optional[str] = ..., state: _Optional[str] = ..., status: _Optional[str] = ..., phase: _Optional[str] = ..., resume_ready: bool = ..., interface: _Optional[str] = ..., parent_session_id: _Optional[str] = ..., parent_session_name: _Optional[str] = ..., root_session_id: _Optional[str] = ..., depth: _Optional[int] = ..., version: _Optional[int] = ..., last_entry: _Optional[int] = ..., error_count: _Optional[int] = ..., last_error: _Optional[str] = ..., metadata: _Optional[str] = ..., created_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., updated_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., last_activity_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., finalized_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., duration_seconds: _Optional[float] = ..., summary: _Optional[str] = ..., pending_approvals: _Optional[int] = ..., forked_from: _Optional[str] = ..., holder: _Optional[str] = ..., held_until: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., waiting_for: _Optional[_Union[WaitingFor, _Mapping]] = ..., because: _Optional[_Union[Because, _Mapping]] = ..., last_run: _Optional[_Union[LastRun, _Mapping]] = ..., more: _Optional[str] = ...) -> None: ...
 
 class WaitingFor(_message.Message):
     __slots__ = ("approval_id", "child")
@@ -560,3 +562,17 @@ class Approval(_message.Message):
     expires_at: _timestamp_pb2.Timestamp
     plan_hash: str
     def __init__(self, approval_id: _Optional[str] = ..., session_id: _Optional[str] = ..., question: _Optional[str] = ..., plan: _Optional[str] = ..., options: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ..., decision: _Optional[str] = ..., note: _Optional[str] = ..., decided_by: _Optional[str] = ..., asked_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., decided_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., expires_at: _Optional[_Union[_timestamp_pb2.Timestamp, _Mapping]] = ..., plan_hash: _Optional[str] = ...) -> None: ...
+
+class CallOperationRequest(_message.Message):
+    __slots__ = ("operation", "arguments")
+    OPERATION_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    operation: str
+    arguments: str
+    def __init__(self, operation: _Optional[str] = ..., arguments: _Optional[str] = ...) -> None: ...
+
+class CallOperationResponse(_message.Message):
+    __slots__ = ("answer",)
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
+    answer: str
+    def __init__(self, answer: _Optional[str] = ...) -> None: ...

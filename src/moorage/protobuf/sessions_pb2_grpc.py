@@ -124,6 +124,11 @@ class SessionServiceStub(object):
                 request_serializer=moorage_dot_v1_dot_sessions__pb2.DecideApprovalRequest.SerializeToString,
                 response_deserializer=moorage_dot_v1_dot_sessions__pb2.DecideApprovalResponse.FromString,
                 _registered_method=True)
+        self.CallOperation = channel.unary_unary(
+                '/moorage.v1.SessionService/CallOperation',
+                request_serializer=moorage_dot_v1_dot_sessions__pb2.CallOperationRequest.SerializeToString,
+                response_deserializer=moorage_dot_v1_dot_sessions__pb2.CallOperationResponse.FromString,
+                _registered_method=True)
 
 
 class SessionServiceServicer(object):
@@ -158,14 +163,14 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RetryRun(self, request, context):
-        """Ask again what a run that failed, or that nobody took in time, was asked: a new run with its prompt and dead letters.
+        """Retry a failed or expired run: a new run with its prompt and its dead letters.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchSession(self, request, context):
-        """What is in the log after the cursor, then what comes, until the session is deleted or the caller has enough.
+        """Stream stored entries after the cursor, then new ones, until the session is deleted or the caller cancels.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -207,14 +212,14 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListChildren(self, request, context):
-        """What hangs on a session.
+        """The family of a session.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetContext(self, request, context):
-        """What is remembered: all of it, or one key.
+        """Return the context: all of it, or one key.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -242,7 +247,7 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListApprovals(self, request, context):
-        """What was asked, oldest first.
+        """List approvals, oldest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -250,6 +255,13 @@ class SessionServiceServicer(object):
 
     def DecideApproval(self, request, context):
         """Answer an approval, once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CallOperation(self, request, context):
+        """Call any operation that REST has, with the same fields, scopes and answers, as JSON.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -347,6 +359,11 @@ def add_SessionServiceServicer_to_server(servicer, server):
                     servicer.DecideApproval,
                     request_deserializer=moorage_dot_v1_dot_sessions__pb2.DecideApprovalRequest.FromString,
                     response_serializer=moorage_dot_v1_dot_sessions__pb2.DecideApprovalResponse.SerializeToString,
+            ),
+            'CallOperation': grpc.unary_unary_rpc_method_handler(
+                    servicer.CallOperation,
+                    request_deserializer=moorage_dot_v1_dot_sessions__pb2.CallOperationRequest.FromString,
+                    response_serializer=moorage_dot_v1_dot_sessions__pb2.CallOperationResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -835,6 +852,33 @@ class SessionService(object):
             '/moorage.v1.SessionService/DecideApproval',
             moorage_dot_v1_dot_sessions__pb2.DecideApprovalRequest.SerializeToString,
             moorage_dot_v1_dot_sessions__pb2.DecideApprovalResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CallOperation(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/moorage.v1.SessionService/CallOperation',
+            moorage_dot_v1_dot_sessions__pb2.CallOperationRequest.SerializeToString,
+            moorage_dot_v1_dot_sessions__pb2.CallOperationResponse.FromString,
             options,
             channel_credentials,
             insecure,

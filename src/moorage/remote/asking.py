@@ -1,6 +1,6 @@
 """Calls as requests, and answers as values: what a method is given and what it gives, on the wire and back.
 
-What JSON cannot carry is refused here, in the words of the rules; everything else is the server's to judge.
+Values outside JSON are refused here, with the same errors as in a store; the server checks everything else.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from msgspec import UNSET, Struct, UnsetType
 
 from moorage.core import errors
 from moorage.core.codec import check_json, encode, encode_text, is_text
-from moorage.core.context import check_key, check_ttl, check_values
+from moorage.core.context import check_key, check_values
+from moorage.core.duration import check_ttl
 from moorage.core.entry import check_message
 from moorage.core.errors import InvalidField, MoorageError, Unsupported
 from moorage.core.query import Page
 from moorage.core.session import Session, check_checkpoint, check_metadata
 from moorage.remote.operations import Arguments, Operation, variants
-from moorage.remote.transport import Ask, Query
+from moorage.remote.transport import Ask, QueryPairs
 
-SOMEBODY = "elsewhere"  # in the place of a live turn's id, which does not travel
+ELSEWHERE = "elsewhere"  # in the place of a live turn's id, which does not travel
 PARENTS = ("create", "run", "delegate")  # what may get the session that asks as its parent
 REPEATABLE = frozenset({"resume", "finalize", "stop", "stop_run", "retry", "decide"})
 CONTEXT = "context."
@@ -69,7 +70,7 @@ def ask_for(name: str, given: Arguments) -> tuple[Operation, Ask]:
 
 
 def new_key() -> str:
-    """A key that nobody else uses."""
+    """Return a new unique key."""
     return uuid4().hex
 
 
@@ -90,12 +91,12 @@ def _is_repeatable(operation: Operation, told: Arguments) -> bool:
     return operation.name in REPEATABLE or operation.name.startswith(CONTEXT)
 
 
-# What is given ----------------------------------------------------------------------------------
+# Requests ----------------------------------------------------------------------------------------
 
 
 def _check_local(given: Arguments) -> None:
     if given.get("count_tokens") is not None:
-        raise Unsupported("a counter of tokens cannot travel to a server; leave count_tokens out, or count here")
+        raise Unsupported("count_tokens cannot be sent to a server; leave it out, or count the tokens here")
 
 
 def _ready(name: str, value: Any) -> Any:
@@ -105,7 +106,7 @@ def _ready(name: str, value: Any) -> Any:
     if name in _CHECKS:
         return _CHECKS[name](value)
     if isinstance(value, datetime) and value.tzinfo is None:
-        raise InvalidField(name, "must be an instant with its time zone")
+        raise InvalidField(name, "must be a time with a time zone, such as 2026-01-31T12:00:00Z")
     if isinstance(value, str) and not is_text(value):
         raise InvalidField(name, "must be text")
     if isinstance(value, float) and not isfinite(value):
@@ -197,7 +198,7 @@ def _of_its_type(operation: Operation, fields: Arguments) -> Arguments:
     return fields
 
 
-def _query(fields: Arguments) -> Query:
+def _query(fields: Arguments) -> QueryPairs:
     return [pair for name, value in fields.items() if value is not None for pair in _pairs(name, value)]
 
 
@@ -215,16 +216,15 @@ def _pairs(name: str, value: Any) -> Iterator[tuple[str, str]]:
         yield name, str(value)
 
 
-# What comes back --------------------------------------------------------------------------------
+# Answers ----------------------------------------------------------------------------------------
 
 
 def value_of(operation: Operation, answer: bytes) -> Any:
-    """What the method gives."""
+    """Return the result of the method."""
+    value = read(answer, operation.document)
     if operation.wraps is not None:
-        return msgspec.json.decode(answer, type=dict[str, operation.answer])[operation.wraps]  # type: ignore[name-defined]
-    if operation.is_list:
-        return read(answer, Page[get_args(operation.answer)[0]]).items  # type: ignore[misc]
-    return read(answer, operation.answer)
+        return value[operation.wraps]
+    return value.items if operation.is_list else value
 
 
 def read(answer: bytes, kind: Any) -> Any:
@@ -241,7 +241,7 @@ def _behind(session: dict[str, Any]) -> dict[str, Any]:
     """Restore the facts, which do not travel, from the status that the server derived from them."""
     for_what = session.get("waiting_for") or {}
     return {
-        "live_turn": SOMEBODY if session.get("status") == "running" else None,
+        "live_turn": ELSEWHERE if session.get("status") == "running" else None,
         "waits": session.get("status") == "queued",
         "awaited_approval": for_what.get("approval_id"),
         "awaited_child": for_what.get("child"),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
 from types import AsyncGeneratorType, CoroutineType
-from typing import Any
+from typing import Any, TypeVar
 
 from moorage.core.errors import StoreUnavailable, Unsupported
 
+T = TypeVar("T")
 NAME = "moorage-remote"
 LAST_WORK = 5.0  # seconds for what is being closed when everything is
 
@@ -24,34 +25,32 @@ class Background:
         self._thread = threading.Thread(target=self._work, name=NAME, daemon=True)
         self._thread.start()
         self._lock = threading.Lock()
-        self._streams: set[Any] = set()  # that somebody walks
+        self._streams: set[Any] = set()  # being iterated
 
-    def driven(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        """A method without `await`."""
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            result = method(*args, **kwargs)
-            if type(result) is AsyncGeneratorType:
-                return self._each(result)
-            return self.run(result) if type(result) is CoroutineType else result
-
-        return call
+    def driven(self, result: Any) -> Any:
+        """Return the answer of an asynchronous method; of a stream, each of its items."""
+        if type(result) is AsyncGeneratorType:
+            return self._each(result)
+        return self.run(result) if type(result) is CoroutineType else result
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """What comes of it. Whoever is interrupted while they wait interrupts it."""
+        """Run the coroutine and return its result. An interrupt while waiting interrupts it."""
+        if threading.current_thread() is self._thread:  # an event handler must not wait for later events
+            work.close()
+            raise Unsupported("a callback cannot ask the server on its own connection; connect a second time for it")
+        return _result(self.submit(work))
+
+    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Begin work, and return what comes of it later."""
         if not self.is_open:
             work.close()
             raise _closed()
-        if threading.current_thread() is self._thread:  # whoever hears events must not wait for what comes after them
-            work.close()
-            raise Unsupported("a callback cannot ask the server on its own connection; connect a second time for it")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return _result(future)
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _each(self, stream: AsyncIterator[Any]) -> Iterator[Any]:
         """Walk a stream; one that is left early is closed."""
         self._streams.add(stream)
-        alone = asyncio.Lock()  # whoever is interrupted while they wait leaves a step behind that still has to end
+        alone = asyncio.Lock()  # an interrupted caller leaves a step behind that still has to end
         try:
             while True:
                 try:
@@ -106,7 +105,7 @@ async def _close(stream: Any, alone: asyncio.Lock) -> None:
 async def _finalized() -> None:
     """Wait while generators inside of closed streams are finalized, each by the end of the one around it.
 
-    What is left goes to `shutdown_asyncgens`, which closes all at once; nested generators do not survive that.
+    The rest is left to `shutdown_asyncgens`, which closes all at once and breaks nested generators.
     """
     quiet = 0
     while quiet < 2:  # the loop makes the task of a finalizer one step after the generator is let go

@@ -17,37 +17,38 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import wraps
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import httpx2
 from msgspec import UNSET, UnsetType
 
 from moorage import config
-from moorage.client import ContextDoor, Hearer, Moorage, WordHearer, caller_for
-from moorage.core.approval import Approval
+from moorage.api import Context, EventListener, Moorage, WordListener
+from moorage.connection import Connection, caller_for, implements
+from moorage.core.answer import Answer, RunAnswer, answer_of
 from moorage.core.codec import decode, encode
 from moorage.core.entry import Entry, Kind, Message, check_messages, text_of
 from moorage.core.errors import InvalidField, MoorageError, NotFound, ServerUnreachable, SessionGone
 from moorage.core.event import SESSION_DELETED, Event
 from moorage.core.query import Page
 from moorage.core.run import Mode, Run, check_mode
-from moorage.remote.asking import PARENTS, ask_for, new_key, read, segment, value_of
+from moorage.core.session import check_metadata
+from moorage.remote.asking import CONTEXT, PARENTS, ask_for, new_key, read, segment, value_of
 from moorage.remote.operations import OPERATIONS, Arguments
-from moorage.remote.streams import lines_of, messages_of
-from moorage.remote.transport import DEADLINE, Ask, Headers, Later, Query, Transport
+from moorage.remote.records import RemoteRecords
+from moorage.remote.transport import DEADLINE, Ask, Headers, Later, QueryPairs, Transport, lines_of, messages_of
 from moorage.service.conversation import deletion_of
-from moorage.service.deps import Caller, Deps
+from moorage.service.deps import Caller
 from moorage.service.importing import ImportReport
 from moorage.service.retention import Cleanup
-from moorage.service.runs import Asked, Posted, RunReply
 from moorage.service.words import Spoken, Transcript
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from moorage.client import Entries
+    from moorage import values
     from moorage.files.finding import Source
 
 WAIT = 25.0  # seconds one request waits for a run's end
+LOOK_AGAIN = 0.5  # seconds between two looks at a run whose agent waits for a person
 LAST_WORDS = 5.0  # seconds within which what was said before a run's end arrives
 NDJSON = "application/x-ndjson"
 SSE = "text/event-stream"
@@ -56,7 +57,8 @@ TEXT = "text/plain"
 SseMessage = tuple[str | None, bytes]  # its id, which is where the reader is then, and its data
 
 
-class RemoteMoorage(Moorage):
+@implements(Moorage)
+class RemoteMoorage(Connection):
     """Sessions on a server. Connected on first use."""
 
     def __init__(
@@ -69,29 +71,47 @@ class RemoteMoorage(Moorage):
         headers: Headers | None = None,
     ) -> None:
         """`headers` go with every request, besides those that say who is asking."""
-        super().__init__(_no_store, caller, url=url)
+        self.caller = caller
         who = {**_who(caller), **(headers or {})}
         inside_agent = config.run_from_environment() is not None  # its server was there when it was started
         self._transport = Transport(url, lambda: who, key=key, deadline=deadline, is_known=inside_agent)
-        self.launches = False
-        self.context: ContextDoor = RemoteContext(self)
 
-    async def __aenter__(self) -> Moorage:
+    @classmethod
+    def to(cls, url: str, caller: Caller, **options: Any) -> Self:
+        """Return a connection; type checkers do not see the methods that are made from the table."""
+        return cls(url, caller, **options)
+
+    def record_backend(self) -> RemoteRecords:
+        return RemoteRecords(self._transport.answer, _said)
+
+    async def _answer(self, ask: Ask, kind: Any) -> Any:
+        """Send a request, and read its answer as a value of that type."""
+        return read(await self._transport.answer(ask), kind)
+
+    @property
+    def context(self) -> Context:
+        """The keyed memory of sessions."""
+        return RemoteContext(self)  # type: ignore[abstract]  # its methods are made from the table
+
+    async def __aenter__(self) -> Self:
         return self
 
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
     async def close(self) -> None:
-        """Close the connection. Nothing acknowledged depends on it."""
         await self._transport.close()
 
     async def health(self) -> dict[str, Any]:
-        """What the server says of itself. Raises ServerUnreachable."""
+        """Return what the server says of itself. Raises ServerUnreachable."""
         try:
             told = await self._transport.answer(Ask(verb="GET", path="/healthz", is_repeatable=True))
         except NotFound:
             return {}
         return {name: value for name, value in dict(decode(told)).items() if isinstance(value, (str, int, float))}
 
-    async def _call(self, name: str, given: Arguments) -> Any:
+    async def call(self, name: str, given: Arguments) -> Any:
+        """Call a method that is a row of the table."""
         operation, ask = ask_for(name, given)
         if name in PARENTS:
             ask.headers.update(self._surroundings(session=given.get("parent", UNSET) is UNSET))
@@ -99,47 +119,36 @@ class RemoteMoorage(Moorage):
 
     def _surroundings(self, *, session: bool) -> Headers:
         """Headers that name the run this process works on and, if it matters, the session that asks."""
-        asker, run = self._surrounding_session() if session else None, self._surrounding_run()
+        asker, run = self.asks_from() if session else None, self.caller.run_id
         named = {} if asker is None else {"X-Agent-Session-Id": asker}
         return named if run is None else {**named, "X-Agent-Run-Id": run}
 
     # Conversation -------------------------------------------------------------------------------
 
-    async def append(self, ref: str, messages: object, *, token: str | None = None) -> Entries:
-        return (await self._post(ref, messages, token=token, run=False)).entries
+    async def append(self, ref: str, messages: object, *, token: str | None = None) -> values.EntryList:
+        return (await self.post(ref, messages, token=token, run=False)).entries
 
-    async def compact(
-        self,
-        ref: str,
-        summary: str | None = None,
-        *,
-        agent: str | None = None,
-        upto: int | None = None,
-        token: str | None = None,
-        idempotency_key: str | None = None,
-    ) -> Entry:
-        if agent is not None:
-            return await super().compact(ref, summary, agent=agent, upto=upto, token=token)
-        given = {"ref": ref, "summary": summary, "upto": upto, "token": token, "idempotency_key": idempotency_key}
-        entry: Entry = await self._call("compact", given)
+    async def keep_summary(self, ref: str, summary: str, **options: Any) -> Entry:
+        entry: Entry = await self.call("compact", {"ref": ref, "summary": summary, **options})
         return entry
 
-    async def _post(
+    async def post(
         self,
         ref: str,
         messages: object,
         *,
-        token: str | None = None,
-        run: bool | None = None,
-        queue: bool = False,
-        wake: bool = True,
-    ) -> Posted:
+        agent: str | None = None,
+        parameters: dict[str, Any] | None = None,
+        **how: Any,
+    ) -> Answer:
         said = [_said(message) for message in check_messages(messages)]
-        body = {"messages": said, "token": token, "run": run, "queue": queue, "wake": wake}
+        if parameters is not None:
+            check_metadata(parameters, "parameters")
         path = f"/sessions/{segment('ref', ref)}/messages"
         headers = self._surroundings(session=True)  # each message has its key, so the request may be repeated
-        ask = Ask(verb="POST", path=path, body=encode(body), headers=headers, is_repeatable=True)
-        posted: Posted = read(await self._transport.answer(ask), Posted)
+        body = encode({"messages": said, "agent_name": agent, "parameters": parameters, **how})
+        ask = Ask(verb="POST", path=path, body=body, headers=headers, is_repeatable=True)
+        posted: Answer = await self._answer(ask, Answer)
         return posted
 
     async def events(
@@ -183,7 +192,7 @@ class RemoteMoorage(Moorage):
             await patience.after(failure, pause=pause)
 
     def _is_followed(self) -> None:
-        """Tell whoever wants to know that a stream goes on after it broke off."""
+        """Call `on_return`, if given: a stream goes on after it broke off."""
         was_away, self.is_away = self.is_away, False
         if was_away and self.on_return is not None:
             self.on_return()
@@ -198,14 +207,14 @@ class RemoteMoorage(Moorage):
             yield messages_of(lines_of(response.aiter_bytes()), begins=response.headers.get("Last-Event-ID"))
 
     @contextmanager
-    def _words_heard(self, session_id: str, hearer: WordHearer) -> Iterator[None]:
-        telling = asyncio.create_task(self._tell_words(session_id, hearer))
+    def words_heard(self, session_id: str, listener: WordListener) -> Iterator[None]:
+        telling = asyncio.create_task(self._tell_words(session_id, listener))
         try:
             yield
         finally:
             telling.cancel()
 
-    async def _tell_words(self, session_id: str, hearer: WordHearer) -> None:
+    async def _tell_words(self, session_id: str, listener: WordListener) -> None:
         """Pass on live words for as long as the server gives some: the log has whatever is missed here."""
         headers = {"Accept": SSE, "Accept-Encoding": "identity"}
         ask = Ask(verb="GET", path=f"/sessions/{segment('ref', session_id)}/words", headers=headers)
@@ -218,7 +227,7 @@ class RemoteMoorage(Moorage):
                         async for _, data in messages_of(lines_of(response.aiter_bytes())):
                             patience = self._transport.patience()
                             spoken: Spoken = read(data, Spoken)
-                            hearer(spoken.text, spoken.begins)
+                            listener(spoken.text, spoken.begins)
                 except httpx2.TransportError as error:
                     failure = error
                 except Later as later:
@@ -229,7 +238,7 @@ class RemoteMoorage(Moorage):
         cursor: int | str | None = after
         while cursor is not None:
             ask = Ask(verb="GET", path=path, query=[("after", str(cursor))], is_repeatable=True)
-            page: Page[Event] = read(await self._transport.answer(ask), Page[Event])
+            page: Page[Event] = await self._answer(ask, Page[Event])
             for event in page.items:
                 yield event
             cursor = page.next if page.items else None
@@ -244,37 +253,30 @@ class RemoteMoorage(Moorage):
         mode: str = "sync",
         parent: str | UnsetType | None = UNSET,
         timeout: float | None = None,
-        on_event: Hearer | None = None,
+        on_event: EventListener | None = None,
         **options: Any,
-    ) -> RunReply:
+    ) -> RunAnswer:
         given = {"agent": agent, "prompt": prompt, "mode": mode, **options, "timeout": 0.0}
         if parent is not UNSET:
             given["parent"] = parent
-        reply: RunReply = await self._call("run", given)
+        reply: RunAnswer = await self.call("run", given)
         if on_event is not None:
             on_event(reply.run.session_id, {"type": "asked", "run_id": reply.run.run_id})
         if check_mode(mode) is not Mode.SYNC or reply.run.is_settled:
             if on_event is not None and reply.run.is_settled:
                 await self._tell(reply.run, on_event)
             return reply
+        ends = float("inf") if timeout is None else monotonic() + timeout
         async with self._heard(reply.run, on_event):
-            run = await self.result(reply.run.run_id, wait=timeout if timeout is not None else float("inf"))
-        return RunReply(
-            session=await self.get(run.session_id), run=run, status=run.state.value, result=run.result, error=run.error
-        )
+            run = await self.result(reply.run.run_id, wait=ends - monotonic())
+            while on_event is not None and run.is_asking and monotonic() < ends:  # who hears the question may wait
+                await asyncio.sleep(LOOK_AGAIN)
+                run = await self.result(run.run_id, wait=ends - monotonic())
+        return answer_of(run, await self.get(run.session_id))
 
-    async def _start(
-        self,
-        agent: str,
-        prompt: object,
-        *,
-        parent: str | UnsetType | None = UNSET,
-        idempotency_key: str | None = None,
-        **new: Any,
-    ) -> Asked:
+    async def start(self, agent: str, prompt: object, *, idempotency_key: str | None = None, **new: Any) -> RunAnswer:
         key = None if idempotency_key is None else f"create:{idempotency_key}"
-        reply = await self.run(agent, prompt, mode=Mode.ASYNC_POLL, parent=parent, idempotency_key=key, **new)
-        return Asked(session=reply.session, run=reply.run)
+        return await self.run(agent, prompt, mode=Mode.ASYNC_POLL, idempotency_key=key, **new)
 
     async def result(self, run_id: str, *, wait: float | None = None) -> Run:
         ends = monotonic() + (wait or 0.0)
@@ -289,16 +291,16 @@ class RemoteMoorage(Moorage):
         query = [("wait", f"{seconds:.3f}")] if seconds else []
         path = f"/runs/{segment('run_id', run_id)}/result"
         ask = Ask(verb="GET", path=path, query=query, is_repeatable=True, wait=seconds)
-        run: Run = read(await self._transport.answer(ask), Run)
+        run: Run = await self._answer(ask, Run)
         return run
 
     @asynccontextmanager
-    async def _heard(self, run: Run, hearer: Hearer | None) -> AsyncIterator[None]:
-        """For as long as the block lasts, and until the run's last word, somebody hears what is said in it."""
-        if hearer is None:
+    async def _heard(self, run: Run, listener: EventListener | None) -> AsyncIterator[None]:
+        """Send the run's output to the listener until the block and the run have ended."""
+        if listener is None:
             yield
             return
-        telling = asyncio.create_task(self._tell(run, hearer))
+        telling = asyncio.create_task(self._tell(run, listener))
         try:
             yield
             if (await self.get_run(run.run_id)).is_settled:
@@ -309,30 +311,22 @@ class RemoteMoorage(Moorage):
         if not telling.cancelled() and (error := telling.exception()) is not None:
             raise error
 
-    async def _tell(self, run: Run, hearer: Hearer) -> None:
+    async def _tell(self, run: Run, listener: EventListener) -> None:
         """Tell what is said until the run has settled, as a launcher of this connection would: words first."""
         transcript = Transcript()
 
         def say(words: str) -> None:
             if words:
-                hearer(run.session_id, {"type": "chunk", "text": words})
+                listener(run.session_id, {"type": "chunk", "text": words})
 
-        with self._words_heard(run.session_id, lambda text, begins: say(transcript.piece(text, begins=begins))):
+        with self.words_heard(run.session_id, lambda text, begins: say(transcript.piece(text, begins=begins))):
             async for event in self.events(run.session_id, after=run.asked_entry or 0):
                 if event.type == Kind.MESSAGE and event.data["role"] == "assistant":
                     say(transcript.message(text_of(event.data["content"])))
                 elif event.type == Kind.APPROVAL_REQUESTED:
-                    hearer(run.session_id, {"type": "approval", **event.data})
+                    listener(run.session_id, {"type": "approval", **event.data})
                 elif event.type == Kind.RUN_SETTLED and event.data.get("run_id") == run.run_id:
                     return
-
-    # Approvals ----------------------------------------------------------------------------------
-
-    async def approve(self, approval_id: str, *, note: str | None = None, by: str | None = None) -> Approval:
-        return await self.decide(approval_id, "approve", note=note, by=by)
-
-    async def reject(self, approval_id: str, *, note: str | None = None, by: str | None = None) -> Approval:
-        return await self.decide(approval_id, "reject", note=note, by=by)
 
     # Transfer and care --------------------------------------------------------------------------
 
@@ -345,7 +339,7 @@ class RemoteMoorage(Moorage):
         progress: Callable[[int], None] | None = None,
     ) -> Cleanup:
         wanted = None if states is None else list(states)
-        done: Cleanup = await self._call("cleanup", {"hours": hours, "states": wanted, "dry_run": dry_run})
+        done: Cleanup = await self.call("cleanup", {"hours": hours, "states": wanted, "dry_run": dry_run})
         if progress is not None:
             progress(done.removed)
         return done
@@ -396,42 +390,26 @@ class RemoteMoorage(Moorage):
             return await take_files(sender, paths, source=source, dry_run=dry_run, progress=progress, threaded=True)
 
     async def _send_file(self, path: str, file: Any, *, detach: bool, dry_run: bool) -> ImportReport:
-        query: Query = [(name, "true") for name, wanted in (("detach", detach), ("dry_run", dry_run)) if wanted]
+        query: QueryPairs = [(name, "true") for name, wanted in (("detach", detach), ("dry_run", dry_run)) if wanted]
         ask = Ask(verb="POST", path=path, query=query, file=file, headers={"Content-Type": NDJSON}, is_repeatable=True)
-        report: ImportReport = read(await self._transport.answer(ask), ImportReport)
+        report: ImportReport = await self._answer(ask, ImportReport)
         return report
 
-    # What only a store has ----------------------------------------------------------------------
 
-    def _for_a_loop(self) -> Moorage:
-        raise AssertionError("a server's connection has an event loop of its own")
-
-
-class RemoteContext(ContextDoor):
+class RemoteContext(Context):
     """`moor.context` on a server."""
 
-    _moorage: RemoteMoorage
+    def __init__(self, moor: RemoteMoorage) -> None:
+        self.moor = moor
 
 
 def connect(
-    url: str,
-    *,
-    key: str | None = None,
-    by: str | None = None,
-    interface: str = "python",
-    holder: str | None = None,
-    owner: str = "local",
-    deadline: float | None = None,
+    url: str, *, key: str | None = None, deadline: float | None = None, owner: str = "local", **who: Any
 ) -> RemoteMoorage:
-    """Sessions on the server at `url`, for an event loop."""
+    """Return sessions on the server at `url`, for an event loop; `who` is as for `caller_for`."""
     if owner != "local":
-        raise InvalidField("owner", "is for the key to say: a server knows whose key it is")
-    caller = caller_for(owner=owner, by=by, interface=interface, holder=holder)
-    return RemoteMoorage(url, caller, key=key or config.server_key(), deadline=deadline or DEADLINE)
-
-
-def _no_store() -> Deps:
-    raise AssertionError("this is asked of the server")
+        raise InvalidField("owner", "cannot be given to a server: the key decides it; leave it out")
+    return RemoteMoorage.to(url, caller_for(**who), key=key or config.server_key(), deadline=deadline or DEADLINE)
 
 
 def _who(caller: Caller) -> Headers:
@@ -447,25 +425,21 @@ def _said(message: Message) -> dict[str, Any]:
 # Methods made from the table ----------------------------------------------------------------------
 
 
-def _from_table(name: str, method: Any) -> Any:
-    signature = inspect.signature(method)
-    in_context = name.startswith("context.")
+def _from_table(name: str, specification: Any) -> Any:
+    signature = inspect.signature(specification)
+    in_context = name.startswith(CONTEXT)
 
-    @wraps(method)
+    @wraps(specification)
     async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
         given = signature.bind(self, *args, **kwargs).arguments
-        moor = given.pop("self")
-        return await (moor._moorage if in_context else moor)._call(name, given)
+        del given["self"]
+        return await (self.moor if in_context else self).call(name, given)
 
     return call
 
 
-def _make_methods() -> None:
-    for operation in OPERATIONS:
-        door, _, method = operation.name.rpartition(".")
-        target = RemoteContext if door else RemoteMoorage
-        if method not in vars(target):
-            setattr(target, method, _from_table(operation.name, operation.function))
-
-
-_make_methods()
+for _operation in OPERATIONS:
+    _kind = RemoteContext if _operation.name.startswith(CONTEXT) else RemoteMoorage
+    _method = _operation.name.removeprefix(CONTEXT)
+    if getattr(_kind, _method) is _operation.function:
+        setattr(_kind, _method, _from_table(_operation.name, _operation.function))

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from moorage.core.agent import AgentDefinition, AgentRole, definition_of
 from moorage.core.errors import AccessError, InvalidField, MoorageError
-from moorage.remote.line import Line
+from moorage.remote.transport import Requester
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class Definitions(Struct, frozen=True, kw_only=True):
 class ServerAgents:
     """The server's agents and those of this machine, which win where a file here defines one of that name."""
 
-    def __init__(self, line: Line, local: Callable[[], Agents]) -> None:
+    def __init__(self, line: Requester, local: Callable[[], Agents]) -> None:
         self._line, self._local = line, local
         self._theirs: Agents = {}
 
@@ -53,7 +53,7 @@ class ServerAgents:
             try:
                 await self.look()
             except AccessError:
-                return  # whoever asks for turns is told so as well, and ends
+                return  # the request for turns gets the same error, and ends
             except MoorageError as error:
                 log.debug("the server's agents are not known: %s", error.message)
             await asyncio.sleep(LOOK_EVERY)

@@ -1,6 +1,6 @@
 """The launcher's protocol as it travels: what is asked and reported, and what comes back.
 
-The door and the remote desk read and write these same values, so they cannot drift apart.
+The door and the remote dispatcher read and write these same values, so they cannot drift apart.
 """
 
 from __future__ import annotations
@@ -10,13 +10,10 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, field
 
 from moorage.core.approval import Approval
-from moorage.core.inbox import Item
 from moorage.core.problem import Problem
-from moorage.core.run import Run
 from moorage.core.session import Session
 from moorage.core.turn import Retry, Turn, TurnState
 from moorage.core.usage import Usage
-from moorage.ports import Claimed
 from moorage.service.turns import Given
 
 LONGEST_WAIT = 30.0  # seconds one request waits for something new
@@ -27,16 +24,16 @@ MOST_WORDS = 64 * 1024  # characters of a piece
 Epoch = Annotated[int, Meta(ge=0, le=2**53)]
 _Id = Annotated[str, Meta(min_length=1, max_length=256)]
 _Name = Annotated[str, Meta(min_length=1, max_length=200)]
-_SeenOff = Annotated[str, Meta(min_length=1, max_length=400)]
+_EndedSession = Annotated[str, Meta(min_length=1, max_length=400)]
 _Seconds = Annotated[float, Meta(gt=0, le=86400.0)]
 _Wait = Annotated[float, Meta(ge=0, le=LONGEST_WAIT)]
 
 
-class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a launcher sends."""
+class LauncherRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request of a launcher."""
 
 
-class Registration(Request, frozen=True, kw_only=True):
+class LauncherRegistration(LauncherRequest, frozen=True, kw_only=True):
     """A launcher says that it is there. With an id of its own it may say so again."""
 
     name: _Name
@@ -47,7 +44,7 @@ class Registration(Request, frozen=True, kw_only=True):
     pid: Annotated[int, Meta(ge=0, le=2**31)] | None = None
 
 
-class Claiming(Request, frozen=True, kw_only=True):
+class Claiming(LauncherRequest, frozen=True, kw_only=True):
     """A wish for turns, and for news of those that the launcher has; answered when there is either, or after `wait`."""
 
     agents: dict[str, Retry] = field(default_factory=dict)  # those it can start, and what happens if a turn gets lost
@@ -62,56 +59,15 @@ class Claiming(Request, frozen=True, kw_only=True):
     lost_after: _Seconds | None = None
 
 
-class Taken(Struct, frozen=True, kw_only=True):
-    """A turn with all that its agent needs."""
-
-    owner: str
-    session: Session
-    turn: Turn
-    items: tuple[Item, ...]
-    runs: tuple[Run, ...]
-    history: list[dict[str, Any]]
-    checkpoint: dict[str, Any] | None = None
-    context: dict[str, Any] = field(default_factory=dict)
-    token: str | None = None  # with which the agent may act for its session
-
-    @classmethod
-    def of(cls, given: Given) -> Taken:
-        """What is given, as it travels."""
-        claimed = given.claimed
-        return cls(
-            owner=claimed.owner,
-            session=claimed.session,
-            turn=claimed.turn,
-            items=claimed.items,
-            runs=claimed.runs,
-            history=given.history,
-            checkpoint=given.checkpoint,
-            context=given.context,
-            token=given.token,
-        )
-
-    def given(self) -> Given:
-        """What has travelled, as it was given."""
-        claimed = Claimed(self.owner, self.session, self.turn, self.items, self.runs)
-        return Given(
-            claimed=claimed,
-            history=self.history,
-            checkpoint=self.checkpoint,
-            context=self.context,
-            token=self.token,
-        )
-
-
 class News(Struct, frozen=True, kw_only=True):
     """Turns for a launcher, and what it should know of those it has."""
 
-    turns: list[Taken] = field(default_factory=list)
-    stop: list[str] = field(default_factory=list)  # known turns that somebody wants stopped, or that are gone
+    turns: list[Given] = field(default_factory=list)
+    stop: list[str] = field(default_factory=list)  # known turns that are to stop, or that are gone
     waiting: list[str] = field(default_factory=list)  # known turns that wait for a sync child
 
 
-class Held(Request, frozen=True, kw_only=True):
+class Held(LauncherRequest, frozen=True, kw_only=True):
     """A turn that a launcher has, or had in a former life."""
 
     turn_id: _Id
@@ -120,17 +76,19 @@ class Held(Request, frozen=True, kw_only=True):
     owner: _Name | None = None  # the caller's own, if not given
 
 
-class Heartbeat(Request, frozen=True, kw_only=True):
+class Heartbeat(LauncherRequest, frozen=True, kw_only=True):
     """A launcher lives, and so do its turns."""
 
     running: Annotated[int, Meta(ge=0)] = 0
     draining: bool = False
-    seen_off: Annotated[list[_SeenOff], Meta(max_length=MOST_KNOWN)] = field(default_factory=list)  # owner and session
+    ended_sessions: Annotated[list[_EndedSession], Meta(max_length=MOST_KNOWN)] = field(
+        default_factory=list
+    )  # owner and session
     turns: Annotated[list[Held], Meta(max_length=MOST_KNOWN)] = field(default_factory=list)
 
 
 class Beat(Struct, frozen=True, kw_only=True):
-    """What became of one turn: renewed, or lost to the launcher."""
+    """The state of one turn: renewed, or lost to the launcher."""
 
     turn_id: str
     lost: bool = False
@@ -143,11 +101,11 @@ class Beaten(Struct, frozen=True, kw_only=True):
 
     turns: list[Beat]
     waiting: list[str]
-    drain: bool = False  # whether somebody wants the launcher to take no more turns
+    drain: bool = False  # whether the launcher is to take no more turns
 
 
-class Update(Request, frozen=True, kw_only=True):
-    """What an agent says of itself; with `since`, unless the log has it after that entry already."""
+class AgentUpdate(LauncherRequest, frozen=True, kw_only=True):
+    """Phase, metadata or error of an agent; with `since`, stored unless the log has it after that entry already."""
 
     since: int | None = None
     phase: str | None = None
@@ -155,14 +113,14 @@ class Update(Request, frozen=True, kw_only=True):
     error: str | None = None
 
 
-class Handover(Request, frozen=True, kw_only=True):
+class Handover(LauncherRequest, frozen=True, kw_only=True):
     """State for the next turn; with `since`, unless the log has it after that entry already."""
 
     state: dict[str, Any]
     since: int | None = None
 
 
-class Question(Request, frozen=True, kw_only=True):
+class QuestionRequest(LauncherRequest, frozen=True, kw_only=True):
     """A question to a person; asked again with the same key, it is the same."""
 
     question: str
@@ -173,21 +131,21 @@ class Question(Request, frozen=True, kw_only=True):
     waits: bool = False
 
 
-class Report(Request, frozen=True, kw_only=True):
-    """What happened in a turn, in this order: it starts, its agent says something, it is given back."""
+class Report(LauncherRequest, frozen=True, kw_only=True):
+    """The events of a turn, in this order: its start, output of its agent, its release."""
 
     epoch: Epoch
     owner: _Name | None = None
     started: bool = False
     messages: list[dict[str, Any]] = field(default_factory=list)
-    update: Update | None = None
+    update: AgentUpdate | None = None
     problem: Problem | None = None
     checkpoint: Handover | None = None
-    approval: Question | None = None
+    approval: QuestionRequest | None = None
     release: bool = False
 
 
-class Saying(Request, frozen=True, kw_only=True):
+class Saying(LauncherRequest, frozen=True, kw_only=True):
     """A piece of a message while it is being said."""
 
     epoch: Epoch
@@ -203,7 +161,7 @@ class Reported(Struct, frozen=True, kw_only=True):
     approval: Approval | None = None
 
 
-class Ending(Request, frozen=True, kw_only=True):
+class TurnEnding(LauncherRequest, frozen=True, kw_only=True):
     """How a turn ended."""
 
     epoch: Epoch

@@ -1,4 +1,4 @@
-"""The one table of operations: what may be asked over HTTP, where, and by whom.
+"""The one table of operations: routes, parameters and required access over HTTP.
 
 Each row names a method of `Moorage`. Its parameters, their types and its answer are read from
 that method's signature, so the routes, the OpenAPI document and the remote client cannot drift
@@ -18,10 +18,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
-from moorage import client
-from moorage.client import ContextDoor, Moorage
+from moorage.api import Context, Moorage
 from moorage.core.key import Scope
-from moorage.service import sessions
+from moorage.core.query import Page
 
 Arguments = dict[str, Any]
 
@@ -51,10 +50,10 @@ class Operation:
     ) -> None:
         """`wire` gives parameters their names on the wire, `also` names that stand for a parameter as well.
 
-        `local` parameters never travel. `refs` are those that name sessions, runs, approvals or items: a
-        session's token has to reach all that are given. `body` is the parameter that is the whole body;
-        the others are in the query then. `wraps` is the field in which a plain value travels. What is not
-        `to_token` is for keys only. `or_scope` is enough as well.
+            `local` parameters never travel. `refs` are those that name sessions, runs, approvals or items: a
+            session's token has to reach all that are given. `body` is the parameter that is the whole body;
+            the others are in the query then. `wraps` is the field in which a plain value travels. Operations without
+        `to_token` need a key. `or_scope` is an alternative to the scope.
         """
         self.name, self.verb, self.path, self.scope, self.or_scope = name, verb, path, scope, or_scope
         self.wire, self.also, self.local = wire or {}, also or {}, frozenset(local)
@@ -65,7 +64,12 @@ class Operation:
     def function(self) -> Any:
         """The method that answers."""
         door, _, method = self.name.rpartition(".")
-        return getattr(ContextDoor if door == "context" else Moorage, method)
+        return getattr(Context if door == "context" else Moorage, method)
+
+    def method(self, moor: Moorage) -> Any:
+        """The same method of one connection."""
+        door, _, method = self.name.rpartition(".")
+        return getattr(moor.context if door else moor, method)
 
     @property
     def summary(self) -> str:
@@ -75,17 +79,26 @@ class Operation:
     @cached_property
     def hints(self) -> dict[str, Any]:
         """The types of the method's parameters and of its answer."""
-        return get_type_hints(self.function, localns=_names())
+        from moorage import values
+
+        return get_type_hints(self.function, localns=vars(values))
 
     @property
     def answer(self) -> Any:
         """The type of the answer."""
         return self.hints["return"]
 
-    @property
+    @cached_property
     def is_list(self) -> bool:
         """Whether the answer is a plain list, which travels as the items of a page."""
         return get_origin(self.answer) is list
+
+    @property
+    def document(self) -> Any:
+        """The type of the answer as it travels."""
+        if self.is_list:
+            return Page[get_args(self.answer)[0]]  # type: ignore[misc]
+        return self.answer if self.wraps is None else dict[str, self.answer]  # type: ignore[name-defined]
 
     @cached_property
     def parameters(self) -> dict[str, inspect.Parameter]:
@@ -129,7 +142,7 @@ class Operation:
         return self.parameters[name].default is inspect.Parameter.empty and NoneType not in get_args(self.hints[name])
 
     def arguments(self, request: Struct) -> Arguments:
-        """What the method is called with: what is given, and what has no default."""
+        """Return the arguments of the method: the given fields and those without a default."""
         given: Arguments = dict.fromkeys(self._without_default)
         for wire, name in self._reading:
             if (value := getattr(request, wire)) is not UNSET:
@@ -195,24 +208,6 @@ _TYPES: dict[str, Any] = {
 }
 
 
-def _names() -> dict[str, Any]:
-    """What the annotations of `Moorage` speak of and its module imports for type checkers alone."""
-    from moorage.core.inbox import Item
-    from moorage.core.key import Key
-    from moorage.core.run import Run
-    from moorage.core.tool import Tool, ToolAnswer
-    from moorage.core.turn import Launcher
-    from moorage.service.agents import AgentList
-    from moorage.service.analytics import Analytics
-    from moorage.service.keys import NewKey
-    from moorage.service.runs import RunReply
-
-    vars(sessions).setdefault("Item", Item)  # a field of ResumePacket; only type checkers import it there
-    own = {name: value for name, value in vars(client).items() if not name.startswith("_")}
-    told: tuple[type, ...] = (Item, Run, Launcher, Analytics, RunReply, Key, NewKey, AgentList, Tool, ToolAnswer)
-    return {**own, **{kind.__name__: kind for kind in told}}
-
-
 _R, _W, _A = Scope.READ, Scope.WRITE, Scope.APPROVE
 _NEW = {"agent": "agent_name", "name": "session_name", "ttl": "ttl_seconds"}
 _PARENT = {"parent_session_name": "parent"}
@@ -241,6 +236,7 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("update", "PATCH", _ONE, _W),
     Operation("delete", "DELETE", _ONE, _W),
     Operation("resolve", "GET", f"{_ONE}/id", _R, wraps="session_id"),
+    Operation("rename", "POST", f"{_ONE}/rename", _W, wire={"name": "session_name"}),
     Operation("suspend", "POST", f"{_ONE}/suspend", _W),
     Operation("resume", "POST", f"{_ONE}/resume", _W),
     Operation("release", "POST", f"{_ONE}/release", _W),

@@ -13,7 +13,7 @@ from moorage.service.importing import History, ImportReport
 from moorage.service.transfer import bundle_lines, first_line
 
 IN_MEMORY = 8 * 1024 * 1024  # bytes; what is longer waits in a file
-Send = Callable[..., Awaitable[ImportReport]]
+SendFiles = Callable[..., Awaitable[ImportReport]]
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def add_line(file: Any, line: str | bytes) -> None:
 class Sender:
     """Sends what files hold: our own sessions all at once, what others kept some at a time."""
 
-    def __init__(self, send: Send, *, dry_run: bool) -> None:
+    def __init__(self, send: SendFiles, *, dry_run: bool) -> None:
         """`send` gets a path and an open file, and gives what the server says."""
         self._send, self._dry_run = send, dry_run
         self._waiting = SpooledTemporaryFile(IN_MEMORY)  # noqa: SIM115  # closed by __exit__

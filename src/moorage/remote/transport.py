@@ -19,14 +19,23 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
 from msgspec import Struct
 
-from moorage.core.errors import InvalidField, MoorageError, ServerUnreachable, StoreUnavailable, error_from
+from moorage.core.codec import encode
+from moorage.core.errors import (
+    InvalidField,
+    InvalidJson,
+    MoorageError,
+    RateLimited,
+    ServerUnreachable,
+    StoreUnavailable,
+    error_from,
+)
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +45,7 @@ RESOLVE_WITHIN = 3.0  # seconds
 ANSWER_WITHIN = 30.0  # seconds, besides those that the server was asked to wait
 KEEP_FOR = 4.0  # seconds a connection stays open unused: less than servers keep it, so that none is closed in use
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between two attempts
-QUIET_FOR = 1.0  # seconds of trying before anybody is told
+QUIET_FOR = 1.0  # seconds of retries before they are reported
 PIECE = 64 * 1024  # bytes sent at once of what is long
 LATER = (502, 503, 504)  # what a proxy says while there is no server behind it
 TOO_MANY = 429
@@ -45,8 +54,11 @@ PROXIES = ("http_proxy", "https_proxy", "all_proxy")  # a proxy resolves names b
 JSON = "application/json"
 NOT_FACTS = frozenset({"type", "title", "status", "code", "detail", "request_id"})  # of a problem document
 
+LINE_END = b"\n"
+
+T = TypeVar("T")
 Headers = dict[str, str]
-Query = list[tuple[str, str]]
+QueryPairs = list[tuple[str, str]]
 
 
 class Ask(Struct, frozen=True, kw_only=True):
@@ -54,7 +66,7 @@ class Ask(Struct, frozen=True, kw_only=True):
 
     verb: str
     path: str  # percent-encoded
-    query: Query = []
+    query: QueryPairs = []
     body: bytes | None = None
     file: Any = None  # a body that is long: a file open for reading, sent from its beginning
     headers: Headers = {}
@@ -88,7 +100,7 @@ class Transport:
             await client.aclose()
 
     async def answer(self, ask: Ask) -> bytes:
-        """What the server answers. Raises the error that it answers, or ServerUnreachable."""
+        """Return the server's answer. Raises the error in it, or ServerUnreachable."""
         patience = self.patience()
         while True:
             try:
@@ -117,9 +129,9 @@ class Transport:
         finally:
             await response.aclose()
 
-    def patience(self) -> Patience:
+    def patience(self) -> RequestRetries:
         """How long to go on trying, from now."""
-        return Patience(self.url, self._deadline, lambda: self._is_known)
+        return RequestRetries(self.url, self._deadline, lambda: self._is_known)
 
     async def _sent(self, ask: Ask, *, stream: bool = False) -> httpx2.Response:
         if not self._is_known:
@@ -162,7 +174,46 @@ class Transport:
         return self._client
 
 
-class Patience:
+class Requester:
+    """A launcher's line to its server: one attempt for each request, because the launcher itself tries again."""
+
+    def __init__(self, url: str, key: str | None = None) -> None:
+        self._transport = Transport(url, lambda: {"X-Moorage-Interface": "python"}, key=key, deadline=0.0)
+
+    @property
+    def url(self) -> str:
+        """The server's address."""
+        return self._transport.url
+
+    async def post(self, path: str, body: Any, kind: type[T], *, wait: float = 0.0) -> T:
+        """Send a value and get one back; `wait` is how long the server may take on purpose."""
+        try:
+            content = encode(body)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidJson("body", f"it cannot be sent ({error})") from None
+        return await self._ask(Ask(verb="POST", path=path, body=content, wait=wait), kind)
+
+    async def get(self, path: str, kind: type[T], query: dict[str, Any] | None = None, *, wait: float = 0.0) -> T:
+        """Ask for a value."""
+        pairs = [(name, str(value)) for name, value in (query or {}).items()]
+        return await self._ask(Ask(verb="GET", path=path, query=pairs, wait=wait), kind)
+
+    async def close(self) -> None:
+        """Hang up."""
+        await self._transport.close()
+
+    async def _ask(self, ask: Ask, kind: type[T]) -> T:
+        try:
+            content = await self._transport.answer(ask)
+        except RateLimited as error:  # it will pass, as a server that is away does
+            raise StoreUnavailable(f"{self.url} asks to try again later ({error})", store=self.url) from error
+        try:
+            return msgspec.json.decode(content, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise StoreUnavailable(f"{self.url} sent an invalid answer ({error})") from error
+
+
+class RequestRetries:
     """How long one caller goes on trying, and how long it pauses in between."""
 
     def __init__(self, url: str, deadline: float, is_known: Callable[[], bool]) -> None:
@@ -183,7 +234,7 @@ class Patience:
         await asyncio.sleep(pause)
 
     def _tell(self, error: Exception, left: float) -> None:
-        """Whoever waits is told once what for."""
+        """Log once why a request is waiting."""
         if self._tell_at is not None and time.monotonic() >= self._tell_at:
             self._tell_at = None
             log.warning("no answer from %s (%s); trying for another %.0f seconds", self._url, _told(error), left)
@@ -240,6 +291,43 @@ async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
         yield piece
 
 
+# Streams ----------------------------------------------------------------------------------------
+
+
+async def lines_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Lines without their ends. Only a line feed ends one: texts may have other separators in them."""
+    rest = b""
+    async for piece in pieces:
+        *whole, rest = (rest + piece).split(LINE_END)
+        for line in whole:
+            yield line.removesuffix(b"\r")
+    if rest:
+        yield rest
+
+
+async def messages_of(
+    lines: AsyncIterator[bytes], begins: str | None = None
+) -> AsyncIterator[tuple[str | None, bytes]]:
+    """The id and the data of one message after another; the first has no data if it is known where they begin.
+
+    One that is cut off is not given: it comes again. Nothing comes after a refusal: who comes back is told why.
+    """
+    if begins is not None:
+        yield begins, b""
+    place: str | None = None
+    data: list[bytes] = []
+    async for line in lines:
+        if line.startswith(b"data:"):
+            data.append(line[5:].removeprefix(b" "))
+        elif line == b"event: refused":
+            return
+        elif line.startswith(b"id:"):
+            place = line[3:].strip().decode("latin-1")
+        elif not line and data:
+            yield place, LINE_END.join(data)
+            place, data = None, []
+
+
 # Answers ----------------------------------------------------------------------------------------
 
 
@@ -275,7 +363,7 @@ def _checked(url: str, response: httpx2.Response) -> bytes:
 
 
 def _refusal(url: str, response: httpx2.Response) -> MoorageError:
-    """What the server says, as an error; what is not ours says that this is no server of ours."""
+    """Return the server's error; for a foreign answer, an error that this is not a Moorage server."""
     problem = _problem(response)
     if problem is None:
         return ServerUnreachable(
@@ -299,7 +387,7 @@ def _retry_after(response: httpx2.Response) -> float | None:
 
 
 def _told(error: Exception) -> str:
-    """What went wrong, in the words of whoever noticed."""
+    """Return the message of an error."""
     if _is_refused(error):
         return "connection refused"
     return str(error).strip() or type(error).__name__

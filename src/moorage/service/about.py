@@ -1,4 +1,4 @@
-"""What a piece of work is about: the ids that every line of the log about it carries."""
+"""The ids of the present work: every log line about it carries them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _about: ContextVar[dict[str, str]] = ContextVar("moorage_about", default=_NOTHIN
 
 
 def about() -> dict[str, str]:
-    """The ids of what is being done here and now."""
+    """Return the ids of the present work."""
     return _about.get()
 
 
 def learn(**ids: str | None) -> None:
-    """The work is about these as well, until the block that it began with ends."""
+    """Add ids to the present work, until its block ends."""
     _about.set({**_about.get(), **{name: value for name, value in ids.items() if value is not None}})
 
 
 @contextmanager
 def working_on(**ids: str | None) -> Iterator[None]:
-    """For as long as the block lasts, the work is about these, besides what it was about before."""
+    """Within the block, add these ids to the present work."""
     before = _about.set(_about.get())
     learn(**ids)
     try:

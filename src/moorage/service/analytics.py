@@ -1,19 +1,19 @@
-"""Analytics: how much was done, how much of it was picked up again, and how it went, beside what is aimed at.
+"""Analytics: how much was done, how much of it was resumed, and how it went, beside the targets.
 
-Everything is counted in one pass over the facts of the sessions created in a span, and one
-over its delegations. Only durations and the ids of sessions picked up are remembered until
-the end: a median and "distinct" cannot be had for less.
+One pass over the facts of the sessions created in a span and one over its delegations count everything. Only
+durations and the ids of resumed sessions stay in memory until the end: a median and a count of distinct ids need them.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
 from msgspec import Struct
 
+from moorage.core.brief import brief
 from moorage.core.delegation import Delegation, Span
 from moorage.core.errors import InvalidField, utc_text
 from moorage.core.fact import Fate, SessionFact
@@ -34,23 +34,27 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Goal(Struct, frozen=True):
-    """What a measure should be."""
+    """The target of a measure."""
 
     text: str
     limit: float
+    unit: str = "share"
     is_floor: bool = False  # to be above it, rather than below
 
-    def is_met(self, value: float) -> bool:
-        """Whether a value is as it should be."""
-        return value > self.limit if self.is_floor else value < self.limit
+    def measured(self, value: float | None, *, is_known: bool = True) -> Measure:
+        """Return a value beside what is aimed at; whether that is met, unless it is not known."""
+        if value is None or not is_known:
+            return Measure(value=value, unit=self.unit, target=self.text, met=None)
+        is_met = value > self.limit if self.is_floor else value < self.limit
+        return Measure(value=value, unit=self.unit, target=self.text, met=is_met)
 
 
 RESUME_RATE = Goal("> 60 %", 0.6, is_floor=True)
 RESUME_SUCCESS = Goal("> 80 %", 0.8, is_floor=True)
-MEDIAN = Goal("< 5 min", 300)
-P95 = Goal("< 30 min", 1800)
+MEDIAN = Goal("< 5 min", 300, "seconds")
+P95 = Goal("< 30 min", 1800, "seconds")
 ERROR_RATE = Goal("< 10 %", 0.1)
-PER_SESSION = Goal("< 5 KB per small session", 5 * 1024)
+PER_SESSION = Goal("< 5 KB per small session", 5 * 1024, "bytes")
 
 
 class Measure(Struct, frozen=True, kw_only=True):
@@ -59,11 +63,11 @@ class Measure(Struct, frozen=True, kw_only=True):
     value: float | None  # None: there is nothing to measure
     unit: str  # share, seconds or bytes
     target: str
-    met: bool | None  # None: nobody can tell
+    met: bool | None  # None: not known
 
 
 class Tokens(Struct, frozen=True, kw_only=True):
-    """What models read and wrote, as far as sessions tell."""
+    """Tokens read and written by models, as reported by sessions."""
 
     input: int | float  # so that a whole number is one at every door
     output: int | float
@@ -71,13 +75,14 @@ class Tokens(Struct, frozen=True, kw_only=True):
 
 
 class Callbacks(Struct, frozen=True, kw_only=True):
-    """What became of the callbacks to some sessions."""
+    """The counts of callbacks by outcome."""
 
     delivered: int
     waiting: int
-    set_aside: int
+    dead_letters: int
 
 
+@brief("key", "sessions", "delegations", "resumed")
 class Counts(Struct, frozen=True, kw_only=True):
     """All that is measured of some sessions and delegations."""
 
@@ -102,15 +107,16 @@ class Counts(Struct, frozen=True, kw_only=True):
 
 
 class Storage(Struct, frozen=True, kw_only=True):
-    """What the whole store takes, whatever was asked for."""
+    """The size of the whole store, whatever the query."""
 
     bytes: int | None  # None: the store cannot tell
     sessions: int | None
     bytes_per_session: Measure
 
 
+@brief("agent", "task_id", "by", "total")
 class Analytics(Struct, frozen=True, kw_only=True):
-    """What was counted, in all and by group."""
+    """The counts, in total and by group."""
 
     agent: str | None
     task_id: str | None
@@ -138,9 +144,13 @@ async def analytics(
     `by` groups them: agents and tasks with the largest first, times in order, at most 1,000
     of the largest or newest.
     """
+    if by is not None and by not in GROUPINGS:
+        raise InvalidField("by", f"is {by!r}; use one of {', '.join(GROUPINGS)}")
     span = Span(agent=agent, task=task_id, after=created_after, before=created_before)
-    tallies = await _tallied(deps, caller.owner, span, _check_by(by))
-    total = next(iter(tallies.values()), _Tally()) if by is None else _in_all(tallies.values())
+    tallies = await _tallied(deps, caller.owner, span, by)
+    total = _Tally()
+    for tally in tallies.values():
+        total.add(tally)
     fates = await _fates(deps, caller.owner, total.picked_up)
     groups = [] if by is None else _chosen(tallies, by)
     return Analytics(
@@ -150,7 +160,7 @@ async def analytics(
         created_before=created_before,
         by=by,
         total=total.counts(None, fates),
-        groups=[tally.counts(_text(key), fates) for key, tally in groups],
+        groups=[tally.counts(utc_text(key) if isinstance(key, datetime) else key, fates) for key, tally in groups],
         groups_left_out=0 if by is None else len(tallies) - len(groups),
         storage=await _storage(deps),
     )
@@ -158,28 +168,20 @@ async def analytics(
 
 # Groups -----------------------------------------------------------------------------------------
 
-Key = str | datetime | None
-KeyOf = Callable[[str | None, str | None, datetime], Key]  # of an agent, a task and a time
-
-
-def _check_by(by: object) -> str | None:
-    if by is None or (isinstance(by, str) and by in GROUPINGS):
-        return by
-    raise InvalidField("by", f"is {by!r}; use one of {', '.join(GROUPINGS)}")
+GroupKey = str | datetime | None
+KeyOf = Callable[[str | None, str | None, datetime], GroupKey]  # of an agent, a task and a time
 
 
 def _key_by(by: str | None) -> KeyOf:
+    if by is None:
+        return lambda _agent, _task, _at: None
     if by in UNITS:
         return _time_by(by)
-    return {
-        None: lambda _agent, _task, _at: None,
-        "agent": lambda agent, _task, _at: agent,
-        "task": lambda _agent, task, _at: task,
-    }[by]
+    return (lambda agent, _task, _at: agent) if by == "agent" else lambda _agent, task, _at: task
 
 
 def _time_by(unit: str) -> KeyOf:
-    """Most come in the order of their times: then the last beginning is the next one's, too."""
+    """Most facts come in the order of time, so the group of the last one is mostly that of the next."""
     start = end = start_of(unit, _LONG_AGO)
 
     def key_of(_agent: str | None, _task: str | None, at: datetime) -> datetime:
@@ -193,7 +195,7 @@ def _time_by(unit: str) -> KeyOf:
 
 
 def start_of(unit: str, at: datetime) -> datetime:
-    """The beginning of the hour, day or week, in UTC."""
+    """Return the beginning of the hour, day or week, in UTC."""
     hour = at.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
     if unit == "hour":
         return hour
@@ -201,25 +203,20 @@ def start_of(unit: str, at: datetime) -> datetime:
     return day - timedelta(days=day.weekday()) if unit == "week" else day
 
 
-def _text(key: Key) -> str | None:
-    return utc_text(key) if isinstance(key, datetime) else key
-
-
-def _chosen(tallies: dict[Key, _Tally], by: str) -> list[tuple[Key, _Tally]]:
-    """The groups to show, in order."""
+def _chosen(tallies: dict[GroupKey, _Tally], by: str) -> list[tuple[GroupKey, _Tally]]:
+    """Return the groups to show, in order."""
     if by in UNITS:
         return sorted(tallies.items(), key=lambda item: str(item[0]))[-MOST_GROUPS:]
-    return sorted(tallies.items(), key=lambda item: (-item[1].sessions, -item[1].delegations, str(item[0])))[
-        :MOST_GROUPS
-    ]
+    largest = sorted(tallies.items(), key=lambda item: (-item[1].sessions, -item[1].delegations, str(item[0])))
+    return largest[:MOST_GROUPS]
 
 
 # Counting ---------------------------------------------------------------------------------------
 
 
-async def _tallied(deps: Deps, owner: str, span: Span, by: str | None) -> dict[Key, _Tally]:
+async def _tallied(deps: Deps, owner: str, span: Span, by: str | None) -> dict[GroupKey, _Tally]:
     key_of = _key_by(by)
-    tallies: dict[Key, _Tally] = defaultdict(_Tally)
+    tallies: dict[GroupKey, _Tally] = defaultdict(_Tally)
     async for facts in _pages(lambda cursor: deps.store.facts(owner, span, PAGE, cursor)):
         for fact in facts:
             tallies[key_of(fact.agent_name, fact.task_id, fact.created_at)].add_fact(fact)
@@ -240,7 +237,7 @@ async def _pages(read: Callable[[str | None], Awaitable[Page[T]]]) -> AsyncItera
 
 
 async def _fates(deps: Deps, owner: str, session_ids: set[str]) -> dict[str, Fate]:
-    """What became of these, some thousand at a time."""
+    """Return the fate of each of these sessions."""
     wanted, known = sorted(session_ids), {}
     for first in range(0, len(wanted), PAGE):
         for fate in await deps.store.fates(owner, wanted[first : first + PAGE]):
@@ -249,22 +246,19 @@ async def _fates(deps: Deps, owner: str, session_ids: set[str]) -> dict[str, Fat
 
 
 _SUMS = (
-    "sessions", "ended", "with_errors", "delegations", "resumed", "delivered", "waiting", "set_aside", "telling",
+    "sessions", "ended", "with_errors", "delegations", "resumed", "delivered", "waiting", "dead_letters", "telling",
     "input", "output",
 )  # fmt: skip
 
 
 class _Tally:
-    """What is counted of one group while it is read."""
+    """The counts of one group while it is read."""
 
-    __slots__ = (
-        "delegations", "delivered", "durations", "ended", "input", "output", "picked_up", "resumed", "sessions",
-        "set_aside", "states", "telling", "waiting", "with_errors",
-    )  # fmt: skip
+    __slots__ = (*_SUMS, "durations", "picked_up", "states")
 
     def __init__(self) -> None:
         self.sessions = self.ended = self.with_errors = self.delegations = self.resumed = self.telling = 0
-        self.delivered = self.waiting = self.set_aside = 0
+        self.delivered = self.waiting = self.dead_letters = 0
         self.input: float = 0
         self.output: float = 0
         self.states: dict[State, int] = {}
@@ -288,7 +282,7 @@ class _Tally:
         if fact.callbacks is not None:
             self.delivered += fact.callbacks.delivered
             self.waiting += fact.callbacks.waiting
-            self.set_aside += fact.callbacks.set_aside
+            self.dead_letters += fact.callbacks.dead_letters
 
     def add_delegation(self, delegation: Delegation) -> None:
         """Count a delegation."""
@@ -325,29 +319,17 @@ class _Tally:
             resumed_ended=ended,
             resumed_completed=completed,
             resumed_open=len(known) - ended,
-            callbacks=Callbacks(delivered=self.delivered, waiting=self.waiting, set_aside=self.set_aside),
+            callbacks=Callbacks(delivered=self.delivered, waiting=self.waiting, dead_letters=self.dead_letters),
             tokens=Tokens(input=self.input, output=self.output, sessions=self.telling) if self.telling else None,
-            resume_rate=_measured(_share(self.resumed, self.delegations), "share", RESUME_RATE),
-            resume_success=_measured(_share(completed, ended), "share", RESUME_SUCCESS),
-            duration_median=_measured(_percentile(durations, 0.5), "seconds", MEDIAN),
-            duration_p95=_measured(_percentile(durations, 0.95), "seconds", P95),
-            error_rate=_measured(_share(self.with_errors, self.sessions), "share", ERROR_RATE),
+            resume_rate=RESUME_RATE.measured(_share(self.resumed, self.delegations)),
+            resume_success=RESUME_SUCCESS.measured(_share(completed, ended)),
+            duration_median=MEDIAN.measured(_percentile(durations, 0.5)),
+            duration_p95=P95.measured(_percentile(durations, 0.95)),
+            error_rate=ERROR_RATE.measured(_share(self.with_errors, self.sessions)),
         )
 
 
-def _in_all(tallies: Iterable[_Tally]) -> _Tally:
-    total = _Tally()
-    for tally in tallies:
-        total.add(tally)
-    return total
-
-
 # Measuring --------------------------------------------------------------------------------------
-
-
-def _measured(value: float | None, unit: str, goal: Goal) -> Measure:
-    met = None if value is None else goal.is_met(value)
-    return Measure(value=value, unit=unit, target=goal.text, met=met)
 
 
 def _share(part: int, whole: int) -> float | None:
@@ -355,7 +337,7 @@ def _share(part: int, whole: int) -> float | None:
 
 
 def _percentile(ordered: list[float], share: float) -> float | None:
-    """The value that this share of them is not above; between two, in proportion to how near each is."""
+    """Return a percentile, interpolated between its two neighbours."""
     if not ordered:
         return None
     place = (len(ordered) - 1) * share
@@ -367,9 +349,7 @@ def _percentile(ordered: list[float], share: float) -> float | None:
 async def _storage(deps: Deps) -> Storage:
     size = await deps.store.size()
     if size is None:
-        return Storage(bytes=None, sessions=None, bytes_per_session=_measured(None, "bytes", PER_SESSION))
+        return Storage(bytes=None, sessions=None, bytes_per_session=PER_SESSION.measured(None))
     each = round(size.used_bytes / size.sessions, 1) if size.sessions else None
-    measure = _measured(each, "bytes", PER_SESSION)
-    if size.sessions < ENOUGH_SESSIONS:
-        measure = Measure(value=each, unit=measure.unit, target=measure.target, met=None)
+    measure = PER_SESSION.measured(each, is_known=size.sessions >= ENOUGH_SESSIONS)
     return Storage(bytes=size.bytes, sessions=size.sessions, bytes_per_session=measure)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from moorage.core.approval import Approval, ApprovalState, hash_of_plan
 from moorage.core.codec import check_json, encode
-from moorage.core.context import check_ttl
+from moorage.core.duration import check_ttl
 from moorage.core.errors import ApprovalClosed, ApprovalNotFound, InvalidField, NotFound, SessionCorrupt, TooLarge
 from moorage.core.ids import check_label, looks_like_ref
 from moorage.core.query import check_limit
-from moorage.core.session import MAX_CHECKPOINT_BYTES, Change, Stamp, View, check_text
-from moorage.service.deps import Caller, Deps, stamp_of
+from moorage.core.session import MAX_CHECKPOINT_BYTES, Change, Needs, Stamp, View, check_text
+from moorage.service.deps import Caller, Deps, done_once, once_key, stamp_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.core.once import OnceKey
     from moorage.core.session import Session
@@ -31,10 +31,10 @@ async def request_approval(
     question: str,
     *,
     plan: Any = None,
-    options: list[str] | tuple[str, ...] = (),
+    options: Iterable[str] = (),
     expires_in: object = None,
     waits: bool = False,
-    once: OnceKey | None = None,
+    idempotency_key: str | None = None,
     approval_id: str | None = None,
     turn: Turn | None = None,
 ) -> Approval:
@@ -46,7 +46,8 @@ async def request_approval(
     if approval_id is not None:
         with suppress(ApprovalNotFound):
             return await deps.store.approval(caller.owner, approval_id)
-    lifetime, stamp = check_ttl(expires_in, "expires_in"), stamp_of(deps, caller)
+    lifetime, stamp, options = check_ttl(expires_in, "expires_in"), stamp_of(deps, caller), tuple(options)
+    once = once_key("request_approval", idempotency_key, [ref, question, plan, options, expires_in])
     session = await deps.store.get(caller.owner, ref)
     approval = Approval(
         approval_id=approval_id or deps.new_id(),
@@ -73,10 +74,6 @@ async def request_approval(
         deps.expect_end(approval.expires_at)
         return change.approvals[0]
 
-    if once is None:
-        return await act()
-    from moorage.service.once import done_once  # few requests come under a key
-
     return await done_once(deps, caller, once, act, lambda kept: get_approval(deps, caller, kept))
 
 
@@ -98,7 +95,7 @@ async def _replayed(
         return await deps.store.approval(caller.owner, known)
     if not turn.cut_off:
         return None
-    from moorage.core import work  # only whoever starts agents needs it
+    from moorage.core import work  # needed only to start agents
 
     def decide(view: View) -> Change:
         token = None if asker is None else view.session.token_of(asker)
@@ -113,7 +110,9 @@ async def _replayed(
             continue
         earlier = await deps.store.approval(caller.owner, item.body["approval_id"])
         if earlier.is_same_question(wanted):
-            change = await deps.store.apply(caller.owner, session.session_id, decide, approval=earlier.approval_id)
+            change = await deps.store.apply(
+                caller.owner, session.session_id, decide, needs=Needs(approval=earlier.approval_id)
+            )
             if change.turns:
                 return earlier
     return None
@@ -134,10 +133,17 @@ def _check_options(options: object) -> tuple[str, ...]:
 
 
 async def list_approvals(
-    deps: Deps, caller: Caller, *, ref: str | None = None, pending_only: bool = True, limit: int = 100
+    deps: Deps, caller: Caller, ref: str | None = None, *, pending_only: bool = True, limit: int = 100
 ) -> list[Approval]:
     """Approvals, oldest first."""
     return await deps.store.approvals(caller.owner, ref=ref, pending_only=pending_only, limit=check_limit(limit))
+
+
+async def approvals_of(
+    deps: Deps, caller: Caller, session_ids: list[str], *, pending_only: bool, limit: int
+) -> list[list[Approval]]:
+    """Return the approvals of each session, in one read of the store."""
+    return await deps.store.approvals_of(caller.owner, session_ids, pending_only=pending_only, limit=limit)
 
 
 async def get_approval(deps: Deps, caller: Caller, approval_id: str) -> Approval:
@@ -156,7 +162,7 @@ async def decide_approval(
     by: str | None = None,
     plan_hash: str | None = None,
 ) -> Approval:
-    """Answer: approve, reject, or one of the options. Wakes the session.
+    """Answer: approve, reject, or one of the options; or withdraw the question. Wakes the session.
 
     Raises AlreadyDecided for another answer than the one given before, ApprovalClosed if it
     expired or was withdrawn.
@@ -173,7 +179,7 @@ async def decide_approval(
         decided = view.approval.decided(decision, by=who, at=stamp.at, note=text, plan_hash=plan_hash)
         return Change(session=view.session) if decided == view.approval else _settled(view, decided, stamp)
 
-    change = await deps.store.apply(caller.owner, asked.session_id, decide, approval=approval_id)
+    change = await deps.store.apply(caller.owner, asked.session_id, decide, needs=Needs(approval=approval_id))
     deps.expect_end(change.session.expires_at)
     return change.approvals[0] if change.approvals else await deps.store.approval(caller.owner, approval_id)
 
@@ -183,7 +189,7 @@ def _settled(view: View, approval: Approval, stamp: Stamp) -> Change:
     change = view.session.settle(approval, stamp)
     if not change.session.launched:
         return change
-    from moorage.core import work  # only whoever starts agents needs it
+    from moorage.core import work  # needed only to start agents
 
     return work.decided(view, change, approval, stamp)
 
@@ -195,7 +201,7 @@ def _check_id(approval_id: str) -> str:
 
 
 async def expire_approvals(deps: Deps, caller: Caller) -> None:
-    """Close what nobody answered in time. A session that is damaged, or was just deleted, stops nobody else."""
+    """Close approvals that were not answered in time. A damaged or just deleted session does not block others."""
     for approval in await deps.store.due_approvals(caller.owner, deps.clock.now()):
         with suppress(SessionCorrupt, NotFound):
             await _expired(deps, caller, approval)
@@ -206,9 +212,9 @@ async def _expired(deps: Deps, caller: Caller, approval: Approval) -> Approval:
 
     def decide(view: View) -> Change:
         assert view.approval is not None
-        if view.approval.state is not ApprovalState.PENDING:  # somebody was faster
+        if view.approval.state is not ApprovalState.PENDING:  # another caller was faster
             return Change(session=view.session)
         return _settled(view, view.approval.expired(stamp.at), stamp)
 
-    await deps.store.apply(caller.owner, approval.session_id, decide, approval=approval.approval_id)
+    await deps.store.apply(caller.owner, approval.session_id, decide, needs=Needs(approval=approval.approval_id))
     return await deps.store.approval(caller.owner, approval.approval_id)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any, cast
 
 from moorage.core.session import Session
@@ -11,15 +12,16 @@ from moorage.ports import Store
 from moorage.service.deps import Deps
 
 WHOLE_REQUEST = timedelta(hours=1)  # longer than any request takes
+CHANGES = frozenset({"apply", "append", "fork", "delete_tree"})  # methods that take `expected`
 
 
 def at_version(deps: Deps, ref: str, session: Session) -> Deps:
     """Return these for one request, whose first change of a session is refused unless it is still at this version.
 
-    What is due by now has ended already (`retention.expire_due`): it must not count as that change.
+    The caller has ended what is due before (`retention.expire_due`): it must not count as that change.
     """
     store = cast(Store, AtVersion(deps.store, frozenset({ref, session.session_id}), session.version))
-    own = Deps(store, deps.clock, deps.entropy, deps.settings, deps.find_agent, deps.registered, deps.defined_agents)
+    own = deps.like(store)
     own.look_again_at = deps.clock.now() + WHOLE_REQUEST
     return own
 
@@ -32,27 +34,8 @@ class AtVersion:
         self._is_compared = False
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
-
-    async def apply(self, owner: str, ref: str, *args: Any, **options: Any) -> Any:
-        """As the store does."""
-        return await self._compared(self._store.apply, owner, ref, *args, **options)
-
-    async def append(self, owner: str, ref: str, *args: Any, **options: Any) -> Any:
-        """As the store does."""
-        return await self._compared(self._store.append, owner, ref, *args, **options)
-
-    async def fork(self, owner: str, ref: str, *args: Any, **options: Any) -> Any:
-        """As the store does."""
-        return await self._compared(self._store.fork, owner, ref, *args, **options)
-
-    async def delete_tree(self, owner: str, ref: str, *args: Any, **options: Any) -> Any:
-        """As the store does."""
-        return await self._compared(self._store.delete_tree, owner, ref, *args, **options)
-
-    async def write_context(self, owner: str, ref: str, *args: Any, **options: Any) -> Any:
-        """As the store does."""
-        return await self._compared(self._store.write_context, owner, ref, *args, **options)
+        found = getattr(self._store, name)
+        return partial(self._compared, found) if name in CHANGES else found
 
     async def _compared(self, change: Callable[..., Any], owner: str, ref: str, *args: Any, **options: Any) -> Any:
         """Make a change at the version; one that was refused is not the first."""

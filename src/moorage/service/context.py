@@ -2,27 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
 
+from moorage.core.brief import brief
 from moorage.core.context import (
-    ContextChange,
+    EVERY_KEY,
+    WHOLE,
     ContextItem,
     check_key,
-    check_ttl,
     check_values,
-    drop_keys,
+    drop_all,
+    drop_key,
+    item_of,
+    items_in,
     merge_keys,
+    needs_keys,
     put_key,
     replace_all,
 )
-from moorage.core.session import Session
+from moorage.core.duration import check_ttl
+from moorage.core.record import CONTEXT, RecordName
+from moorage.core.session import Change, Needs, View
 from moorage.service.deps import Caller, Deps
 
+ContextRule = Callable[..., Change]  # of a view and values
 
+
+@brief("keys", "version", "redacted", "session_id")
 class ContextWritten(Struct, frozen=True, kw_only=True):
-    """What a write did: the context's version, and the paths of secrets that were not kept."""
+    """The result of a write: the context's version, and the paths of redacted secrets."""
 
     session_id: str
     version: int
@@ -40,66 +51,70 @@ async def read_context(deps: Deps, caller: Caller, ref: str, key: str | None = N
 
 async def read_items(deps: Deps, caller: Caller, ref: str, key: str | None = None) -> dict[str, ContextItem]:
     """The context with versions and expiries."""
-    wanted = None if key is None else check_key(key)
-    return await deps.store.context(caller.owner, ref, deps.clock.now(), wanted)
+    at = deps.clock.now()
+    if key is None:
+        return items_in(await deps.store.list_records(caller.owner, ref, WHOLE, at))
+    [found] = await deps.store.records(caller.owner, ref, [RecordName(CONTEXT, check_key(key))], at)
+    return {} if found is None else {key: item_of(found)}
 
 
 async def put_context(
     deps: Deps, caller: Caller, ref: str, key: str, value: Any, *, ttl: object = None, version: int | None = None
 ) -> ContextWritten:
     """Remember a value under a key. `version` is that of the key: 0 if it must be new."""
-    values, redacted = deps.redactor.clean(check_values({key: value}))
-    lifetime, at = check_ttl(ttl), deps.clock.now()
-
-    def decide(session: Session, present: dict[str, ContextItem]) -> ContextChange:
-        return put_key(session, key, values[key], present.get(key), at=at, ttl=lifetime, expected=version)
-
-    return _written(await deps.store.write_context(caller.owner, ref, decide, at, key), redacted)
+    return await _write(deps, caller, ref, put_key, {key: value}, ttl, version)
 
 
 async def merge_context(
     deps: Deps, caller: Caller, ref: str, values: dict[str, Any], *, ttl: object = None, version: int | None = None
 ) -> ContextWritten:
     """Remember several values; other keys stay. `version` is that of the whole context."""
-    cleaned, redacted = deps.redactor.clean(check_values(values))
-    lifetime, at = check_ttl(ttl), deps.clock.now()
-
-    def decide(session: Session, _: dict[str, ContextItem]) -> ContextChange:
-        return merge_keys(session, cleaned, at=at, ttl=lifetime, expected=version)
-
-    return _written(await deps.store.write_context(caller.owner, ref, decide, at), redacted)
+    return await _write(deps, caller, ref, merge_keys, values, ttl, version)
 
 
 async def replace_context(
     deps: Deps, caller: Caller, ref: str, values: dict[str, Any], *, ttl: object = None, version: int | None = None
 ) -> ContextWritten:
     """Make these values the whole context."""
+    return await _write(deps, caller, ref, replace_all, values, ttl, version)
+
+
+async def _write(
+    deps: Deps, caller: Caller, ref: str, rule: ContextRule, values: dict[str, Any], ttl: object, version: int | None
+) -> ContextWritten:
     cleaned, redacted = deps.redactor.clean(check_values(values))
     lifetime, at = check_ttl(ttl), deps.clock.now()
-
-    def decide(session: Session, present: dict[str, ContextItem]) -> ContextChange:
-        return replace_all(session, cleaned, present, at=at, ttl=lifetime, expected=version)
-
-    return _written(await deps.store.write_context(caller.owner, ref, decide, at), redacted)
+    needs = Needs(records=EVERY_KEY if rule is replace_all else needs_keys(cleaned), work=False)
+    change = await deps.store.apply(
+        caller.owner, ref, lambda view: rule(view, cleaned, at=at, ttl=lifetime, expected=version), needs=needs
+    )
+    return _written(change, redacted)
 
 
 async def delete_context(
     deps: Deps, caller: Caller, ref: str, key: str | None = None, *, version: int | None = None
 ) -> ContextWritten:
     """Forget a key, or everything. Forgetting what is not there is harmless."""
-    wanted, at = None if key is None else check_key(key), deps.clock.now()
+    at = deps.clock.now()
+    needs = EVERY_KEY if key is None else needs_keys([check_key(key)])
 
-    def decide(session: Session, present: dict[str, ContextItem]) -> ContextChange:
-        keys = tuple(present) if wanted is None else (wanted,)
-        return drop_keys(session, keys, present, at=at, expected=version, whole=wanted is None)
+    def decide(view: View) -> Change:
+        if key is None:
+            return drop_all(view, at=at, expected=version)
+        return drop_key(view, key, at=at, expected=version)
 
-    return _written(await deps.store.write_context(caller.owner, ref, decide, at, wanted), ())
+    return _written(await deps.store.apply(caller.owner, ref, decide, needs=Needs(records=needs, work=False)))
 
 
-def _written(change: ContextChange, redacted: tuple[str, ...]) -> ContextWritten:
+def _written(change: Change, redacted: tuple[str, ...] = ()) -> ContextWritten:
     return ContextWritten(
         session_id=change.session.session_id,
         version=change.session.context_version,
-        keys=sorted((*change.put, *change.drop)),
+        keys=sorted(write.name.key for write in change.records),
         redacted=redacted,
     )
+
+
+async def remember(deps: Deps, caller: Caller, ref: str, values: dict[str, Any]) -> None:
+    """Keep values of an agent for the one asked next in the session, for as long as is configured."""
+    await merge_context(deps, caller, ref, values, ttl=deps.settings.memory.context_ttl)

@@ -1,9 +1,9 @@
-"""Copying a whole store into another one: everything, as it is, so that whoever used the one can go on with the other.
+"""Copying a whole store into another one: everything, as it is, so that users of the one can go on with the other.
 
 Records go over kind by kind, some in each commit, with a mark that says how far it has come. The mark is
 part of the commit, so a copy that was cut off goes on where it was, and nothing comes in twice. In the end
 both stores are read once more and compared, by counts and by digests that do not depend on
-any order. Reading leaves the source as it is; whoever writes to it meanwhile is noticed by that.
+any order. Reading leaves the source as it is; a concurrent writer is noticed by that.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from moorage.core.codec import encode_text
+from moorage.core.document import LOAD_MARK, DocumentKind
+from moorage.core.dump import DumpKind, DumpRecord, parts
 from moorage.core.errors import CopyDiffers, StoreInUse, StoreNotEmpty
 from moorage.core.query import SessionQuery
-from moorage.core.record import KINDS, Record, parts
 from moorage.ports import Store
 from moorage.service.servers import count_live, heartbeats
 
@@ -26,19 +27,19 @@ CHUNK = 200  # records in one commit
 SHOWN = 5  # sessions that a refusal names
 _DIGEST_BITS = 256
 
-Progress = Callable[[str, str, int], None]  # what is being done, with which kind, and how many are done
+CopyProgress = Callable[[str, str, int], None]  # what is being done, with which kind, and how many are done
 
 
-class Mark(Struct, frozen=True):
+class CopyMark(Struct, frozen=True):
     """How far a copy has come."""
 
     source: str
-    kind: str | None  # None: everything is there, and has yet to be compared
+    kind: DumpKind | None  # None: everything is there, and has yet to be compared
     cursor: str | None = None  # None: this kind begins
 
 
 class Copied(Struct, frozen=True):
-    """What is in both stores now."""
+    """Counts and a digest of what is in both stores now."""
 
     counts: dict[str, int]
     digest: str
@@ -46,7 +47,7 @@ class Copied(Struct, frozen=True):
 
 
 async def copy_store(
-    source: Store, target: Store, name: str, at: datetime, *, force: bool = False, progress: Progress | None = None
+    source: Store, target: Store, name: str, at: datetime, *, force: bool = False, progress: CopyProgress | None = None
 ) -> Copied:
     """Copy everything. `name` says which source it is, so that no other one can go on with its copy.
 
@@ -59,7 +60,7 @@ async def copy_store(
     if not force:
         await _check_still(source, at)
     begun = await _begun(target, name)
-    await _copy(source, target, begun or Mark(name, next(iter(KINDS))), tell)
+    await _copy(source, target, begun or CopyMark(name, DumpKind.TOMBSTONE), tell)
     counts, digest = await _compared(source, target, tell)
     await target.load([], None)
     return Copied(counts, digest, begun is not None)
@@ -75,27 +76,27 @@ async def _check_still(source: Store, at: datetime) -> None:
 async def _running(source: Store) -> list[str]:
     names: list[str] = []
     for owner in await source.owners():
-        page = await source.find(owner, SessionQuery(status="running", limit=SHOWN))
+        [page] = await source.find(owner, SessionQuery(status="running", limit=SHOWN))
         names += [session.session_id for session in page.items]
     return [*names[:SHOWN], *(["…"] if len(names) > SHOWN else [])]
 
 
-async def _begun(target: Store, name: str) -> Mark | None:
+async def _begun(target: Store, name: str) -> CopyMark | None:
     """How far a copy of this source has come; None if the target is empty."""
-    kept = await target.load_mark()
+    kept = await target.document(DocumentKind.STORE, LOAD_MARK)
     if kept is not None:
-        mark = Decoder(Mark).decode(kept)
+        mark = Decoder(CopyMark).decode(kept.body)
         if mark.source == name:
             return mark
         raise StoreNotEmpty(f"a copy of {mark.source} was begun in it")
-    for kind in KINDS:
+    for kind in DumpKind:
         if (await target.dump(kind, 1)).items:
             raise StoreNotEmpty(f"there is a {kind} in it")
     return None
 
 
-async def _copy(source: Store, target: Store, begun: Mark, tell: Progress) -> None:
-    kinds, cursor = list(KINDS), begun.cursor
+async def _copy(source: Store, target: Store, begun: CopyMark, tell: CopyProgress) -> None:
+    kinds, cursor = list(DumpKind), begun.cursor
     for kind in [] if begun.kind is None else kinds[kinds.index(begun.kind) :]:
         done = 0
         while True:
@@ -108,27 +109,27 @@ async def _copy(source: Store, target: Store, begun: Mark, tell: Progress) -> No
                 break
 
 
-def _next_mark(source: str, kind: str, cursor: str | None) -> Mark:
+def _next_mark(source: str, kind: DumpKind, cursor: str | None) -> CopyMark:
     """Where to go on: with the next kind, if this one has come to its end."""
-    kinds = [*KINDS, None]
-    return Mark(source, kind, cursor) if cursor is not None else Mark(source, kinds[kinds.index(kind) + 1])
+    kinds = [*DumpKind, None]
+    return CopyMark(source, kind, cursor) if cursor is not None else CopyMark(source, kinds[kinds.index(kind) + 1])
 
 
 # Comparing --------------------------------------------------------------------------------------
 
 
-async def _compared(source: Store, target: Store, tell: Progress) -> tuple[dict[str, int], str]:
+async def _compared(source: Store, target: Store, tell: CopyProgress) -> tuple[dict[str, int], str]:
     counts, digests = dict[str, int](), list[str]()
-    for kind in KINDS:
+    for kind in DumpKind:
         ours, theirs = await _told(source, kind, tell), await _told(target, kind, tell)
         if ours != theirs:
             raise CopyDiffers(kind, ours[0], theirs[0])
-        counts[kind] = ours[0]
+        counts[kind.value] = ours[0]
         digests.append(ours[1])
     return counts, sha256("".join(digests).encode()).hexdigest()
 
 
-async def _told(store: Store, kind: str, tell: Progress) -> tuple[int, str]:
+async def _told(store: Store, kind: DumpKind, tell: CopyProgress) -> tuple[int, str]:
     """How much there is of a kind, and a digest of all of it, in whatever order it comes."""
     count = total = 0
     async for record in all_records(store, kind):
@@ -140,7 +141,7 @@ async def _told(store: Store, kind: str, tell: Progress) -> tuple[int, str]:
     return count, f"{total % (1 << _DIGEST_BITS):064x}"
 
 
-async def all_records(store: Store, kind: str) -> AsyncIterator[Record]:
+async def all_records(store: Store, kind: DumpKind) -> AsyncIterator[DumpRecord]:
     """Everything of a kind, page after page."""
     cursor: str | None = None
     while True:

@@ -7,18 +7,19 @@ from typing import Any
 
 from msgspec import Struct
 
-from moorage.core.delegation import Delegation
+from moorage.core.brief import brief
+from moorage.core.delegation import Delegation, Span
 from moorage.core.errors import InvalidField, NotFound, SessionCorrupt
 from moorage.core.ids import check_label, check_session_id
 from moorage.core.policy import Verdict, verdict_on, verdict_without
-from moorage.core.query import SessionQuery, check_limit
+from moorage.core.query import Page, SessionQuery, check_limit
 from moorage.core.session import Phase, Session
 from moorage.service.deps import Caller, Deps, shown
 
 NEWEST = 20  # how many of one place are looked at
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class WorkPlace(Struct, frozen=True, kw_only=True):
     """Where earlier work may be: the same task, under the same host, or in the same folder."""
 
     agent: str | None = None
@@ -28,7 +29,7 @@ class Place(Struct, frozen=True, kw_only=True):
 
 
 async def should_resume(
-    deps: Deps, caller: Caller, ref: str | None = None, *, place: Place | None = None, holder: str | None = None
+    deps: Deps, caller: Caller, ref: str | None = None, *, place: WorkPlace | None = None, holder: str | None = None
 ) -> Verdict:
     """May this work be picked up?
 
@@ -37,7 +38,7 @@ async def should_resume(
     """
     who = caller.held_as(holder)
     if ref is None:
-        return await _verdict_on_newest(deps, caller, place or Place(), who)
+        return await _verdict_on_newest(deps, caller, place or WorkPlace(), who)
     try:
         session = await deps.store.get(caller.owner, ref)
     except (NotFound, SessionCorrupt) as error:
@@ -45,7 +46,7 @@ async def should_resume(
     return verdict_on(session, deps.settings.resume, deps.clock.now(), who)
 
 
-async def _verdict_on_newest(deps: Deps, caller: Caller, place: Place, holder: str) -> Verdict:
+async def _verdict_on_newest(deps: Deps, caller: Caller, place: WorkPlace, holder: str) -> Verdict:
     newest: Verdict | None = None
     for filters in _where_to_look(place):
         for found in _ready, _ready_for_approval, _latest:
@@ -58,54 +59,69 @@ async def _verdict_on_newest(deps: Deps, caller: Caller, place: Place, holder: s
     return verdict_without(None, None) if newest is None else newest
 
 
-def _where_to_look(place: Place) -> list[dict[str, Any]]:
+def _where_to_look(place: WorkPlace) -> list[dict[str, Any]]:
     places = [("task", place.task_id), ("parent", place.host), ("project_dir", place.project_dir)]
     given: list[dict[str, Any]] = [{name: value} for name, value in places if value is not None]
     return given or ([{}] if place.agent is not None else [])
 
 
-async def _ready(deps: Deps, caller: Caller, place: Place, filters: dict[str, Any]) -> list[Session]:
+async def _ready(deps: Deps, caller: Caller, place: WorkPlace, filters: dict[str, Any]) -> list[Session]:
     query = SessionQuery(agent=place.agent, active_only=True, resume_ready=True, limit=NEWEST, **filters)
-    return (await deps.store.find(caller.owner, query)).items
+    return (await deps.store.find(caller.owner, query))[0].items
 
 
-async def _ready_for_approval(deps: Deps, caller: Caller, place: Place, filters: dict[str, Any]) -> list[Session]:
+async def _ready_for_approval(deps: Deps, caller: Caller, place: WorkPlace, filters: dict[str, Any]) -> list[Session]:
     """Those that wait for a person: they stay fresh for days, and newer ones may have gone stale in front of them."""
     return await _ready(deps, caller, place, {"phase": Phase.APPROVAL.value, **filters})
 
 
-async def _latest(deps: Deps, caller: Caller, place: Place, filters: dict[str, Any]) -> list[Session]:
+async def _latest(deps: Deps, caller: Caller, place: WorkPlace, filters: dict[str, Any]) -> list[Session]:
     """The newest of any agent and state, for want of better: looking for more would be a walk through the store."""
     query = SessionQuery(limit=NEWEST, **(filters or {"agent": place.agent}))
-    found = (await deps.store.find(caller.owner, query)).items
+    found = (await deps.store.find(caller.owner, query))[0].items
     return [each for each in found if not each.is_final and place.agent in (None, each.agent_name)]
 
 
-def _is_of_this_task(session: Session, place: Place) -> bool:
-    """Whether it is not somebody's work for another task: its own id, or its family's, names no task."""
+def _is_of_this_task(session: Session, place: WorkPlace) -> bool:
+    """Whether it is not work for another task: its own id, or its family's, names no task."""
     return place.task_id in (None, session.task_id) or session.task_id in (session.session_id, session.root_session_id)
 
 
 async def resumable_sessions(deps: Deps, caller: Caller, *, agent: str | None = None, limit: int = 20) -> list[Session]:
-    """What could be picked up, newest first: suspended sessions, and idle ones whose phase says so."""
+    """Return what could be picked up, newest first: suspended sessions, and idle ones whose phase allows it."""
     check_limit(limit)
     suspended = SessionQuery(agent=agent, state="suspended", limit=limit)
     ready = SessionQuery(agent=agent, state="active", resume_ready=True, limit=limit)
-    found = [session for query in (suspended, ready) for session in (await deps.store.find(caller.owner, query)).items]
+    pages = await deps.store.find(caller.owner, suspended, ready)
+    found = [session for page in pages for session in page]
     now = deps.clock.now()
-    free = [session for session in found if not _held(session, now, caller.holder)]
+    holds = ((session, session.hold) for session in found)
+    free = [session for session, hold in holds if hold is None or not hold.lives(now) or hold.holder == caller.holder]
     return [shown(session) for session in sorted(free, key=lambda each: each.created_at, reverse=True)[:limit]]
 
 
-def _held(session: Session, at: datetime, holder: str) -> bool:
-    return session.hold is not None and session.hold.lives(at) and session.hold.holder != holder
+async def list_delegations(
+    deps: Deps,
+    caller: Caller,
+    *,
+    agent: str | None = None,
+    task_id: str | None = None,
+    created_after: datetime | None = None,
+    created_before: datetime | None = None,
+    limit: int = 100,
+    cursor: str | None = None,
+) -> Page[Delegation]:
+    """Return a page of what was delegated, oldest first."""
+    span = Span(agent=agent, task=task_id, after=created_after, before=created_before)
+    return await deps.store.delegations(caller.owner, span, check_limit(limit), cursor)
 
 
 # Delegating -------------------------------------------------------------------------------------
 
 
+@brief("verdict", "session", "created")
 class Delegated(Struct, frozen=True, kw_only=True):
-    """What came of asking: the verdict, what was recorded, and the session to go on with."""
+    """The outcome of a delegation: the verdict, the record of it, and the session to go on with."""
 
     verdict: Verdict
     delegation: Delegation
@@ -113,10 +129,10 @@ class Delegated(Struct, frozen=True, kw_only=True):
     created: bool = False
 
 
-class Question(Struct, frozen=True, kw_only=True):
-    """What is asked before delegating: which work, where to look for it, and what if there is none."""
+class DelegationQuestion(Struct, frozen=True, kw_only=True):
+    """The question before delegating: which work, where to look for it, and what if there is none."""
 
-    place: Place
+    place: WorkPlace
     session_id: str | None = None  # the one in question, if it is known
     holder: str | None = None  # who would pick it up
     delegation_id: str | None = None  # told twice, it is counted once
@@ -127,15 +143,15 @@ class Question(Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] | None = None
 
 
-async def delegate(deps: Deps, caller: Caller, question: Question) -> Delegated:
+async def delegate(deps: Deps, caller: Caller, question: DelegationQuestion) -> Delegated:
     """Ask whether earlier work may be picked up, and record that it was asked."""
     decided = await decide(deps, caller, question)
     await deps.store.record_delegation(caller.owner, decided.delegation)
     return decided
 
 
-async def decide(deps: Deps, caller: Caller, question: Question) -> Delegated:
-    """What `delegate` answers, and still has to record."""
+async def decide(deps: Deps, caller: Caller, question: DelegationQuestion) -> Delegated:
+    """Return what `delegate` returns, without recording it."""
     place = question.place
     check_place(question.session_id, place)
     if question.new_id:
@@ -154,7 +170,7 @@ async def decide(deps: Deps, caller: Caller, question: Question) -> Delegated:
     )
 
 
-def check_place(session_id: object, place: Place) -> None:
+def check_place(session_id: object, place: WorkPlace) -> None:
     """Raise InvalidField unless something is said that a session can be found by."""
     for name in ("agent", "task_id", "host", "project_dir"):
         if (value := getattr(place, name)) is not None:
@@ -163,7 +179,7 @@ def check_place(session_id: object, place: Place) -> None:
         raise InvalidField("agent_name", "is missing, and so is agent_id; say which agent is to work")
 
 
-async def _opened(deps: Deps, caller: Caller, question: Question) -> Session:
+async def _opened(deps: Deps, caller: Caller, question: DelegationQuestion) -> Session:
     from moorage.service.sessions import SessionRequest, create_session  # most calls create nothing: faster without
 
     place = question.place
@@ -181,7 +197,7 @@ async def _opened(deps: Deps, caller: Caller, question: Question) -> Session:
 
 
 def _as_delegation(
-    deps: Deps, place: Place, verdict: Verdict, session_id: str | None, delegation_id: str | None
+    deps: Deps, place: WorkPlace, verdict: Verdict, session_id: str | None, delegation_id: str | None
 ) -> Delegation:
     return Delegation(
         delegation_id=deps.new_id() if delegation_id is None else check_label("delegation_id", delegation_id),

@@ -1,15 +1,17 @@
-"""What every service function is given: the store, time, chance, settings, and who is calling."""
+"""The dependencies of service functions: store, clock, entropy, settings; and the caller."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from functools import cached_property
+from math import inf
+from typing import TYPE_CHECKING, TypeVar
 
-from msgspec import UNSET, Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import replace
 
-from moorage.core.errors import AgentNotFound, InvalidDefinition
+from moorage.core.errors import AgentNotFound, InvalidDefinition, KeyReused
 from moorage.core.family import FamilyLimits
 from moorage.core.ids import check_label, uuid7
 from moorage.core.policy import ResumePolicy, RetentionPolicy
@@ -18,25 +20,28 @@ from moorage.core.session import Change, Session, Stamp, View
 from moorage.core.window import TokenCounter, WindowSize, rough_tokens
 from moorage.ports import Clock, Entropy, Store
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.core.agent import AgentDefinition
     from moorage.core.key import Key
+    from moorage.core.once import OnceKey
     from moorage.core.token import SigningSecret
     from moorage.service.registered import Registered
 
+T = TypeVar("T")
 
+STEP = timedelta(seconds=5)  # the clock and the monotonic one may run apart by less between two looks
+SETTLING = 30.0  # seconds after a step in which no lease is judged
 LOOK_AGAIN = timedelta(seconds=1)  # for what has run out of time: another process may have set a TTL meanwhile
 
 
 class HookSettings(Struct, frozen=True, kw_only=True):
-    """What hooks may do to their host."""
+    """Settings of hooks."""
 
     deny_if_resumable: bool = False  # refuse to delegate what could be picked up instead
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
-    """What a server allows."""
+    """Limits of a server."""
 
     rate: int = 500  # requests a second of one key or token
     burst: int = 1000
@@ -48,13 +53,13 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
 
 
 class MemorySettings(Struct, frozen=True, kw_only=True):
-    """What is kept of calls with a session id."""
+    """Settings for what is kept of calls with a session id."""
 
     context_ttl: timedelta | None = None  # how long what agents want remembered is; None: as long as the session
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """What an installation may set."""
+    """The settings of an installation."""
 
     resume: ResumePolicy = field(default_factory=ResumePolicy)
     family: FamilyLimits = field(default_factory=FamilyLimits)
@@ -65,6 +70,35 @@ class Settings(Struct, frozen=True, kw_only=True):
     hooks: HookSettings = field(default_factory=HookSettings)
     server: ServerSettings = field(default_factory=ServerSettings)
     memory: MemorySettings = field(default_factory=MemorySettings)
+
+
+class ClockWatch:
+    """Whether the clock steps, as one process sees it: all parts of a process that judge leases share one."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.zero_at: datetime | None = None  # when the monotonic clock was at zero, by the clock; None: not compared
+        self.steps = self.extended = 0  # how often the clock has stepped, and after how many steps leases were extended
+        self._stepped_at = -inf  # by the monotonic clock
+
+    def look(self) -> datetime:
+        """Return the time, having compared the clock with the monotonic one."""
+        now, passed = self.clock.now(), self.clock.monotonic()
+        zero_at = now - timedelta(seconds=passed)
+        if self.zero_at is not None and abs(zero_at - self.zero_at) > STEP:
+            self.steps += 1
+            self._stepped_at = passed
+        if self.zero_at is not None:
+            self.zero_at = zero_at
+        return now
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether leases may be judged: every launcher has had the time to renew since the clock stepped."""
+        passed = self.clock.monotonic()
+        zero_at = self.clock.now() - timedelta(seconds=passed)
+        is_steady = self.zero_at is not None and abs(zero_at - self.zero_at) <= STEP
+        return is_steady and passed >= self._stepped_at + SETTLING
 
 
 class Deps:
@@ -79,8 +113,13 @@ class Deps:
         find_agent: Callable[[str], AgentDefinition | None] | None = None,
         registered: Registered | None = None,
         defined_agents: Callable[[], dict[str, AgentDefinition]] = dict,
+        *,
+        beside: Deps | None = None,
     ) -> None:
-        """`find_agent` finds one that is defined, `defined_agents` all; those registered are found besides."""
+        """`find_agent` finds one that is defined, `defined_agents` all; those registered are found besides.
+
+        Those of one process on one store are made `beside` the first: they judge leases alike.
+        """
         self.store, self.clock, self.entropy = store, clock, entropy
         self.find_agent, self.defined_agents = find_agent, defined_agents
         self.settings = settings or Settings()
@@ -90,16 +129,35 @@ class Deps:
         if registered is not None:
             self.registered = registered
         self.look_again_at = clock.now()  # for what has run out of time; see retention.expire_due
-        self.zero_at: datetime | None = None  # when the monotonic clock was at zero, by the clock; see steps
-        self.launchers: set[str] = set()  # ids of those that are at work in this process
+        self.watch: ClockWatch = ClockWatch(clock) if beside is None else beside.watch
+        self.launchers: set[str] = set() if beside is None else beside.launchers  # those at work in this process
+        self._beside = beside
         self.takes_turns = False  # whether this process has a launcher for the family it works on, and for no other
+
+    def like(self, store: Store | None = None) -> Deps:
+        """Return others of this process, with a look of their own at what is due."""
+        return Deps(
+            store or self.store,
+            self.clock,
+            self.entropy,
+            self.settings,
+            self.find_agent,
+            self.registered,
+            self.defined_agents,
+            beside=self,
+        )
 
     @cached_property
     def registered(self) -> Registered:
-        """What is registered in the store, for those who ask: hooks do not."""
+        """The registrations in the store; hooks do without."""
         from moorage.service.registered import Registered
 
         return Registered(self.store, self.clock)
+
+    @cached_property
+    def own_launcher(self) -> str:
+        """The id by which this process takes the turns of calls that it answers itself."""
+        return self.new_id() if self._beside is None else self._beside.own_launcher
 
     def agent(self, name: str) -> AgentDefinition:
         """An agent that can be started. Raises AgentNotFound, InvalidDefinition."""
@@ -107,6 +165,14 @@ class Deps:
         if found is None or not found.enabled:
             raise self.no_agent(name)
         return found
+
+    async def find_startable(self, name: str) -> AgentDefinition:
+        """Return the same, also if it has registered at another server meanwhile."""
+        try:
+            return self.agent(name)
+        except AgentNotFound:
+            await self.look_for(name)
+        return self.agent(name)
 
     def startable(self) -> dict[str, AgentDefinition]:
         """Every agent that is known here and can be started, by name."""
@@ -131,7 +197,7 @@ class Deps:
             await self.registered.look(unless_younger=unless_younger)
 
     def can_start(self, name: str | None) -> bool:
-        """Whether an agent is known and switched on; one whose file is wrong is known, and whoever asks it is told."""
+        """Whether an agent is known and switched on; one whose file is wrong is known, and its caller is told."""
         try:
             self.agent(name or "")
         except AgentNotFound:
@@ -155,12 +221,12 @@ class Deps:
         return uuid7(int(self.clock.now().timestamp() * 1000), self.entropy(10))
 
     def new_token(self) -> str:
-        """A secret nobody can guess."""
+        """Return a random secret."""
         return self.entropy(16).hex()
 
 
 class Caller(Struct, frozen=True, kw_only=True):
-    """Who is asking, for whom, and by which door."""
+    """The identity of a request: who asks, for which owner, and by which door."""
 
     owner: str = "local"
     by: str | None = None
@@ -168,21 +234,59 @@ class Caller(Struct, frozen=True, kw_only=True):
     holder: str = "local"  # whose holds are theirs
     scope: str = ""  # the identity that names which they give themselves belong to; empty: of this process
     session_id: str | None = None  # the session whose token they come with: an agent, not a person
+    parent: str | UnsetType | None = None  # the session that asks, an agent's; UNSET: as the environment says
     run_id: str | None = None  # of an agent that asks: the run it works on
 
     def held_as(self, name: str | None) -> str:
-        """The holder that a name of the caller's choice stands for. Nobody can name another's."""
+        """Return the holder for a name that the caller gives itself; it cannot name another caller's."""
         if name is None:
             return self.holder
         checked = check_label("holder", name)
         return f"{self.scope}:{checked}" if self.scope else checked
 
     def check_hold(self, session: Session, token: str | None, at: datetime) -> None:
-        """Raise HeldByAnother if an agent's own token would end the hold of somebody else."""
+        """Raise HeldByAnother if an agent's own token would end the hold of another holder."""
         if self.session_id is None or token is not None or session.hold is None or session.live_turn is not None:
             return
         if not f"{session.hold.holder}:".startswith(f"{self.scope}:"):
             session.check_holder(self.holder, at)
+
+
+def once_key(operation: str, key: str | None, request: Sequence[object]) -> OnceKey | None:
+    """Return what was asked under a key; None without one."""
+    if key is None:
+        return None
+    from moorage.core.once import once_key  # few requests come under a key
+
+    return once_key(operation, key, request)
+
+
+async def done_once(
+    deps: Deps,
+    caller: Caller,
+    once: OnceKey | None,
+    act: Callable[[], Awaitable[T]],
+    recall: Callable[[str], Awaitable[T]],
+) -> T:
+    """Act, unless the same request was made before under its key: then recall what it became.
+
+    Looked for first, because what was possible then may be impossible now: the session is closed, the
+    id is taken (by what the first one made), the family is full. Of two at the same time the store lets one through.
+    Raises KeyReused if the key came with another request.
+    """
+    if once is None:
+        return await act()
+    from moorage.core.once import AlreadyDone  # few requests come under a key
+
+    kept = await deps.store.once(caller.owner, once.operation, once.key, deps.clock.now())
+    if kept is not None:
+        if kept.digest != once.digest:
+            raise KeyReused(once.key)
+        return await recall(kept.ref)
+    try:
+        return await act()
+    except AlreadyDone as done:
+        return await recall(done.ref)
 
 
 def stamp_of(deps: Deps, caller: Caller) -> Stamp:
@@ -194,13 +298,13 @@ def with_what_follows(view: View, change: Change, stamp: Stamp) -> Change:
     """A change with what it means for runs, turns and what waits, if the session has any."""
     if not change.session.launched and not view.work.items:
         return change
-    from moorage.core import work  # only whoever starts agents needs it
+    from moorage.core import work  # needed only to start agents
 
     return work.after(view, change, stamp)
 
 
 def shown(session: Session) -> Session:
-    """A session as anybody may see it: the hold without its token."""
+    """Return a session as its readers see it: the hold without its token."""
     if session.hold is None:
         return session
     return replace(session, hold=replace(session.hold, token=UNSET))

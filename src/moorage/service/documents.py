@@ -54,7 +54,7 @@ class Collection(Generic[T]):
 
         if not _is_key(key):
             if decided(None) is not None:
-                raise InvalidField("key", f"is {key!r}, which no store can keep")
+                raise InvalidField("key", f"is {key!r}; use other characters")
             return None
         return self._value(await store.put_document(self._kind, key, decided))
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from moorage.core.brief import brief
 from moorage.core.errors import InvalidField, SessionCorrupt
 from moorage.core.family import Deletion, Member, Tombstone, TombstoneQuery, check_deletion
 from moorage.core.ids import check_label
@@ -23,6 +24,7 @@ ENDED_WITHIN = timedelta(seconds=8)  # its launcher tells an agent within a seco
 LOOK_AGAIN = 0.25  # seconds
 
 
+@brief("session", "children")
 class TreeNode(Struct, kw_only=True):
     """A session with its children."""
 
@@ -48,7 +50,7 @@ async def ancestors_of(deps: Deps, caller: Caller, ref: str) -> list[Session]:
 
 
 async def tree_of(deps: Deps, caller: Caller, ref: str) -> TreeNode:
-    """The session with all that hangs on it."""
+    """The session with its descendants."""
     sessions = await told(deps, await deps.store.tree(caller.owner, ref, MAX_TREE))
     nodes: dict[str, TreeNode] = {}
     for session in sessions:  # parents come before their children
@@ -70,7 +72,7 @@ async def delete_session(
 ) -> Deletion:
     """Delete a session with its tree, or say what would go.
 
-    With force, agents at work in it are ended after that; those of which nobody confirms it in time are named.
+    With force, agents at work in it are ended after that; those that are not confirmed in time are named.
     Raises HasChildren without cascade, SessionRunning without force.
     """
     why, at_work = check_label("reason", reason), list[str]()
@@ -96,10 +98,10 @@ async def _unconfirmed(deps: Deps, owner: str, at_work: list[str]) -> list[str]:
     while True:
         seen, now = deps.store.pulse(), deps.clock.now()
         launchers = await all_launchers(deps.store)
-        ended = {name for launcher in launchers for name in launcher.seen_off}
+        ended = {name for launcher in launchers for name in launcher.ended_sessions}
         left = [session_id for session_id in at_work if name_of(owner, session_id) not in ended]
-        is_anybody_there = any(now - launcher.seen_at < LEASE for launcher in launchers)
-        if not left or deps.clock.monotonic() >= ends or not is_anybody_there:
+        has_live_launcher = any(now - launcher.seen_at < LEASE for launcher in launchers)
+        if not left or deps.clock.monotonic() >= ends or not has_live_launcher:
             return left
         await deps.store.wait(seen, LOOK_AGAIN)
 
@@ -113,7 +115,7 @@ async def deleted_sessions(
     limit: int = 100,
     cursor: str | None = None,
 ) -> Page[Tombstone]:
-    """What was deleted, when, by whom and why; newest first."""
+    """Return what was deleted, when, by whom and why; newest first."""
     query = TombstoneQuery(reason=None if reason is None else check_label("reason", reason), since=_check_since(since))
     return await deps.store.tombstones(caller.owner, check_limit(limit), cursor, query)
 
@@ -121,4 +123,4 @@ async def deleted_sessions(
 def _check_since(since: object) -> datetime | None:
     if since is None or (isinstance(since, datetime) and since.tzinfo is not None):
         return since
-    raise InvalidField("since", "must be an instant with its time zone")
+    raise InvalidField("since", "must be a time with a time zone, such as 2026-01-31T12:00:00Z")

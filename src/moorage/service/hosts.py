@@ -7,7 +7,7 @@ back to its id goes on in a fork, which is found by the name `<id>:latest`.
 
 from __future__ import annotations
 
-from datetime import timedelta
+from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
@@ -17,7 +17,7 @@ from moorage.core.entry import MAX_MESSAGE_BYTES, Entry, Kind, Message, check_me
 from moorage.core.errors import HeldByAnother, IdTaken, NameTaken, NotFound, TooLarge
 from moorage.core.ids import looks_like_ref
 from moorage.core.policy import verdict_on
-from moorage.core.query import SessionQuery
+from moorage.core.query import LogQuery, SessionQuery
 from moorage.core.session import (
     BY_AGENT,
     MAX_TEXT,
@@ -39,7 +39,7 @@ LATEST = ":latest"
 CALL = "tool_use_id"  # in a sub-agent's metadata: the call that started it
 MAX_HOST_ID = 128 - len(LATEST)
 NEWEST = 5  # entries of a kind, to see whether something has been told before
-TRIES = 5  # somebody else may open the same session at the same time
+TRIES = 5  # another process may open the same session at the same time
 OUTLOOK = 5  # sessions of a kind that a host is told of
 MAX_SUMMARY = 200
 CUT = "\n[cut: the rest was too long to keep]"
@@ -58,7 +58,7 @@ class Hosted(Struct, frozen=True, kw_only=True):
 
 
 def session_id_of(host_id: str) -> str:
-    """The id of the session that a host's id stands for: the same, if it may be one."""
+    """Return the session id for a host's id: the same, if it is allowed as one."""
     if looks_like_ref(host_id) and len(host_id) <= MAX_HOST_ID and not host_id.endswith(LATEST):
         return host_id
     from hashlib import sha256
@@ -67,12 +67,12 @@ def session_id_of(host_id: str) -> str:
 
 
 def latest_name(host_id: str) -> str:
-    """The name of the session that goes on where the one with that id was closed."""
+    """Return the name of the session that continues a closed one."""
     return f"{session_id_of(host_id)}{LATEST}"
 
 
 async def current(deps: Deps, caller: Caller, host_id: str) -> Session | None:
-    """The session that a host's id stands for now, or None."""
+    """Return the present session of a host's id, or None."""
     for ref in (latest_name(host_id), session_id_of(host_id)):
         try:
             return await deps.store.get(caller.owner, ref)
@@ -85,9 +85,9 @@ async def current(deps: Deps, caller: Caller, host_id: str) -> Session | None:
 
 
 async def open_session(deps: Deps, caller: Caller, wanted: Hosted, parent: Hosted | None = None) -> Session:
-    """The session of a host's id, in its host's hands: made under `parent`, woken, or forked if it is closed.
+    """Return the session of a host's id, held by its host: created under `parent`, woken, or forked if it is closed.
 
-    One that has ended since its beginning, of which we are told late, stays closed.
+    If the event comes late and the session has ended since, it stays closed.
     """
     if wanted.told_late:
         found = await current(deps, caller, wanted.host_id)
@@ -97,7 +97,7 @@ async def open_session(deps: Deps, caller: Caller, wanted: Hosted, parent: Hoste
 
 
 async def open_for_writing(deps: Deps, caller: Caller, wanted: Hosted) -> Session:
-    """The session of a host's id; opened only if it is not open."""
+    """Return the session of a host's id; open one if there is none, or only a closed one."""
     found = await current(deps, caller, wanted.host_id)
     return await _opened(deps, caller, wanted) if found is None or found.is_final else found
 
@@ -114,18 +114,16 @@ async def _opened(deps: Deps, caller: Caller, wanted: Hosted, parent: Hosted | N
                 again = SessionRequest(name=latest_name(wanted.host_id), metadata=wanted.metadata)
                 found = await fork_session(deps, caller, found.session_id, again)
         except IdTaken:
-            is_spent = (
-                True  # somebody was faster, and the next look finds theirs; or it was deleted, and an id is used once
-            )
+            is_spent = True  # another process created it, and the next look finds it; or it was deleted
         except NameTaken:
-            continue  # somebody was faster
+            continue  # another process was faster
         else:
             return await _driven(deps, caller, found, wanted.holder or caller.holder)
     raise NameTaken(latest_name(wanted.host_id), wanted.host_id)
 
 
 async def _above(deps: Deps, caller: Caller, wanted: Hosted, parent: Hosted | None) -> str | None:
-    """The session that a new one is to be under; none rather than a wrong one."""
+    """Return the parent of a new session; none rather than a wrong one."""
     if parent is not None:
         return (await open_for_writing(deps, caller, parent)).session_id
     if wanted.works_for is None:
@@ -149,59 +147,57 @@ async def _made(deps: Deps, caller: Caller, wanted: Hosted, parent: str | None, 
 
 
 async def _driven(deps: Deps, caller: Caller, session: Session, holder: str) -> Session:
-    """The session in its host's hands, if it is in nobody's."""
-    stamp, token = stamp_of(deps, caller), deps.new_token()
+    """Give the session to its host, unless another holds it."""
+    token = deps.new_token()
     try:
-        change = await deps.store.apply(
-            caller.owner, session.session_id, lambda view: view.session.resume(holder, token, stamp)
+        return await _apply(
+            deps, caller, session.session_id, lambda view, stamp: view.session.resume(holder, token, stamp)
         )
     except HeldByAnother:
         return shown(session)
-    return shown(change.session)
 
 
-# What happens to them ---------------------------------------------------------------------------
+async def _apply(deps: Deps, caller: Caller, ref: str, decide: Callable[[View, Stamp], Change]) -> Session:
+    stamp = stamp_of(deps, caller)
+    return shown((await deps.store.apply(caller.owner, ref, lambda view: decide(view, stamp))).session)
+
+
+# Events of host sessions ------------------------------------------------------------------------
 
 
 async def say(deps: Deps, caller: Caller, session: Session, role: str, text: str, key: str | None = None) -> None:
-    """Add what was said; the same key again is harmless."""
+    """Append a message; the same key again is harmless."""
     if text.strip():
         await deps.store.append(caller.owner, session.session_id, [_message(role, text, key)], stamp_of(deps, caller))
 
 
-async def end_turn(deps: Deps, caller: Caller, session: Session) -> Session:
-    """A turn went well."""
-    stamp = stamp_of(deps, caller)
-    change = await deps.store.apply(caller.owner, session.session_id, lambda view: view.session.end_turn(stamp))
-    return shown(change.session)
+async def end_turn(deps: Deps, caller: Caller, session: Session) -> None:
+    """End a turn that went well."""
+    await _apply(deps, caller, session.session_id, lambda view, stamp: view.session.end_turn(stamp))
 
 
-async def fail_turn(deps: Deps, caller: Caller, session: Session, error: str) -> Session:
-    """A turn went wrong: one error more, if it was not told before."""
-    stamp, said = stamp_of(deps, caller), fitting(error, MAX_TEXT)
-    if any(entry.at == stamp.at for entry in await _newest(deps, caller, session.session_id, Kind.ERROR)):
-        return session
-    change = await deps.store.apply(
-        caller.owner, session.session_id, lambda view: view.session.update(Update(error=said), stamp)
-    )
-    return shown(change.session)
+async def fail_turn(deps: Deps, caller: Caller, session: Session, error: str) -> None:
+    """Count the error of a failed turn, unless it was counted before."""
+    now, update = deps.clock.now(), Update(error=fitting(error, MAX_TEXT))
+    if not any(entry.at == now for entry in await _newest(deps, caller, session.session_id, Kind.ERROR)):
+        await _apply(deps, caller, session.session_id, lambda view, stamp: view.session.update(update, stamp))
 
 
 async def bridge(
     deps: Deps, caller: Caller, session: Session, *, prompt: str, key: str | None, metadata: dict[str, Any]
-) -> Session:
-    """Tie a sub-agent to the call that started it: what was asked, and of whom. Once, in one commit."""
-    stamp, known = stamp_of(deps, caller), _clean(deps, metadata)
+) -> None:
+    """Tie a sub-agent to the call that started it, with its agent and its prompt. Once, in one commit."""
+    known = _clean(deps, metadata)
     messages = [_message("user", prompt, key)] if prompt.strip() else []
 
-    def decide(view: View) -> Change:
+    def decide(view: View, stamp: Stamp) -> Change:
         session = view.session
         if session.is_final or (CALL in known and session.metadata.get(CALL) == known[CALL]):
             return Change(session=session)
         change = session.append(messages, stamp) if messages else Change(session=session)
         return change.then(lambda head: _noted(head, known, stamp))
 
-    return shown((await deps.store.apply(caller.owner, session.session_id, decide)).session)
+    await _apply(deps, caller, session.session_id, decide)
 
 
 class Ending(Struct, frozen=True, kw_only=True):
@@ -219,12 +215,11 @@ async def end_session(deps: Deps, caller: Caller, ref: str, ending: Ending) -> S
 
     A session that is closed already stays as it is.
     """
-    stamp, outcome = stamp_of(deps, caller), check_outcome(ending.outcome).value
-    metadata = _clean(deps, ending.metadata)
+    outcome, metadata = check_outcome(ending.outcome).value, _clean(deps, ending.metadata)
     asked, said = await _untold(deps, caller, ref, ending)
     summary = fitting(ending.said.strip().partition("\n")[0], MAX_SUMMARY, "…") or None
 
-    def decide(view: View) -> Change:
+    def decide(view: View, stamp: Stamp) -> Change:
         session = view.session
         if session.is_final:
             return Change(session=session)
@@ -238,16 +233,16 @@ async def end_session(deps: Deps, caller: Caller, ref: str, ending: Ending) -> S
         closed = change.then(lambda head: head.finalize(outcome, stamp, summary=summary))
         return with_what_follows(view, closed, stamp)
 
-    return shown((await deps.store.apply(caller.owner, ref, decide)).session)
+    return await _apply(deps, caller, ref, decide)
 
 
 async def is_told(deps: Deps, caller: Caller, ref: str, key: str) -> bool:
-    """Whether something with that key was said lately."""
+    """Whether one of the newest messages has that key."""
     return any(entry.client_key == key for entry in await _newest(deps, caller, ref, Kind.MESSAGE))
 
 
 async def _untold(deps: Deps, caller: Caller, ref: str, ending: Ending) -> tuple[list[Message], list[Message]]:
-    """What was asked and what was said, without what the log has: a suspended session can be told of twice."""
+    """Return what was asked and said, without what the log has: a suspended session can end twice."""
     known = {entry.client_key for entry in await _newest(deps, caller, ref, Kind.MESSAGE)}
     asked, said = (
         [_message(role, text, key)] if text.strip() and (key is None or key not in known) else []
@@ -259,68 +254,66 @@ async def _untold(deps: Deps, caller: Caller, ref: str, ending: Ending) -> tuple
     return asked, said
 
 
-async def suspend(deps: Deps, caller: Caller, session: Session, reason: str) -> Session:
+async def suspend(deps: Deps, caller: Caller, session: Session, reason: str) -> None:
     """Pause a session whose host is gone; one that a person paused, or that waits for an answer, stays as it is."""
-    stamp = stamp_of(deps, caller)
 
-    def decide(view: View) -> Change:
+    def decide(view: View, stamp: Stamp) -> Change:
         if view.session.is_final or view.session.state is State.SUSPENDED:
             return Change(session=view.session)
         return view.session.suspend(stamp, reason=reason, by=BY_AGENT)
 
-    return shown((await deps.store.apply(caller.owner, session.session_id, decide)).session)
+    await _apply(deps, caller, session.session_id, decide)
 
 
 async def suspend_children(deps: Deps, caller: Caller, session: Session, reason: str) -> None:
-    """Pause what still runs under a host that is gone: it will not tell us more."""
+    """Pause the active children of a host that is gone."""
     query = SessionQuery(parent=session.session_id, state=State.ACTIVE.value, limit=100)
-    while children := (await deps.store.find(caller.owner, query)).items:
+    while children := (await deps.store.find(caller.owner, query))[0].items:
         for child in children:
             await suspend(deps, caller, child, reason)
 
 
-async def finalize(deps: Deps, caller: Caller, session: Session, summary: str) -> Session:
-    """Close a host's session; what it still asked is withdrawn."""
-    stamp = stamp_of(deps, caller)
+async def finalize(deps: Deps, caller: Caller, session: Session, summary: str) -> None:
+    """Close a host's session and withdraw its open questions."""
 
-    def decide(view: View) -> Change:
+    def decide(view: View, stamp: Stamp) -> Change:
         if view.session.is_final:
             return Change(session=view.session)
         change = view.session.finalize("completed", stamp, summary=summary, pending=view.pending)
         return with_what_follows(view, change, stamp)
 
-    return shown((await deps.store.apply(caller.owner, session.session_id, decide)).session)
+    await _apply(deps, caller, session.session_id, decide)
 
 
 async def checkpoint(deps: Deps, caller: Caller, session: Session, state: dict[str, Any]) -> None:
     """Keep what the host is about to forget."""
-    stamp, kept = stamp_of(deps, caller), check_checkpoint(state)
-    await deps.store.apply(caller.owner, session.session_id, lambda view: view.session.save_checkpoint(kept, stamp))
+    kept = check_checkpoint(state)
+    await _apply(deps, caller, session.session_id, lambda view, stamp: view.session.save_checkpoint(kept, stamp))
 
 
 async def only_open_session(deps: Deps, caller: Caller, *, agent: str, task_id: str) -> Session | None:
-    """The one open session of that agent and task; None if there is none, or no telling which."""
+    """Return the one open session of that agent and task; None if there are none or several."""
     query = SessionQuery(agent=agent, task=task_id, active_only=True, limit=2)
-    found = (await deps.store.find(caller.owner, query)).items
+    found = (await deps.store.find(caller.owner, query))[0].items
     return found[0] if len(found) == 1 else None
 
 
-# What a host should know ------------------------------------------------------------------------
+# Information for the host -----------------------------------------------------------------------
 
 
 class Outlook(Struct, frozen=True, kw_only=True):
-    """What waits in a folder: questions to a person, and work that could be picked up."""
+    """Questions to a person and work that could be picked up, in one folder."""
 
     approvals: list[Approval]
     resumable: list[Session]
 
 
 async def outlook(deps: Deps, caller: Caller, project_dir: str | None, own_id: str) -> Outlook:
-    """What waits in a folder, apart from the host's own session."""
+    """Return what waits in a folder, apart from the host's own session."""
     if project_dir is None:
         return Outlook(approvals=[], resumable=[])
     query = SessionQuery(project_dir=project_dir, resume_ready=True, active_only=True, limit=OUTLOOK)
-    ready = (await deps.store.find(caller.owner, query)).items
+    ready = (await deps.store.find(caller.owner, query))[0].items
     now, policy = deps.clock.now(), deps.settings.resume
     resumable = [each for each in ready if verdict_on(each, policy, now, caller.holder) and each.session_id != own_id]
     asked: list[Approval] = []
@@ -330,16 +323,11 @@ async def outlook(deps: Deps, caller: Caller, project_dir: str | None, own_id: s
     return Outlook(approvals=asked[:OUTLOOK], resumable=resumable)
 
 
-def ago(session: Session, deps: Deps) -> timedelta:
-    """How long ago somebody worked on it."""
-    return deps.clock.now() - session.last_activity_at
-
-
 # Helpers ----------------------------------------------------------------------------------------
 
 
 def fitting(text: str, limit: int, mark: str = CUT) -> str:
-    """A text of at most so many bytes; what is cut off is marked."""
+    """Cut a text to at most so many bytes, and mark the cut."""
     encoded = text.encode()
     if len(encoded) <= limit:
         return text
@@ -347,15 +335,15 @@ def fitting(text: str, limit: int, mark: str = CUT) -> str:
 
 
 async def _newest(deps: Deps, caller: Caller, ref: str, kind: Kind) -> list[Entry]:
-    """The newest entries of a kind that the session has written itself."""
+    """Return the newest entries of a kind that the session has written itself."""
     kinds = (kind.value, Kind.FORKED.value)
-    found = await deps.store.log(caller.owner, ref, limit=NEWEST, kinds=kinds, newest_first=True)
+    found = await deps.store.log(caller.owner, ref, LogQuery(limit=NEWEST, kinds=kinds, newest_first=True))
     own = next((index for index, entry in enumerate(found) if entry.kind == Kind.FORKED), len(found))
     return found[:own]
 
 
 def _noted(session: Session, metadata: dict[str, Any], stamp: Stamp) -> Change:
-    """Metadata added, if there is room: nothing else is given up for want of it."""
+    """Add metadata if there is room; too much of it must not prevent the rest of a change."""
     try:
         return session.update(Update(metadata=metadata), stamp)
     except TooLarge:

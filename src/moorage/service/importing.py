@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import suppress
+from math import inf
 
 import msgspec
 from msgspec import Struct, field
 from msgspec.structs import replace
 
 from moorage.core.approval import Approval
+from moorage.core.brief import brief
 from moorage.core.bundle import Bundle, check_bundle
-from moorage.core.context import ContextItem
+from moorage.core.context import ContextItem, items_in, record_of
 from moorage.core.entry import Entry
 from moorage.core.errors import (
     ApprovalNotFound,
@@ -28,6 +30,7 @@ from moorage.core.errors import (
     ParentNotFound,
     SessionNotFound,
 )
+from moorage.core.record import CONTEXT, Record
 from moorage.core.session import Session
 from moorage.service.deps import Caller, Deps
 from moorage.service.transfer import FORMAT
@@ -46,7 +49,7 @@ class LeftOut(Struct, frozen=True, kw_only=True):
 
 
 class Notes(Struct, kw_only=True):
-    """What reading one file left out, and what it passed over because it is not part of a session."""
+    """Counts of what reading one file left out, and of what is no part of a session."""
 
     left_out: list[LeftOut] = field(default_factory=list)
     left_out_total: int = 0
@@ -64,8 +67,9 @@ class Notes(Struct, kw_only=True):
             self.passed_over[kind] = self.passed_over.get(kind, 0) + count
 
 
+@brief("imported", "already_there", "entries", "left_out_total")
 class ImportReport(Struct, kw_only=True):
-    """What an import did."""
+    """The result of an import."""
 
     imported: list[str] = field(default_factory=list)
     already_there: list[str] = field(default_factory=list)
@@ -90,7 +94,7 @@ class ImportReport(Struct, kw_only=True):
 
 
 class History(Struct, kw_only=True):
-    """What one file of somebody else's gave: sessions, parents before children, and notes."""
+    """The sessions of one file of another program, parents before children, and notes."""
 
     file: str
     bundles: list[Bundle] = field(default_factory=list)
@@ -132,7 +136,7 @@ async def bring_in(
 async def bring_in_history(
     deps: Deps, caller: Caller, history: History, report: ImportReport, *, detach: bool = False, dry_run: bool = False
 ) -> None:
-    """Bring in what one file gave. What is refused is left out and told; only a store that fails is an error.
+    """Import the sessions of one file. The report lists what is refused; only a store that fails is an error.
 
     Of a file whose sessions are all there already nothing is told: it was, when they came.
     """
@@ -162,7 +166,7 @@ async def import_histories(
         try:
             history = decoder.decode(line)
         except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise InvalidImport(f"not what a file held ({error})", line=number) from None
+            raise InvalidImport(f"not the content of a file ({error})", line=number) from None
         sound = replace(history, bundles=[bundle for bundle in history.bundles if _is_sound(bundle, history)])
         await bring_in_history(deps, caller, sound, report, detach=detach, dry_run=dry_run)
     return report
@@ -191,9 +195,11 @@ async def _as_our_own(deps: Deps, caller: Caller, bundle: Bundle, notes: Notes) 
 def _without_secrets(deps: Deps, bundle: Bundle) -> tuple[Bundle, int]:
     """Return a bundle whose metadata and context are redacted as `create` redacts them, and how much was."""
     metadata, redacted = deps.redactor.clean(bundle.session.metadata)
-    values, forgotten = deps.redactor.clean({key: item.value for key, item in bundle.context.items()})
-    context = {key: replace(item, value=values[key]) for key, item in bundle.context.items()}
-    clean = replace(bundle, session=replace(bundle.session, metadata=metadata), context=context)
+    items = items_in(bundle.records)
+    values, forgotten = deps.redactor.clean({key: item.value for key, item in items.items()})
+    context = [record_of(key, replace(item, value=values[key])) for key, item in items.items()]
+    records = context + [record for record in bundle.records if record.namespace != CONTEXT]
+    clean = replace(bundle, session=replace(bundle.session, metadata=metadata), records=records)
     return clean, len(redacted) + len(forgotten)
 
 
@@ -223,7 +229,7 @@ async def _check_approvals_are_its_own(deps: Deps, caller: Caller, bundle: Bundl
 
 
 async def _would_come(deps: Deps, caller: Caller, bundle: Bundle, report: ImportReport) -> bool:
-    """What `restore` would answer, given what came before. Raises SessionGone, ParentNotFound as it would."""
+    """Return what `restore` would return. Raises SessionGone, ParentNotFound as it would."""
     new, parent = bundle.session.session_id, bundle.session.parent_session_id
     with suppress(SessionNotFound):
         if (await deps.store.get(caller.owner, new)).session_id == new:
@@ -247,18 +253,17 @@ class _Line(Struct, kw_only=True):
     key: str | None = None
     item: ContextItem | None = None
     approval: Approval | None = None
+    record: Record | None = None
     entries: int | None = None
 
 
-def exported(
-    lines: Iterable[str | bytes], *, max_bytes: int | None = None, max_entries: int | None = None
-) -> Iterator[Bundle]:
+def exported(lines: Iterable[str | bytes], *, max_bytes: float = inf, max_entries: float = inf) -> Iterator[Bundle]:
     """Sessions one after another; InvalidImport names the line where the file is not ours, or a session too large."""
     current: Bundle | None = None
     number = size = 0
     for number, line, length in _parsed(lines):
         size = length if current is None else size + length
-        if current is not None and _is_more(size, max_bytes, len(current.entries), max_entries):
+        if current is not None and (size > max_bytes or len(current.entries) > max_entries):
             raise InvalidImport(f"session {current.session.session_id} is too large for {TOO_LARGE}", line=number)
         if line.type == "session" and line.session is not None and current is None:
             current = Bundle(session=line.session, entries=[])
@@ -271,10 +276,6 @@ def exported(
             _add(current, line, number)
     if current is not None:
         raise InvalidImport(f"the file ends within session {current.session.session_id}: it was cut short", line=number)
-
-
-def _is_more(size: int, max_bytes: int | None, entries: int, max_entries: int | None) -> bool:
-    return (max_bytes is not None and size > max_bytes) or (max_entries is not None and entries > max_entries)
 
 
 def _parsed(lines: Iterable[str | bytes]) -> Iterator[tuple[int, _Line, int]]:
@@ -310,9 +311,11 @@ def _add(bundle: Bundle, line: _Line, number: int) -> None:
     if line.type == "entry" and line.entry is not None:
         bundle.entries.append(line.entry)
     elif line.type == "context" and line.key is not None and line.item is not None:
-        bundle.context[line.key] = line.item
+        bundle.records.append(record_of(line.key, line.item))
     elif line.type == "approval" and line.approval is not None:
         bundle.approvals.append(line.approval)
+    elif line.type == "record" and line.record is not None:
+        bundle.records.append(line.record)
     else:
         raise InvalidImport(f"a line of type {line.type!r} is not expected here", line=number)
 

@@ -32,7 +32,7 @@ def drive_each(stream: AsyncIterator[T]) -> Iterator[T]:
 
 
 async def pause(seconds: float) -> None:
-    """Wait a moment: in an event loop for others to work meanwhile, without one as anybody would."""
+    """Sleep: with an event loop through it, so that other tasks work meanwhile; without one, in the thread."""
     if "asyncio" in sys.modules:
         from asyncio import get_running_loop, sleep
 

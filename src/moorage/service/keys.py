@@ -1,6 +1,6 @@
 """Keys and session tokens: made, listed, revoked, and told from those that do not count.
 
-Whether the caller may do so is the door's to ask (`Key.check`): on the machine itself whoever can
+Whether the caller may do so is the door's to ask (`Key.check`): on the machine itself a user who can
 open the store may do everything.
 """
 
@@ -13,8 +13,9 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 from msgspec.structs import replace
 
-from moorage.core.context import check_ttl
+from moorage.core.brief import brief
 from moorage.core.document import DocumentKind
+from moorage.core.duration import check_ttl
 from moorage.core.errors import InvalidField, KeyNotFound, NotFound, StoreError, Unauthorized
 from moorage.core.ids import check_label
 from moorage.core.key import (
@@ -37,11 +38,12 @@ from moorage.service.documents import Collection
 KNOWN_FOR = timedelta(milliseconds=500)  # a key that another process revokes stops working within a second
 NOTE_EVERY = timedelta(hours=1)
 TOKEN_LIFETIME = timedelta(hours=24)
-NOBODYS_DIGEST = secret_digest("")  # compared with when there is no such key, so that it takes as long
+NO_DIGEST = secret_digest("")  # compared with when there is no such key, so that it takes as long
 
 
+@brief("key")
 class NewKey(Struct, frozen=True, kw_only=True):
-    """A key that was just made, and the text that nobody will see again."""
+    """A key that was just made, and its text, which is shown only once."""
 
     key: Key
     text: str
@@ -168,20 +170,20 @@ async def first_secret(store: Documents, proposed: SigningSecret) -> SigningSecr
 
 
 async def authenticate(deps: Deps, text: object) -> Key:
-    """The key that a text is. Raises Unauthorized, in the same words whatever is wrong with it."""
+    """Return the key of a text. Raises Unauthorized, with the same message whatever is wrong."""
     now, read = deps.clock.now(), read_key(text)
     if read is None:
         raise Unauthorized
     key_id, secret = read
     found = await _known(deps, key_id, now)
-    digest = NOBODYS_DIGEST if found is None else found[1]
+    digest = NO_DIGEST if found is None else found[1]
     if not is_secret_of(digest, secret) or found is None or not found[0].counts(now):
         raise Unauthorized
     return await _noted(deps, *found, now)
 
 
 async def _known(deps: Deps, key_id: str, now: datetime) -> tuple[Key, str] | None:
-    """A key and its digest, as they were a moment ago. Unknown ones are not remembered: anybody can make up many."""
+    """Return a key and its digest from a short cache. Unknown ids are not cached: anyone could send many."""
     known = deps.known_keys.get(key_id)
     if known is not None and timedelta() <= now - known[0] < KNOWN_FOR:
         return known[1]
@@ -194,7 +196,7 @@ async def _known(deps: Deps, key_id: str, now: datetime) -> tuple[Key, str] | No
 
 
 async def _noted(deps: Deps, key: Key, digest: str, now: datetime) -> Key:
-    """Remember now and then that a key is in use, so that people see which are not. A store in trouble stops nobody."""
+    """Note once an hour that a key is in use, so that people see unused ones. A failing store is no error."""
     if key.last_used_at is not None and now - key.last_used_at < NOTE_EVERY:
         return key
     used = replace(key, last_used_at=now)
@@ -210,7 +212,7 @@ async def _noted(deps: Deps, key: Key, digest: str, now: datetime) -> Key:
 async def session_token(
     deps: Deps, owner: str, session_id: str, lifetime: object = TOKEN_LIFETIME, *, run_id: str | None = None
 ) -> str:
-    """A text that lets its bearer reach this session and what hangs on it, for so long; in the name of a run, if given.
+    """Return a token that reaches this session and its descendants, for so long; in the name of a run, if given.
 
     Raises SessionNotFound, SessionGone.
     """
@@ -221,12 +223,12 @@ async def session_token(
 
 
 async def token_where_guarded(deps: Deps, owner: str, session_id: str, run_id: str | None = None) -> str | None:
-    """A token for a session's agent, where somebody has made keys; elsewhere it needs none."""
+    """Return a token for a session's agent if the store has keys; else None."""
     return await session_token(deps, owner, session_id, run_id=run_id) if await has_keys(deps) else None
 
 
 async def read_token(deps: Deps, text: object) -> SessionToken:
-    """What a session token says. Raises Unauthorized unless it is one of this store's and not past its time."""
+    """Return the content of a session token. Raises Unauthorized unless this store signed it and it has not expired."""
     secret = await _signing_secret(deps)
     return verify(text, lambda secret_id: secret if secret_id == secret.secret_id else None, deps.clock.now())
 
@@ -245,7 +247,7 @@ async def _signing_secret(deps: Deps) -> SigningSecret:
 async def reaches(deps: Deps, owner: str, token_session: str, ref: str) -> bool:
     """Whether a token for one session reaches another: it is that session, or a descendant of it.
 
-    One that is not there is not reached, unless it was the token's own: nobody finds out what else there is. An id
+    One that is not there is not reached, unless it was the token's own: other sessions stay hidden. An id
     that is spent may be another's name, so what counts is the id behind `ref`.
     """
     try:

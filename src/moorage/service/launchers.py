@@ -1,8 +1,8 @@
 """Launchers: which there are, and which of them take no more turns.
 
-What a launcher tells of itself is one document, with whether it is to drain. A drained launcher has a second one, which
-the store's `claim` looks for: so draining holds from the moment it is stored, whether the launcher has heard of it or
-not. A launcher has another id after every start, so draining ends with the start it was meant for.
+A launcher registers itself in one document, with a flag for draining. A drained launcher has a second document, which
+the store's `claim` looks for, so draining takes effect as soon as it is stored. A launcher has another id after every
+start, so draining ends with the start it was meant for.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DRAINED = Collection(DocumentKind.DRAINED_LAUNCHER, str)  # the launcher's id
 async def save_launcher(store: Store, launcher: Launcher) -> Launcher:
     """Store what a launcher tells of itself; return it with `drain`, which is not its own to say.
 
-    A new launcher lets the store purge what has expired, such as launchers that nobody has heard of for a week.
+    A new launcher lets the store purge what has expired, such as launchers that were silent for a week.
     """
     is_new = False
 

@@ -1,6 +1,6 @@
 """Folders that live as long as a process: the lock in each says whether its maker, or who inherited the lock, lives.
 
-A process that is killed cannot clear its folder away, so the next one does: of whichever folder nobody has the lock.
+A process that is killed cannot clear its folder away, so the next one does: each folder whose lock is free.
 The system lets go of a lock when its last holder ends; ids of processes, which are used again, do not come into it.
 """
 
@@ -27,7 +27,7 @@ def make(prefix: str, within: str, name: str | None = None) -> tuple[str, int]:
     unfinished = os.path.join(folder, f"{LOCK}.new")
     lock = os.open(unfinished, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    os.rename(unfinished, os.path.join(folder, LOCK))  # nobody sees it before it is held
+    os.rename(unfinished, os.path.join(folder, LOCK))  # not visible before it is held
     return folder, lock
 
 
@@ -36,12 +36,12 @@ def clear_up(prefix: str, within: str, is_needed: Callable[[str], bool] = lambda
     with suppress(OSError):  # there is nothing, or it is not ours
         for name in os.listdir(within):
             folder = os.path.join(within, name)
-            if name.startswith(prefix) and is_nobodys(folder) and not is_needed(folder):
+            if name.startswith(prefix) and is_unlocked(folder) and not is_needed(folder):
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def is_nobodys(folder: str) -> bool:
-    """Whether a folder of this user has a lock, and nobody holds it."""
+def is_unlocked(folder: str) -> bool:
+    """Whether a folder of this user has a lock that is free."""
     try:
         seen = os.lstat(folder)
         if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid():
@@ -52,7 +52,7 @@ def is_nobodys(folder: str) -> bool:
 
 
 def is_held(path: str) -> bool:
-    """Whether somebody holds a lock. Raises OSError if it cannot be told."""
+    """Whether a lock is held. Raises OSError if it cannot be told."""
     lock = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: several may look at a time

@@ -3,15 +3,17 @@
 A one-off launcher (`moorage run`, a chat, a script) has a temporary folder, named by its id, and holds the lock in it
 for as long as its process lives. So does the supervisor of each of its agents, in a folder below it. The system drops a
 lock when its holder ends, however it ends, and keeps it while the holder is stopped or the machine sleeps. A folder of
-ours in which nobody holds a lock is proof: nothing of that launcher is left. No folder, or somebody else's, proves
+ours whose lock is free is proof: nothing of that launcher is left. No folder, or another user's, proves
 nothing: the launcher may be on another machine, in another container, or another user's.
 """
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
+import shutil
 import tempfile
 import time
 
@@ -19,11 +21,11 @@ from moorage.core.turn import LOST_AFTER
 from moorage.service import locked_folder
 
 PREFIX, TURNS = "moorage-turns-", "turns"
-SEEN_GONE = "gone"  # a mark with the time at which somebody first saw that nothing is left
+SEEN_GONE = "gone"  # a mark with the time at which nothing was first seen to be left
 _ID = re.compile(r"[0-9a-f-]{36}")  # ids come from the store; nothing else may become a path
 
 
-class Gone:
+class GoneLaunchers:
     """The one-off launchers that are provably gone; ask with `in`."""
 
     def __contains__(self, launcher_id: object) -> bool:
@@ -35,16 +37,24 @@ def make(launcher_id: str) -> tuple[str, int]:
     return locked_folder.make(PREFIX, tempfile.gettempdir(), launcher_id)
 
 
+def announce(launchers: set[str], launcher_id: str) -> None:
+    """Let this process be known as a launcher, for as long as it lives: its turns are given up when it is gone."""
+    if launcher_id not in launchers:
+        launchers.add(launcher_id)
+        folder, _ = make(launcher_id)
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+
+
 def is_gone(launcher_id: str) -> bool:
     """Whether a one-off launcher of this user on this machine has ended, and every agent it has started."""
     if _ID.fullmatch(launcher_id) is None:
         return False
     folder = os.path.join(tempfile.gettempdir(), PREFIX + launcher_id)
-    return locked_folder.is_nobodys(folder) and not _is_attended(folder)
+    return locked_folder.is_unlocked(folder) and not _is_attended(folder)
 
 
 def clear_up() -> None:
-    """Remove the folders of launchers whose processes were killed, once nobody needs them as proof any more."""
+    """Remove the folders of launchers whose processes were killed, once they are no longer needed as proof."""
     locked_folder.clear_up(PREFIX, tempfile.gettempdir(), _is_needed)
 
 

@@ -1,7 +1,7 @@
-"""What is registered in a store, as it was a moment ago.
+"""The registrations in a store, as they were a moment ago.
 
 Agents are looked for all the time and by code that does not wait, so each process remembers what it read. A lease is
-judged by the store's clock whenever somebody looks: what has ended is not there, however long ago it was read. A name
+judged by the store's clock at each read: what has ended is not there, however long ago it was read. A name
 that is not known is looked for in the store once more.
 """
 
@@ -10,12 +10,12 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import datetime, timedelta
 from functools import cache
+from typing import TYPE_CHECKING
 
 from moorage.core.document import DocumentKind
 from moorage.core.errors import StoreError
 from moorage.service.documents import Collection
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.core.agent import AgentDefinition
     from moorage.core.registration import Registration

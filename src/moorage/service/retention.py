@@ -12,11 +12,12 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from moorage.core.brief import brief
 from moorage.core.errors import InvalidField
 from moorage.core.family import Tombstone
 from moorage.core.policy import NOT_BY_AGE, Limit, ResumePolicy, Retention, why_removable
 from moorage.core.session import OPEN_STATES, Phase, Session, State
-from moorage.ports import SweepDecision
+from moorage.ports import SweepPart
 from moorage.service.approvals import expire_approvals
 from moorage.service.deps import LOOK_AGAIN, Caller, Deps, Settings, stamp_of
 
@@ -34,8 +35,9 @@ class Removal(Tombstone, frozen=True, kw_only=True):
     limit_from: str  # the setting that says so; `hours` if the caller did, `ttl` if a TTL ended
 
 
+@brief("removed", "dry_run")
 class Cleanup(Struct, frozen=True, kw_only=True):
-    """What a cleanup took, or would take."""
+    """The result of a cleanup or of its dry run."""
 
     removed: int
     session_ids: list[str]
@@ -56,8 +58,8 @@ async def cleanup(
 
     A tree goes only when every member may: none that runs, is held or has an open approval.
     """
-    gone: list[Removal] = []
-    async for some in cleanup_steps(deps, caller, hours=hours, states=states, dry_run=dry_run):
+    gone, retention = list[Removal](), retention_of(deps.settings, hours, states)
+    async for some in cleanup_steps(deps, caller, retention, dry_run=dry_run):
         gone += some
         if progress is not None:
             progress(len(gone))
@@ -65,21 +67,10 @@ async def cleanup(
 
 
 async def cleanup_steps(
-    deps: Deps,
-    caller: Caller,
-    *,
-    hours: object = None,
-    states: States = None,
-    dry_run: bool = False,
-    by_itself: bool = False,
+    deps: Deps, caller: Caller, retention: Retention, *, dry_run: bool = False
 ) -> AsyncGenerator[list[Removal], None]:
-    """The same, telling after each step what it took: who stops in between knows what went.
-
-    A server that does so `by_itself`, without a person who asked, leaves open sessions alone in any state that the
-    policy does not name: nobody may lose suspended work because of a default.
-    """
+    """Clean up by these limits. Each step tells what it took, so a caller that stops in between knows what went."""
     stamp = stamp_of(deps, caller)
-    retention = _retention(deps.settings, hours, states, by_itself=by_itself)
     before = retention.before(stamp.at)
     await expire_approvals(deps, caller)  # as before every call: who waited for those is no longer in use
     known: set[str] = set()
@@ -87,7 +78,7 @@ async def cleanup_steps(
     while position is not None:
         judge = _Judge(retention, stamp.at)
         step = await deps.store.sweep(
-            caller.owner, judge, stamp, before=before, position=position, limit=STEP, dry_run=dry_run
+            caller.owner, judge, stamp, SweepPart(before=before, position=position, limit=STEP), dry_run=dry_run
         )
         yield [judge.removal(stone) for stone in step.gone if stone.session_id not in known]
         if dry_run:
@@ -95,8 +86,14 @@ async def cleanup_steps(
         position = step.next
 
 
-def _retention(settings: Settings, hours: object, states: States, *, by_itself: bool) -> Retention:
-    """What the policy says; these hours in its place, if they are given."""
+def retention_of(
+    settings: Settings, hours: object = None, states: States = None, *, by_itself: bool = False
+) -> Retention:
+    """Return the limits of the policy, or these hours instead, if they are given.
+
+    A server that cleans up `by_itself`, without a person who asked, leaves open sessions alone in any state that the
+    policy does not name: a default must not delete suspended work.
+    """
     policy = settings.retention
     by_hours = None if hours is None else Limit(_check_hours(hours), "hours")
     kept: dict[str, Limit] = {state.value: NOT_BY_AGE for state in OPEN_STATES} if by_itself else {}
@@ -134,17 +131,6 @@ def _check_states(states: States) -> frozenset[str] | None:
 # Judging ----------------------------------------------------------------------------------------
 
 
-def _whole_trees(retention: Retention, at: datetime) -> SweepDecision:
-    def decide(members: list[Session]) -> str | None:
-        if _is_past_ttl(members[0], at):
-            # An expired session takes its tree along, unless something in it is in use.
-            return None if any(member.is_in_use(at) for member in members) else EXPIRED
-        reasons = [why_removable(member, retention, at) for member in members]
-        return None if None in reasons else reasons[0]
-
-    return decide
-
-
 def _is_past_ttl(session: Session, at: datetime) -> bool:
     return session.expires_at is not None and session.expires_at <= at
 
@@ -156,28 +142,33 @@ class _Judge:
     """
 
     def __init__(self, retention: Retention, at: datetime) -> None:
-        self._decide, self._retention, self._at = _whole_trees(retention, at), retention, at
+        self._retention, self._at = retention, at
         self._let_go: dict[str, Session] = {}
 
     def __call__(self, members: list[Session]) -> str | None:
-        reason = self._decide(members)
+        reason = self._reason(members)
         if reason is not None:
             self._let_go.update((member.session_id, member) for member in members)
         return reason
 
+    def _reason(self, members: list[Session]) -> str | None:
+        """Return why a tree may go. An expired session takes its tree along, unless something in it is in use."""
+        if _is_past_ttl(members[0], self._at):
+            return None if any(member.is_in_use(self._at) for member in members) else EXPIRED
+        reasons = [why_removable(member, self._retention, self._at) for member in members]
+        return None if None in reasons else reasons[0]
+
     def removal(self, stone: Tombstone) -> Removal:
-        """What went, with the limit it was past."""
+        """Return a deleted session with the limit it was past."""
         session = self._let_go[stone.session_id]
-        limit = self._limit_passed(session, stone.reason)
+        by_ttl = stone.reason == EXPIRED or _is_past_ttl(session, self._at)
+        limit = BY_TTL if by_ttl else self._retention.limit_on(session)
         return Removal(
             **asdict(stone),
             last_activity_at=session.last_activity_at,
             limit_seconds=None if limit.age is None else limit.age.total_seconds(),
             limit_from=limit.setting,
         )
-
-    def _limit_passed(self, session: Session, reason: str) -> Limit:
-        return BY_TTL if reason == EXPIRED or _is_past_ttl(session, self._at) else self._retention.limit_on(session)
 
 
 # Times to live ----------------------------------------------------------------------------------
@@ -204,8 +195,9 @@ async def expire_due(deps: Deps, caller: Caller) -> None:
 
 async def _sweep_expired(deps: Deps, caller: Caller) -> None:
     stamp = stamp_of(deps, caller)
-    decide = _whole_trees(Retention(), stamp.at)
     position: int | None = 0
     while position is not None:
-        step = await deps.store.sweep(caller.owner, decide, stamp, before=None, position=position, limit=STEP)
+        step = await deps.store.sweep(
+            caller.owner, _Judge(Retention(), stamp.at), stamp, SweepPart(position=position, limit=STEP)
+        )
         position = step.next

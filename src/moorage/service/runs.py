@@ -9,18 +9,20 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from moorage.core import work
-from moorage.core.context import check_ttl
+from moorage.core.agent import AgentDefinition
+from moorage.core.answer import Answer, RunAnswer, answer_of, kept
+from moorage.core.duration import check_ttl
 from moorage.core.entry import Entry, Kind, Message, check_message, check_messages
 from moorage.core.errors import (
     AgentNotFound,
     AsksAncestor,
     Conflict,
-    InvalidField,
     KeyReused,
     NotFound,
     ParentNotFound,
@@ -31,10 +33,10 @@ from moorage.core.family import born
 from moorage.core.ids import check_label
 from moorage.core.inbox import Item, ItemState
 from moorage.core.once import AlreadyDone, OnceKey
-from moorage.core.query import Page
+from moorage.core.query import LogQuery, Page
 from moorage.core.run import MAX_ASKED, MAX_TURNS, Join, Mode, Run, RunQuery, RunState, check_join, check_mode
-from moorage.core.session import Asker, Birth, Change, Session, Stamp, View
-from moorage.core.status import Because
+from moorage.core.session import Asker, Birth, Change, Needs, Session, Stamp, View, check_metadata
+from moorage.core.status import Because, Reason
 from moorage.service.deps import Caller, Deps, stamp_of
 from moorage.service.family import MAX_TREE
 from moorage.service.inline import pause
@@ -43,58 +45,33 @@ from moorage.service.status import reasons, told_one, without_due
 
 MOST_PAUSE = 0.25  # seconds between two looks at a run that takes long
 KNOWN_FOR = timedelta(seconds=1)  # what is registered elsewhere is known for so long, unless it is asked for by name
-SETTLE_EVERY = 5.0  # seconds between two looks, of who waits for a run, whether its launcher has fallen silent
+LOOK_AT_REASON = 0.25  # seconds between two looks whether the agent of a run asks a person, or its launcher is silent
 LOOK_AGAIN = 1.0  # seconds: a wake-up is a hint and may get lost
 MAX_CORRELATION = 256
 FIRST_ASKED = 2  # the entry that asks a session which was made for it, right behind its `created`
 MOST_AT_WORK = 1000  # runs of one session that are looked at for the oldest
 WAITING = (ItemState.HELD.value, ItemState.WAITING.value, ItemState.GIVEN.value)
-SET_ASIDE = (ItemState.SET_ASIDE.value,)
+DEAD_LETTERS = (ItemState.DEAD_LETTER.value,)
 _MESSAGES = (Kind.MESSAGE.value,)
 
 
-class Asked(Struct, frozen=True, kw_only=True):
-    """A run as it was taken down, the session it was asked of, and the entries that ask."""
-
-    session: Session
-    run: Run
-    entries: list[Entry] = []
-
-
-class Posted(Struct, frozen=True, kw_only=True):
-    """What became of messages: the entries they are, and the work they asked for."""
-
-    session_id: str
-    entries: list[Entry]
-    run_id: str | None = None
-    run: Run | None = None  # as it is when the answer is sent
-    reply: Entry | None = None  # what the agent said last, if the run has completed
-
-
-class RunReply(Struct, frozen=True, kw_only=True):
-    """What came of asking an agent: the session, the run, and its result if it has settled."""
-
-    session: Session
-    run: Run
-    status: str
-    result: str | None = None
-    error: str | None = None
-
-
 class Wish(Struct, frozen=True, kw_only=True):
-    """How whoever asks wants to hear of the end, and what they do not wait for."""
+    """How the caller wants to hear of the end, and what it does not wait for."""
 
-    mode: str = Mode.ASYNC_POLL.value
-    join: str = Join.EACH.value
+    mode: str = Mode.ASYNC_POLL
+    join: str = Join.EACH
     parent: str | None = None  # the session that asks
     parent_run: str | None = None  # of that session; if none is named, the one it is at work on
     correlation: str | None = None
     idempotency_key: str | None = None
     expires_in: object = None  # how long it may wait for a launcher
     token: str | None = None  # of a hold, which ends with it
-    queue: bool = False  # wait while somebody else holds the session
-    wake: bool = True  # resume a suspended session, whoever suspended it
+    queue: bool = False  # wait while another holder has the session
+    wake: bool = True  # resume a suspended session, also if a person suspended it
     by_agent: bool = False  # an agent asks: it does not wake what a person suspended
+    parameters: dict[str, Any] | None = None  # named values that go with the prompt
+    tools: tuple[str, ...] = ()  # tools that are named for the agent
+    called: bool = False  # see Run.called
 
 
 async def start_run(
@@ -106,7 +83,7 @@ async def start_run(
     wish: Wish | None = None,
     session: SessionRequest | None = None,
     once: OnceKey | None = None,
-) -> Asked:
+) -> RunAnswer:
     """Open a session for an agent, under the session that asks, and put a run to it; both or neither.
 
     `once` notes the request as one that makes a session. Raises AgentNotFound; asked twice with one
@@ -117,24 +94,24 @@ async def start_run(
     request = _Request(agent=agent, session_id=wanted.session_id, messages=[message], wish=wish, new=wanted)
     if (known := await _known(deps, caller, request)) is not None:
         return known
-    await deps.look_for(agent)
-    deps.agent(agent)
+    definition = await deps.find_startable(agent)
     new, redacted = new_session(deps, caller, wanted)
-    parent = None if wish.parent is None else await _parent(deps, caller, wish.parent)
-    run = await _new_run(deps, caller, wish, agent, message, parent)
+    parent = None if wish.parent is None else await parent_of(deps, caller, wish.parent)
+    run = await new_run(deps, caller, wish, definition, message, parent)
     stamp, limits = stamp_of(deps, caller), deps.settings.family
 
     def decide(birth: Birth) -> Change:
-        change = born(new, birth, stamp, limits).then(lambda head: work.ask(View(head), run, message, stamp))
+        asked = replace(stamp, takes_turns=stamp.takes_turns or birth.asker.takes_turns)
+        change = born(new, birth, stamp, limits).then(lambda head: work.ask(View(head), run, message, asked))
         return change if once is None else once.on(change, new.session_id, stamp.at)
 
     ref = None if parent is None else parent.session_id
     try:
-        made = await deps.store.create(caller.owner, decide, parent=ref, asker=_asker(caller, run, wish))
+        made = await deps.store.create(caller.owner, decide, parent=ref, asker=asker_of(caller, run, wish))
     except (AlreadyDone, KeyReused):
         if (known := await _known(deps, caller, request)) is None:
             raise
-        return known  # of somebody who asked the same at the same time
+        return known  # of a concurrent request with the same key
     deps.expect_end(made.expires_at)
     asked = replace(made, redacted=redacted) if redacted else made
     return await _told(deps, asked, work.put_to(run, made), [])
@@ -142,48 +119,52 @@ async def start_run(
 
 async def ask(
     deps: Deps, caller: Caller, ref: str, prompt: object, *, wish: Wish | None = None, agent: str | None = None
-) -> Asked:
-    """Put a run to a session that is there; if `agent` is named, only to a session of that agent.
+) -> RunAnswer:
+    """Ask for a run in an existing session, of its own agent or of the one that is named.
 
-    Raises AgentNotFound if its agent cannot be started, AsksAncestor if it would wait for whom it serves,
-    HeldByAnother if somebody else holds the session, KeyReused if something else was asked with its
-    idempotency key.
+    Raises AgentNotFound if the agent cannot be started, AsksAncestor if it would wait for its own ancestor,
+    HeldByAnother if another holder has the session, KeyReused if its idempotency key was used for another
+    request.
     """
     wish, message = wish or Wish(), check_message(prompt)
-    asked = await _asked_unread(deps, caller, ref, [message], wish) if agent is None else None
+    asked = await _asked_unread(deps, caller, ref, [message], wish, agent=agent)
     if asked is not None:
         return asked
     session = await deps.store.get(caller.owner, ref)
-    if agent not in (None, session.agent_name):
-        why = f"is {agent!r}, but session {session.session_id} is one of {session.agent_name or 'no agent'}"
-        raise InvalidField("agent", why)
-    await deps.look_for(session.agent_name)
-    return await _asked(deps, caller, session, [message], wish)
+    await deps.look_for(agent or session.agent_name)
+    return await _asked(deps, caller, session, [message], wish, agent)
 
 
 async def _asked_unread(
-    deps: Deps, caller: Caller, ref: str, messages: list[Message], wish: Wish, *, client_key: str | None = None
-) -> Asked | None:
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    messages: list[Message],
+    wish: Wish,
+    *,
+    agent: str | None = None,
+    client_key: str | None = None,
+) -> RunAnswer | None:
     """Put a run to a session without reading it first, as most asks can be; None if this one takes a closer look.
 
-    It does if a parent asks, if the session's agent is not known here, or if the key may have been used before.
+    It does if a parent asks, if the agent is not known here, or if the key may have been used before.
     """
     if wish.parent is not None:
         return None
     (*before, message), known = messages, deps.startable()
-    unnamed = await _new_run(deps, caller, wish, None, message, None)
-    stamp, how = stamp_of(deps, caller), _way_of(caller, wish)
+    unnamed = await new_run(deps, caller, wish, None, message, None)
+    stamp, how = stamp_of(deps, caller), way_of(caller, wish)
 
     def decide(view: View) -> Change:
-        agent = known.get(view.session.agent_name or "")
-        if agent is None:
+        found = known.get(agent or view.session.agent_name or "")
+        if found is None:
             raise _NotKnownHere
         key = unnamed.idempotency_key if client_key is None else _send_key(view.session, client_key)
-        run = replace(unnamed, agent_name=agent.name, max_turns=agent.max_turns, idempotency_key=key)
+        run = replace(unnamed, agent_name=found.name, max_turns=found.max_turns, idempotency_key=key)
         return work.ask(view, run, message, stamp, before=tuple(before), asking=how)
 
     try:
-        change = await deps.store.apply(caller.owner, ref, decide, asker=_asker(caller, unnamed, wish))
+        change = await deps.store.apply(caller.owner, ref, decide, needs=Needs(asker=asker_of(caller, unnamed, wish)))
     except _NotKnownHere:
         return None
     except Conflict:
@@ -203,9 +184,11 @@ def _send_key(session: Session, client_key: str) -> str:
     return check_label("idempotency_key", f"send:{session.session_id}:{check_label('client_key', client_key)}")
 
 
-async def _asked(deps: Deps, caller: Caller, session: Session, messages: list[Message], wish: Wish) -> Asked:
-    """Put a run to a session. Whoever asks again with one key is answered the same, whatever has changed since."""
-    request = _Request(agent=session.agent_name, session_id=session.session_id, messages=messages, wish=wish)
+async def _asked(
+    deps: Deps, caller: Caller, session: Session, messages: list[Message], wish: Wish, agent: str | None = None
+) -> RunAnswer:
+    """Add a run to a session. A repeated request with the same key gets the same answer."""
+    request = _Request(agent=agent or session.agent_name, session_id=session.session_id, messages=messages, wish=wish)
     try:
         return await _put(deps, caller, session, request)
     except (Conflict, AgentNotFound):
@@ -215,69 +198,81 @@ async def _asked(deps: Deps, caller: Caller, session: Session, messages: list[Me
         return known
 
 
-async def _put(deps: Deps, caller: Caller, session: Session, request: _Request) -> Asked:
+async def _put(deps: Deps, caller: Caller, session: Session, request: _Request) -> RunAnswer:
     wish, (*before, message) = request.wish, request.messages
     session.check_open()
-    deps.agent(session.agent_name or "")
-    parent = None if wish.parent is None else await _parent(deps, caller, wish.parent)
+    agent = deps.agent(request.agent or "")
+    parent = None if wish.parent is None else await parent_of(deps, caller, wish.parent)
     if parent is not None and check_mode(wish.mode) is not Mode.ASYNC_POLL:
-        await _check_not_above(deps, caller, parent, session)
-    run = await _new_run(deps, caller, wish, session.agent_name, message, parent)
-    stamp, how = stamp_of(deps, caller), _way_of(caller, wish)
+        await check_not_above(deps, caller, parent, session)
+    run = await new_run(deps, caller, wish, agent, message, parent)
+    stamp, how = stamp_of(deps, caller), way_of(caller, wish)
     change = await deps.store.apply(
         caller.owner,
         session.session_id,
         lambda view: work.ask(view, run, message, stamp, before=tuple(before), asking=how),
-        asker=_asker(caller, run, wish),
+        needs=Needs(asker=asker_of(caller, run, wish)),
     )
     said = [entry for entry in change.entries if entry.is_message]
     return await _told(deps, change.session, work.put_to(run, change.session), said)
 
 
-async def _told(deps: Deps, session: Session, run: Run, said: list[Entry]) -> Asked:
+async def _told(deps: Deps, session: Session, run: Run, said: list[Entry]) -> RunAnswer:
     """Return what was asked, with why it has not started."""
     seen = await told_one(deps, session)
-    told = replace(run, because=seen.because) if run.state is RunState.QUEUED else run
-    return Asked(session=seen, run=told, entries=said)
+    if run.state is not RunState.QUEUED:
+        return answer_of(run, seen, entries=said)
+    because = seen.because
+    if run.agent_name != session.agent_name:
+        [because] = await reasons(deps, [replace(session, agent_name=run.agent_name)])
+    return answer_of(replace(run, because=because), seen, entries=said)
 
 
-def _way_of(caller: Caller, wish: Wish) -> work.Asking:
+def way_of(caller: Caller, wish: Wish) -> work.Asking:
+    """Who asks, for the rules of holds and of suspended sessions."""
     is_agent = wish.by_agent or wish.parent is not None or caller.session_id is not None
     return work.Asking(holder=caller.holder, token=wish.token, queue=wish.queue, wakes=wish.wake and not is_agent)
 
 
 async def post(
-    deps: Deps, caller: Caller, ref: str, messages: object, *, run: bool | None = None, wish: Wish | None = None
-) -> Asked | list[Entry]:
-    """Say something in a session, all at once: the run that its last message asks for, or the entries alone.
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    messages: object,
+    *,
+    run: bool | None = None,
+    wish: Wish | None = None,
+    agent: str | None = None,
+) -> Answer:
+    """Say something in a session, all at once: the run that its last message asks for, if it asks for one.
 
-    A user's message asks for a run if the session's agent can be started. With `run=True` it always does: raises
-    AgentNotFound, and nothing is kept. With `run=False`, or with a token and no word about `run`, nothing is asked.
+    A user's message asks for a run if the session's agent can be started. With `run=True`, or with another `agent`, it
+    always does: raises AgentNotFound, and nothing is kept. With `run=False`, or with a token and no word about `run`,
+    nothing is asked.
     """
     wish, said = wish or Wish(), check_messages(messages)
-    if run is None and wish.token is not None:
+    if run is None and agent is not None:
+        run = True
+    elif run is None and wish.token is not None:
         run = False
     if run is False or said[-1].role != "user" or (run is None and deps.find_agent is None):
-        return await _append(deps, caller, ref, said, wish)
+        return kept(await deps.store.append(caller.owner, ref, said, stamp_of(deps, caller), token=wish.token))
     key, said_without_keys = said[-1].client_key, [replace(each, client_key=None) for each in said]
-    asked = await _asked_unread(deps, caller, ref, said_without_keys, wish, client_key=key)
+    asked = await _asked_unread(deps, caller, ref, said_without_keys, wish, agent=agent, client_key=key)
     if asked is not None:
         return asked
     session = await deps.store.get(caller.owner, ref)
-    await deps.look_for(session.agent_name, unless_younger=timedelta(0) if run else KNOWN_FOR)
+    await deps.look_for(agent or session.agent_name, unless_younger=timedelta(0) if run else KNOWN_FOR)
     if not run and not deps.can_start(session.agent_name):
-        return await _append(deps, caller, session.session_id, said, wish)
+        at = stamp_of(deps, caller)
+        return kept(await deps.store.append(caller.owner, session.session_id, said, at, token=wish.token))
     if key is not None:
         wish = replace(wish, idempotency_key=_send_key(session, key))
-    return await _asked(deps, caller, session, said_without_keys, wish)
-
-
-async def _append(deps: Deps, caller: Caller, ref: str, said: list[Message], wish: Wish) -> list[Entry]:
-    return await deps.store.append(caller.owner, ref, said, stamp_of(deps, caller), token=wish.token)
+    return await _asked(deps, caller, session, said_without_keys, wish, agent)
 
 
 class _Request(Struct, frozen=True, kw_only=True):
-    """What is asked: two requests with one idempotency key must be the same."""
+    """The request of a run: two requests with one idempotency key must be equal."""
 
     agent: str | None
     session_id: str | None  # None: of a session made for it
@@ -297,8 +292,8 @@ class _Request(Struct, frozen=True, kw_only=True):
         return all(wanted in (None, is_) for wanted, is_ in told)
 
 
-async def _known(deps: Deps, caller: Caller, request: _Request) -> Asked | None:
-    """What was asked before with the same key. Raises KeyReused if that was something else."""
+async def _known(deps: Deps, caller: Caller, request: _Request) -> RunAnswer | None:
+    """Return the run created by an earlier request with the same key. Raises KeyReused if that request differs."""
     if (key := _checked_key(request.wish)) is None:
         return None
     run = await deps.store.run_by_key(caller.owner, key)
@@ -306,7 +301,9 @@ async def _known(deps: Deps, caller: Caller, request: _Request) -> Asked | None:
         return None
     session = await deps.store.get(caller.owner, run.session_id)
     first, last = (run.asked_entry or 1) - len(request.messages), (run.asked_entry or 1) + 1
-    said = await deps.store.log(caller.owner, run.session_id, after=max(first, 0), before=last, kinds=_MESSAGES)
+    said = await deps.store.log(
+        caller.owner, run.session_id, LogQuery(after=max(first, 0), before=last, kinds=_MESSAGES)
+    )
     if not request.is_met_by(session) or not await _is_for(deps, caller, request, run, said):
         raise KeyReused(key)
     return await _told(deps, session, run, said)
@@ -315,8 +312,8 @@ async def _known(deps: Deps, caller: Caller, request: _Request) -> Asked | None:
 async def _is_for(deps: Deps, caller: Caller, request: _Request, run: Run, said: list[Entry]) -> bool:
     """Whether a run, asked by what was said, is what a request asks for."""
     wish = request.wish
-    asked = (request.agent, check_mode(wish.mode), check_join(wish.join), wish.correlation)
-    if asked != (run.agent_name, run.mode, run.join, run.correlation):
+    asked = (request.agent, check_mode(wish.mode), check_join(wish.join), wish.correlation, wish.parameters or {})
+    if asked != (run.agent_name, run.mode, run.join, run.correlation, run.parameters):
         return False
     in_it = run.asked_entry == FIRST_ASKED if request.session_id is None else run.session_id == request.session_id
     if not in_it or not await _is_by(deps, caller, wish.parent, run):
@@ -328,10 +325,10 @@ async def _is_for(deps: Deps, caller: Caller, request: _Request, run: Run, said:
 async def _is_by(deps: Deps, caller: Caller, parent: str | None, run: Run) -> bool:
     if parent is None or parent == run.parent_session_id:
         return parent == run.parent_session_id
-    return (await _parent(deps, caller, parent)).session_id == run.parent_session_id
+    return (await parent_of(deps, caller, parent)).session_id == run.parent_session_id
 
 
-def _asker(caller: Caller, run: Run, wish: Wish) -> Asker | None:
+def asker_of(caller: Caller, run: Run, wish: Wish) -> Asker | None:
     """The run in whose name another is asked for: the one that is named, else the one its parent is at work on."""
     named = caller.run_id or wish.parent_run or run.parent_run_id
     if named is None and run.parent_session_id is None:
@@ -339,14 +336,16 @@ def _asker(caller: Caller, run: Run, wish: Wish) -> Asker | None:
     return Asker(run_id=named, session_id=run.parent_session_id)
 
 
-async def _parent(deps: Deps, caller: Caller, ref: str) -> Session:
+async def parent_of(deps: Deps, caller: Caller, ref: str) -> Session:
+    """The session that asks. Raises ParentNotFound."""
     try:
         return await deps.store.get(caller.owner, ref)
     except NotFound:
         raise ParentNotFound(ref) from None
 
 
-async def _check_not_above(deps: Deps, caller: Caller, parent: Session, asked: Session) -> None:
+async def check_not_above(deps: Deps, caller: Caller, parent: Session, asked: Session) -> None:
+    """Raise AsksAncestor if a session would wait for one that waits for it."""
     above = [parent, *await deps.store.ancestors(caller.owner, parent.session_id)]
     if asked.session_id in {session.session_id for session in above}:
         raise AsksAncestor(parent.session_id, asked.session_id)
@@ -355,7 +354,7 @@ async def _check_not_above(deps: Deps, caller: Caller, parent: Session, asked: S
 async def _parent_run(deps: Deps, caller: Caller, parent: Session, named: str | None) -> str | None:
     """The run of the parent that waits for the new one: the one it names, else the one it is at work on.
 
-    A name that is no open run of that session is nobody's business and counts as none.
+    A name that is no open run of that session counts as none.
     """
     if named is not None and await _is_open_run_of(deps, caller, parent, named):
         return named
@@ -374,25 +373,29 @@ async def _is_open_run_of(deps: Deps, caller: Caller, parent: Session, run_id: s
     return run.session_id == parent.session_id and not run.is_settled
 
 
-async def _new_run(
-    deps: Deps, caller: Caller, wish: Wish, agent: str | None, message: Message, parent: Session | None
+async def new_run(
+    deps: Deps, caller: Caller, wish: Wish, agent: AgentDefinition | None, message: Message, parent: Session | None
 ) -> Run:
+    """A run to be put to a session; whose it is may be found out later."""
     now, lifetime = deps.clock.now(), check_ttl(wish.expires_in)
     text = message.content if isinstance(message.content, str) else ""
     return Run(
         run_id=deps.new_id(),
         session_id="",
         created_at=now,
-        agent_name=agent,
+        agent_name=None if agent is None else agent.name,
         mode=check_mode(wish.mode),
         join=check_join(wish.join),
         asked=text[:MAX_ASKED],
+        parameters={} if wish.parameters is None else check_metadata(wish.parameters, "parameters"),
+        tools=wish.tools,
+        called=wish.called,
         parent_session_id=None if parent is None else parent.session_id,
         parent_run_id=None if parent is None else await _parent_run(deps, caller, parent, wish.parent_run),
         correlation=None if wish.correlation is None else check_label("correlation", wish.correlation, MAX_CORRELATION),
         idempotency_key=_checked_key(wish),
         by=caller.by,
-        max_turns=MAX_TURNS if agent is None else deps.agent(agent).max_turns,
+        max_turns=MAX_TURNS if agent is None else agent.max_turns,
         expires_at=None if lifetime is None else now + lifetime,
     )
 
@@ -414,7 +417,10 @@ async def list_runs(deps: Deps, caller: Caller, query: RunQuery) -> Page[Run]:
 
     Raises SessionNotFound, SessionGone.
     """
-    session_id, parent = [await _id_of(deps, caller, ref) for ref in (query.session_id, query.parent_session_id)]
+    session_id, parent = [
+        None if ref is None else (await deps.store.get(caller.owner, ref)).session_id
+        for ref in (query.session_id, query.parent_session_id)
+    ]
     page = await deps.store.runs(caller.owner, replace(query, session_id=session_id, parent_session_id=parent))
     return Page(await told_runs(deps, caller.owner, page.items), page.next)
 
@@ -432,15 +438,20 @@ async def told_runs(deps: Deps, owner: str, runs: list[Run]) -> list[Run]:
     changed = {head.session_id for head, before in zip(now, heads, strict=True) if head is not before}
     if changed:
         runs = [await deps.store.run(owner, run.run_id) if run.session_id in changed else run for run in runs]
-    why = await reasons(deps, [_as_its_runs_wait(head) for head in now])
-    found = dict(zip((head.session_id for head in now), why, strict=True))
-    return [_with_reason(run, found.get(run.session_id)) for run in runs]
+    by_id = {head.session_id: head for head in now}
+    wanted = {(run.session_id, run.agent_name): None for run in runs if run.session_id in by_id}
+    waiting = [_as_its_runs_wait(replace(by_id[session_id], agent_name=agent)) for session_id, agent in wanted]
+    found = dict(zip(wanted, await reasons(deps, waiting), strict=True))
+    return [_with_reason(run, found.get((run.session_id, run.agent_name))) for run in runs]
 
 
 def _with_reason(run: Run, because: Because | None) -> Run:
-    """Return a run with why it waits; one that is at work only if its launcher is unresponsive."""
-    is_silent = because is not None and because.is_silence
-    is_meant = run.state is RunState.QUEUED or (run.state is RunState.RUNNING and is_silent)
+    """Return a run with why it waits; one that is at work if its agent waits for a person or its launcher is silent."""
+    if because is None or run.is_settled:
+        return run
+    # A stop withdraws the question.
+    is_asking = because.reason is Reason.WAITING_FOR_APPROVAL and not run.stop_requested
+    is_meant = run.state is RunState.QUEUED or because.is_silence or is_asking
     return replace(run, because=because) if is_meant else run
 
 
@@ -450,20 +461,19 @@ def _as_its_runs_wait(head: Session) -> Session:
     return replace(head, live_turn=None) if is_for_another else head
 
 
-async def _id_of(deps: Deps, caller: Caller, ref: str | None) -> str | None:
-    return None if ref is None else (await deps.store.get(caller.owner, ref)).session_id
+async def wait_for_run(
+    deps: Deps, caller: Caller, run_id: str, *, timeout: float | None = None, hears: bool = False
+) -> Run:
+    """Return the run once it has settled, when time is up, or at once if only a person can make it start or go on.
 
-
-async def wait_for_run(deps: Deps, caller: Caller, run_id: str, *, timeout: float | None = None) -> Run:
-    """Return the run once it has settled, when time is up, or at once if only a person can make it start.
-
-    A run that has not started says why (`because`). A parent that asked in mode sync keeps waiting.
+    A run that does not start or go on says why (`because`). A parent that asked in mode sync keeps waiting, and so
+    does a caller that `hears` the questions of an agent at work.
     Looked at whenever something was committed, but the longer it takes the less often: a thousand
     who wait must not read the store a thousand times for every commit.
     """
     began = deps.clock.monotonic()
     ends = None if timeout is None else began + timeout
-    look_at = began + SETTLE_EVERY
+    look_at = began + LOOK_AT_REASON
     while True:
         seen = deps.store.pulse()
         run = await deps.store.run(caller.owner, run_id)
@@ -471,28 +481,30 @@ async def wait_for_run(deps: Deps, caller: Caller, run_id: str, *, timeout: floa
         left = LOOK_AGAIN if ends is None else ends - now
         if run.is_settled:
             return run
-        if left <= 0 or now >= look_at or (run.state is RunState.QUEUED and not run.is_awaited_by_a_parent):
-            look_at = now + SETTLE_EVERY
+        is_due = left <= 0 or now >= look_at or (run.state is RunState.QUEUED and not run.is_awaited_by_a_parent)
+        if is_due:
+            look_at = now + LOOK_AT_REASON
             [run] = await told_runs(deps, caller.owner, [run])
             if run.is_settled:
                 return run
-        if left <= 0 or (run.needs_a_person and not run.is_awaited_by_a_parent):
+        is_awaited = run.is_awaited_by_a_parent or (hears and run.is_asking)
+        if left <= 0 or (run.needs_a_person and not is_awaited):
             return run
-        await deps.store.wait(seen, min(left, LOOK_AGAIN))
+        await deps.store.wait(seen, min(left, LOOK_AGAIN if is_due else look_at - now))
         await pause(min(left, (now - began) / 20, MOST_PAUSE))
 
 
 async def inbox(
     deps: Deps,
     caller: Caller,
-    *,
     ref: str | None = None,
-    set_aside: bool = False,
+    *,
+    dead_letters: bool = False,
     limit: int = 100,
     cursor: str | None = None,
 ) -> Page[Item]:
-    """What waits, or what was set aside: of one session, or of all."""
-    states = SET_ASIDE if set_aside else WAITING
+    """Return the waiting items, or the dead letters, of one session or of all."""
+    states = DEAD_LETTERS if dead_letters else WAITING
     return await deps.store.inbox(caller.owner, ref=ref, states=states, limit=limit, cursor=cursor)
 
 
@@ -504,7 +516,7 @@ async def stop_run(deps: Deps, caller: Caller, run_id: str) -> Run:
     run = await deps.store.run(caller.owner, run_id)
     stamp = stamp_of(deps, caller)
     change = await deps.store.apply(caller.owner, run.session_id, lambda view: work.stop(view, run_id, stamp))
-    await without_due(deps, [change.session])  # where nobody is left who could confirm it
+    await without_due(deps, [change.session])  # where no launcher is left to confirm it
     await _stop_below(deps, caller, run, stamp)
     return await get_run(deps, caller, run_id)
 
@@ -550,14 +562,14 @@ async def _stop_each(deps: Deps, caller: Caller, members: list[Session], stopped
             decide = partial(work.stop, run_id=None, stamp=stamp, again=again)
             change = await deps.store.apply(caller.owner, session.session_id, decide)
             found = found or not again or bool(change.runs or change.turns or change.items)
-            await without_due(deps, [change.session])  # where nobody is left who could confirm it
+            await without_due(deps, [change.session])  # where no launcher is left to confirm it
         if not again:
             stopped.append(session.session_id)
     return found
 
 
 async def retry_run(deps: Deps, caller: Caller, run_id: str) -> Run:
-    """Ask again what a run that failed, or that nobody took in time, was asked: as a new run with its dead letters.
+    """Ask again what a run that failed, or was not taken in time, was asked: as a new run with its dead letters.
 
     A run is retried once: asked again, the same new run answers. Raises RunNotFound, RunNotFailed, AgentNotFound,
     SessionClosed, RunStopped.
@@ -565,8 +577,7 @@ async def retry_run(deps: Deps, caller: Caller, run_id: str) -> Run:
     failed, key = await deps.store.run(caller.owner, run_id), f"retry:{run_id}"
     if (known := await deps.store.run_by_key(caller.owner, key)) is not None:
         return await get_run(deps, caller, known.run_id)
-    await deps.look_for(failed.agent_name)
-    deps.agent(failed.agent_name or "")
+    await deps.find_startable(failed.agent_name or "")
     stamp = stamp_of(deps, caller)
     run = Run(
         run_id=deps.new_id(), session_id=failed.session_id, created_at=stamp.at, idempotency_key=key, by=caller.by
@@ -577,10 +588,9 @@ async def retry_run(deps: Deps, caller: Caller, run_id: str) -> Run:
             caller.owner,
             failed.session_id,
             lambda view: work.retried(view, run, prompt, stamp),
-            run=run_id,
-            asker=None if caller.run_id is None else Asker(run_id=caller.run_id),
+            needs=Needs(run=run_id, asker=None if caller.run_id is None else Asker(run_id=caller.run_id)),
         )
-    except KeyReused:  # somebody was faster
+    except KeyReused:  # another caller was faster
         known = await deps.store.run_by_key(caller.owner, key)
         assert known is not None
         return await get_run(deps, caller, known.run_id)
@@ -588,17 +598,17 @@ async def retry_run(deps: Deps, caller: Caller, run_id: str) -> Run:
 
 
 async def _prompt_of(deps: Deps, caller: Caller, run: Run) -> Message:
-    """What a run was asked, as the log has it."""
-    said = await deps.store.log(caller.owner, run.session_id, after=(run.asked_entry or 1) - 1, limit=1)
+    """Return the prompt of a run from the log."""
+    said = await deps.store.log(caller.owner, run.session_id, LogQuery(after=(run.asked_entry or 1) - 1, limit=1))
     content = said[0].content if said and said[0].content is not None else run.asked
     return Message(role=(said[0].role if said else None) or "user", content=content)
 
 
 async def send_again(deps: Deps, caller: Caller, item_id: str) -> Item:
-    """Let an item that was set aside wait for the next turn again; one that waits already is left alone."""
+    """Make a dead letter wait for the next turn again; leave an item that waits already alone."""
     found = await deps.store.item(caller.owner, item_id)
     stamp = stamp_of(deps, caller)
     change = await deps.store.apply(
-        caller.owner, found.session_id, lambda view: work.sent_again(view, stamp), item=item_id
+        caller.owner, found.session_id, lambda view: work.sent_again(view, stamp), needs=Needs(item=item_id)
     )
     return change.items[0] if change.items else found

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from moorage.core.context import check_ttl
+from moorage.core.brief import brief
+from moorage.core.duration import check_ttl
 from moorage.core.entry import Entry, Kind
 from moorage.core.errors import (
     AmbiguousReference,
@@ -25,46 +27,47 @@ from moorage.core.errors import (
 )
 from moorage.core.family import NewSession, born, forked
 from moorage.core.ids import MIN_PREFIX, check_label, check_session_id, check_session_name, looks_like_ref
-from moorage.core.query import Page, SessionQuery, check_numbers
+from moorage.core.query import LogQuery, Page, SessionQuery, check_numbers
 from moorage.core.session import (
     BY_AGENT,
     BY_PERSON,
     Asker,
     Birth,
     Change,
-    Hold,
     Session,
     Update,
     View,
     check_checkpoint,
+    check_labels,
     check_metadata,
     check_phase,
     check_said,
     check_text,
 )
 from moorage.core.window import WindowSize
-from moorage.service.context import read_context
+from moorage.ports import Capability
 from moorage.service.conversation import add_entry, read_log, repair, session_with_window, window
-from moorage.service.deps import Caller, Deps, stamp_of, with_what_follows
+from moorage.service.deps import Caller, Deps, done_once, once_key, stamp_of, with_what_follows
 from moorage.service.status import reasons, told, told_one, without_due
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.core.inbox import Item
     from moorage.core.once import OnceKey
+    from moorage.service.packet import ResumePacket
 
 MAX_PURPOSE = 4096
 MOST_HANDED_OVER = 1000  # as many as a family has open sessions
-WAITING = ("held", "waiting")  # of inbox items; whoever resumes most sessions need not load the rest about them
+WAITING = ("held", "waiting")  # of inbox items; resuming needs no others of most sessions
 
 
 class SessionRequest(Struct, frozen=True, kw_only=True):
-    """What whoever opens a session may choose, not yet checked."""
+    """The choices of a caller who opens a session, not yet checked."""
 
     agent: str | None = None
     name: str | None = None
     purpose: str | None = None
     metadata: dict[str, Any] | None = None
+    labels: list[str] | None = None
     task_id: str | None = None
     session_id: str | None = None
     project_dir: str | None = None
@@ -88,29 +91,30 @@ async def create_session(
         return change if once is None else once.on(change, new.session_id, stamp.at)
 
     asker = asker_of(caller, parent)
-    if once is None:
-        session = await deps.store.create(caller.owner, decide, parent=parent, asker=asker)
-    else:
-        session = await _made_once(
-            deps, caller, once, lambda: deps.store.create(caller.owner, decide, parent=parent, asker=asker)
-        )
+    made = partial(deps.store.create, caller.owner, decide, parent=parent, asker=asker)
+    return await _made(deps, caller, once, made, redacted)
+
+
+async def _made(
+    deps: Deps,
+    caller: Caller,
+    once: OnceKey | None,
+    make: Callable[[], Awaitable[Session]],
+    redacted: tuple[str, ...],
+) -> Session:
+    """Make a session, unless the same request made one before; that is returned then."""
+    session = await done_once(deps, caller, once, make, lambda ref: get_session(deps, caller, ref))
     deps.expect_end(session.expires_at)
     return replace(session, redacted=redacted) if redacted else session
 
 
 def asker_of(caller: Caller, parent: str | None, run_id: str | None = None) -> Asker | None:
-    """Who asks for something new: the run that the caller names, else the live turn of the session that asks.
+    """Return who asks for something new: the run that the caller names, else the live turn of the asking session.
 
-    None for whoever names neither.
+    None for a caller that names neither.
     """
     named = caller.run_id or run_id
     return None if named is None and parent is None else Asker(run_id=named)
-
-
-async def _made_once(deps: Deps, caller: Caller, once: OnceKey, make: Callable[[], Awaitable[Session]]) -> Session:
-    from moorage.service.once import done_once  # few requests come under a key
-
-    return await done_once(deps, caller, once, make, lambda ref: get_session(deps, caller, ref))
 
 
 def new_session(deps: Deps, caller: Caller, request: SessionRequest) -> tuple[NewSession, tuple[str, ...]]:
@@ -130,6 +134,7 @@ def new_session(deps: Deps, caller: Caller, request: SessionRequest) -> tuple[Ne
         project_dir=None if project_dir is None else check_label("project_dir", project_dir, 4096),
         owner=caller.owner,
         metadata=cleaned,
+        labels=[] if request.labels is None else check_labels(request.labels),
         expires_at=None if lifetime is None else deps.clock.now() + lifetime,
     )
     return new, redacted
@@ -142,7 +147,7 @@ def _task_in(metadata: dict[str, Any]) -> str | None:
     return None
 
 
-async def get_session(deps: Deps, caller: Caller, ref: str, messages: int | None = None) -> Session:
+async def get_session(deps: Deps, caller: Caller, ref: str, *, messages: int | None = None) -> Session:
     """The session as it is, with so many of its last messages. Raises SessionNotFound, SessionGone, SessionCorrupt."""
     if messages is not None:
         if type(messages) is not int or messages < 1:
@@ -158,7 +163,8 @@ async def resolve(deps: Deps, caller: Caller, ref: str) -> str:
     except SessionCorrupt:
         return ref
     except SessionNotFound:
-        found = await deps.store.match(caller.owner, ref, 11) if _may_be_prefix(ref) else []
+        may_be_prefix = len(ref) >= MIN_PREFIX and looks_like_ref(ref)
+        found = await deps.store.match(caller.owner, ref, 11) if may_be_prefix else []
     if len(found) > 1:
         raise AmbiguousReference(ref, found[:10], cut=len(found) > 10)
     if not found:
@@ -166,22 +172,27 @@ async def resolve(deps: Deps, caller: Caller, ref: str) -> str:
     return found[0]
 
 
-def _may_be_prefix(ref: str) -> bool:
-    return len(ref) >= MIN_PREFIX and looks_like_ref(ref)
-
-
 async def list_sessions(deps: Deps, caller: Caller, query: SessionQuery) -> Page[Session]:
     """A page of sessions."""
-    page = await deps.store.find(caller.owner, await _with_ids(deps, caller, query))
+    for name in ("parent", "root"):
+        if (ref := getattr(query, name)) is not None:
+            query = replace(query, **{name: (await deps.store.get(caller.owner, ref)).session_id})
+    [page] = await deps.store.find(caller.owner, query)
     return Page(await told(deps, page.items), page.next)
 
 
-async def _with_ids(deps: Deps, caller: Caller, query: SessionQuery) -> SessionQuery:
-    for name in ("parent", "root"):
-        if (ref := getattr(query, name)) is not None:
-            session = await deps.store.get(caller.owner, ref)
-            query = replace(query, **{name: session.session_id})
-    return query
+async def sessions_of(deps: Deps, caller: Caller, session_ids: list[str]) -> list[Session | None]:
+    """Return the sessions with these ids, in one read of the store; None where there is none."""
+    found = await deps.store.get_many(caller.owner, session_ids)
+    there = iter(await told(deps, [session for session in found if session is not None]))
+    return [None if session is None else next(there) for session in found]
+
+
+async def pages_of(deps: Deps, caller: Caller, queries: list[SessionQuery]) -> list[Page[Session]]:
+    """Return a page of sessions for each query, in one read of the store; their parents are named by id."""
+    pages = await deps.store.find(caller.owner, *queries)
+    every = iter(await told(deps, [session for page in pages for session in page.items]))
+    return [Page([next(every) for _ in page.items], page.next) for page in pages]
 
 
 async def update_session(
@@ -191,24 +202,34 @@ async def update_session(
     *,
     phase: str | None = None,
     metadata: dict[str, Any] | None = None,
+    labels: list[str] | None = None,
     error: str | None = None,
     resume_ready: bool | None = None,
     version: int | None = None,
     token: str | None = None,
 ) -> Session:
-    """Change phase, metadata or readiness, or count an error; all of it or nothing."""
+    """Change phase, metadata, labels or readiness, or count an error; all of it or nothing."""
     cleaned, redacted = deps.redactor.clean(check_metadata(metadata)) if metadata is not None else (None, ())
     if resume_ready is not None and not isinstance(resume_ready, bool):
         raise InvalidField("resume_ready", "must be true or false")
     update = Update(
         phase=None if phase is None else check_phase(phase),
         metadata=cleaned,
+        labels=None if labels is None else check_labels(labels),
         error=None if error is None else check_said("error", error),
         resume_ready=resume_ready,
     )
     stamp = stamp_of(deps, caller)
     session = await _changed(deps, caller, ref, lambda view: view.session.update(update, stamp, token=token), version)
     return replace(session, redacted=redacted) if redacted else session
+
+
+async def rename_session(
+    deps: Deps, caller: Caller, ref: str, name: str | None, *, version: int | None = None, token: str | None = None
+) -> Session:
+    """Give a session another name, or none; its old name is free then. Raises NameTaken."""
+    wanted, stamp = None if name is None else check_session_name(name), stamp_of(deps, caller)
+    return await _changed(deps, caller, ref, lambda view: view.session.rename(wanted, stamp, token=token), version)
 
 
 async def suspend_session(
@@ -234,37 +255,17 @@ async def suspend_session(
     return await _changed(deps, caller, ref, decide, version)
 
 
-class ResumePacket(Struct, frozen=True, kw_only=True):
-    """All that whoever resumes a session needs to go on."""
-
-    session: Session
-    hold: Hold | None  # None: its agent goes on, and the caller does not drive it
-    checkpoint: dict[str, Any] | None
-    context: dict[str, Any]
-    messages: list[Entry]
-    inbox: list[Item]  # what waits for its next turn
-
-
-if TYPE_CHECKING:
-
-    class HeldPacket(ResumePacket, frozen=True, kw_only=True):
-        """The packet of whoever drives the session: its hold is there."""
-
-        hold: Hold
-
-else:
-    HeldPacket = ResumePacket
-
-
 async def resume_session(
     deps: Deps, caller: Caller, ref: str, *, hold: bool = True, holder: str | None = None, version: int | None = None
 ) -> ResumePacket:
     """Give the caller the session to drive, or without `hold` let its agent go on; with all that is needed for it.
 
     With a hold, a tool call that a crash left without its result gets one that says so, and what waits for a
-    session whose agent nobody can start is the caller's. Raises SessionClosed if it is final, HeldByAnother if
-    somebody else drives it; without a hold a running session is left as it is.
+    session whose agent cannot be started is the caller's. Raises SessionClosed if it is final, HeldByAnother if
+    another holder drives it; without a hold a running session is left as it is.
     """
+    from moorage.service.packet import ResumePacket  # needed only to resume
+
     who, token, stamp = caller.held_as(holder), deps.new_token(), stamp_of(deps, caller)
 
     def decide(view: View) -> Change:
@@ -279,18 +280,28 @@ async def resume_session(
         session=await told_one(deps, await deps.store.get(caller.owner, session.session_id)),
         hold=session.hold if hold else None,
         checkpoint=await checkpoint_of(deps, caller, session),
-        context=await read_context(deps, caller, session.session_id),
+        context=await context_for_agent(deps, caller, session),
         messages=(await window(deps, caller, session.session_id, deps.settings.window)).items,
         inbox=await _hand_over(deps, caller, session, drives=hold),
     )
 
 
+async def context_for_agent(deps: Deps, caller: Caller, session: Session) -> dict[str, Any]:
+    """Return the whole context; one that was never written is not read."""
+    if not session.context_version and Capability.SHARED_CONTEXT not in deps.store.capabilities:
+        return {}
+    from moorage.service.context import read_context  # hooks seldom need it
+
+    found: dict[str, Any] = await read_context(deps, caller, session.session_id)
+    return found
+
+
 async def _hand_over(deps: Deps, caller: Caller, session: Session, *, drives: bool) -> list[Item]:
-    """What waits for a session; its own turns get it, if it can have any, else whoever drives it."""
+    """Return what waits for a session; if it can have no turns of its own, the holder takes it over."""
     page = await deps.store.inbox(caller.owner, ref=session.session_id, states=WAITING, limit=MOST_HANDED_OVER)
     if not drives or not page.items or session.launched or deps.can_start(session.agent_name):
         return page.items
-    from moorage.core import work  # only whoever is called back needs it
+    from moorage.core import work  # needed only for callbacks
 
     ids, stamp = {item.item_id for item in page.items}, stamp_of(deps, caller)
     await deps.store.apply(caller.owner, session.session_id, lambda view: work.handed_over(view, ids, stamp))
@@ -312,7 +323,7 @@ async def finalize_session(
     deps: Deps,
     caller: Caller,
     ref: str,
-    outcome: str,
+    outcome: str = "completed",
     *,
     summary: str | None = None,
     version: int | None = None,
@@ -383,14 +394,10 @@ async def fork_session(
         change = forked(source, upto, checkpoint, new, stamp)
         return change if once is None else once.on(change, new.session_id, stamp.at)
 
-    if once is None:
-        session = await deps.store.fork(caller.owner, ref, at, decide)
-    else:
-        session = await _made_once(deps, caller, once, lambda: deps.store.fork(caller.owner, ref, at, decide))
-    deps.expect_end(session.expires_at)
-    return replace(session, redacted=redacted) if redacted else session
+    return await _made(deps, caller, once, partial(deps.store.fork, caller.owner, ref, at, decide), redacted)
 
 
+@brief("number", "checkpoint", "at", "by")
 class Checkpoint(Struct, frozen=True, kw_only=True):
     """State an agent handed over."""
 
@@ -407,10 +414,11 @@ async def save_checkpoint(
     checkpoint: dict[str, Any],
     *,
     token: str | None = None,
-    once: OnceKey | None = None,
+    idempotency_key: str | None = None,
 ) -> Checkpoint:
     """Keep a checkpoint without pausing."""
     kept, stamp = check_checkpoint(checkpoint), stamp_of(deps, caller)
+    once = once_key("save_checkpoint", idempotency_key, [ref, checkpoint])
     entry = await add_entry(
         deps, caller, ref, lambda view: view.session.save_checkpoint(kept, stamp, token=token), once, stamp.at
     )
@@ -431,14 +439,14 @@ async def get_checkpoint(deps: Deps, caller: Caller, ref: str, number: int | Non
     wanted = session.last_checkpoint if number is None else number
     entries: list[Entry] = []
     if wanted is not None:
-        entries = await deps.store.log(caller.owner, ref, after=wanted - 1, before=wanted + 1, limit=1)
+        entries = await deps.store.log(caller.owner, ref, LogQuery(after=wanted - 1, before=wanted + 1, limit=1))
     if not entries or entries[0].kind != Kind.CHECKPOINT:
         raise EntryNotFound(session.session_id, wanted, session.last_entry, "checkpoint")
     return _as_checkpoint(entries[0])
 
 
 async def list_checkpoints(
-    deps: Deps, caller: Caller, ref: str, *, before: int | None = None, limit: int = 100
+    deps: Deps, caller: Caller, ref: str, *, before: int | str | None = None, limit: int = 100
 ) -> Page[Checkpoint]:
     """Checkpoints, newest first; `next` goes into `before`."""
     page = await read_log(

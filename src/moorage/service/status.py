@@ -7,6 +7,7 @@ one of them depends on them.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -15,7 +16,6 @@ from moorage.core.session import Session
 from moorage.core.status import Because, why_not_started
 from moorage.service.deps import Deps, shown
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.core.turn import Launcher
 
@@ -23,7 +23,7 @@ AT_ONCE = 20  # sessions of one answer whose turns are looked at
 
 
 async def told(deps: Deps, sessions: Iterable[Session]) -> list[Session]:
-    """Return the sessions as anybody may see them, with `because`; what was due of them has ended."""
+    """Return the sessions as their readers see them, with `because`, after expiring what is due."""
     heads = await without_due(deps, list(sessions))
     found = await reasons(deps, heads)
     return [
@@ -41,7 +41,7 @@ async def without_due(deps: Deps, heads: list[Session]) -> list[Session]:
     """End the live turns of some of these sessions that are due to end; return the sessions as they are then."""
     if all(head.live_turn is None for head in heads):
         return heads
-    from moorage.service.overdue import settle  # only where agents are at work
+    from moorage.service.steps import settle  # only where agents are at work
 
     now, left = [], AT_ONCE
     for head in heads:
@@ -67,7 +67,8 @@ async def _launchers(deps: Deps) -> list[Launcher]:
     from moorage.service.launchers import all_launchers  # hooks do without
     from moorage.service.presence import is_gone
 
-    return [each for each in await all_launchers(deps.store) if not is_gone(each.launcher_id)]
+    every, ours = await all_launchers(deps.store), deps.launchers
+    return [each for each in every if each.launcher_id in ours or not is_gone(each.launcher_id)]
 
 
 async def _with_end(deps: Deps, head: Session, because: Because | None) -> Because | None:

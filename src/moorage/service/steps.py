@@ -1,42 +1,60 @@
 """Steps of the clock: NTP, a machine that slept, a database whose clock is set. They must cost no turn.
 
 A lease is an instant of the clock. When the clock steps, a launcher that renewed a second ago looks silent for
-as long as the step. So nobody judges a lease before comparing the clock with a monotonic one. Where the two ran
-apart, all leases are extended first, as after a pause without a server.
+as long as the step. So no lease is judged before comparing the clock with a monotonic one. Where the two ran
+apart, all leases are extended first, as after a pause without a server. Then none is judged for a while: a process
+may have read the clock before the step, and write a lease after the extension.
 
 A process that has just begun has nothing to compare with. It takes what the last launcher of this boot has noted
 (`Launcher.zero_at`). If there is none, a living server vouches for the clock; else the leases are extended, too.
+
+A launcher that claims turns ends what has run out of time, of all sessions. Where none is running, a caller that reads
+a session or acts on it does the same for that session (`settle`): no process has to run for it.
 """
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
+from msgspec.structs import replace
+
+from moorage.core.errors import NotFound
+from moorage.core.session import Change, Session, Stamp, View
+from moorage.core.turn import Launcher
+from moorage.core.work import LAUNCHER, expired
+from moorage.ports import Decision
 from moorage.service.deps import Deps
-from moorage.service.launchers import all_launchers
+from moorage.service.launchers import all_launchers, save_launcher
+from moorage.service.presence import GoneLaunchers, is_gone
 from moorage.service.servers import count_live, heartbeats
 
-STEP = timedelta(seconds=5)  # the clock and the monotonic one may run apart by less between two looks
 
-
-async def trusted_now(deps: Deps, lost_after: timedelta, *, is_extended: bool = False) -> datetime:
+async def trusted_now(deps: Deps, *, is_extended: bool = False) -> datetime:
     """Return the time by which leases may be judged; after a step of the clock they are extended first.
 
-    With `is_extended` they were extended before: where nobody can tell of a step, that is done once.
+    With `is_extended` they were extended before: where a step cannot be detected, that is done once.
     """
-    if deps.zero_at is None:
-        before = await _noted(deps)
-        beats = await heartbeats(deps.store) if before is None else []
-    else:
-        before, beats = deps.zero_at, []
-    now = deps.clock.now()  # after the first answer of the store, whose clock it may be
-    zero_at = now - timedelta(seconds=deps.clock.monotonic())
-    is_steady = before is not None and abs(zero_at - before) <= STEP
-    is_served = count_live(beats, now) > 0
-    if not (is_steady or is_served or (before is None and is_extended)):
-        await deps.store.extend_leases(now, lost_after)
-    deps.zero_at = zero_at
-    return now
+    watch = deps.watch
+    if watch.zero_at is None:
+        await _begin(deps, is_extended=is_extended)
+    while True:
+        now, steps = watch.look(), watch.steps
+        if watch.extended >= steps:
+            return now
+        await deps.store.extend_leases(now)
+        watch.extended = max(watch.extended, steps)
+
+
+async def _begin(deps: Deps, *, is_extended: bool) -> None:
+    """Find something to compare the clock with for the first time; where there is nothing, it may have stepped."""
+    before = await _noted(deps)
+    beats = await heartbeats(deps.store) if before is None else []
+    watch = deps.watch
+    if watch.zero_at is not None:  # another process was faster
+        return
+    now = watch.clock.now()  # after the first answer of the store, whose clock it may be
+    watch.zero_at = before or now - timedelta(seconds=watch.clock.monotonic())
+    watch.steps += not (before or is_extended or count_live(beats, now))
 
 
 async def _noted(deps: Deps) -> datetime | None:
@@ -44,6 +62,53 @@ async def _noted(deps: Deps) -> datetime | None:
     noted = [
         (each.seen_at - each.zero_at, each.zero_at)
         for each in await all_launchers(deps.store)
-        if each.zero_at is not None and each.boot == deps.clock.boot
+        if each.zero_at is not None and each.boot == deps.watch.clock.boot
     ]
     return max(noted)[1] if noted else None  # the last by the monotonic clock
+
+
+async def note_launcher(deps: Deps, launcher: Launcher) -> Launcher:
+    """Store what a launcher tells of itself, with what the clocks of this process show; see `save_launcher`."""
+    now, watch = await trusted_now(deps), deps.watch
+    return await save_launcher(deps.store, replace(launcher, seen_at=now, boot=watch.clock.boot, zero_at=watch.zero_at))
+
+
+def judgement(deps: Deps, now: datetime) -> Decision:
+    """Return the decision that ends what is due; only proof ends a turn while the clock is not settled."""
+    stamp, gone = Stamp(now, "moorage", "launcher"), GoneLaunchers()
+
+    def decide(view: View) -> Change:
+        turn = view.work.running
+        if turn is not None and turn.launcher_id not in gone and not deps.watch.is_settled:
+            return Change(session=view.session)
+        return expired(view, stamp, living=deps.launchers, gone=gone)
+
+    return decide
+
+
+async def settle(deps: Deps, head: Session) -> Change | None:
+    """End the live turn of a session if that is due; return what that changed, None if nothing.
+
+    The head alone tells whether there is anything to look at: a turn is live, and its lease has run out or its launcher
+    is gone. So nothing is read besides where nothing is due.
+    """
+    clock, is_over = deps.watch.clock, _is_launcher_gone(deps, head)
+    if head.live_turn is None or not (is_over or head.unresponsive_since(clock.now())):
+        return None
+    try:
+        turn = await deps.store.find_turn(head.owner, head.live_turn)
+        is_due = turn.is_unresponsive(clock.now()) and (turn.started_at is None or turn.is_lost(clock.now()))
+        if not (is_over or is_due):
+            return None
+        now = clock.now() if is_over else await trusted_now(deps, is_extended=turn.is_extended)
+        change = await deps.store.apply(head.owner, head.session_id, judgement(deps, now))
+    except NotFound:
+        return None
+    return change if change.turns else None
+
+
+def _is_launcher_gone(deps: Deps, head: Session) -> bool:
+    if head.live_turn is None or head.hold is None:
+        return False
+    launcher_id = head.hold.holder.removeprefix(LAUNCHER)
+    return launcher_id not in deps.launchers and is_gone(launcher_id)

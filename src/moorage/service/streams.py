@@ -1,8 +1,8 @@
 """Streams for many readers: what is stored after each one's cursor, then what comes.
 
-A hub for each owner reads the feed once for all of them, and hands every reader what concerns it. What
-is handed over is a hint: a reader goes by the numbers, and reads from the store whatever is missing. So
-a wake-up that is lost or late costs a read, never an event; and a slow reader keeps a page, not more.
+A hub for each owner reads the feed once for all of them, and hands every reader what concerns it. The
+pushed events are hints: a reader checks the numbers and reads missing events from the store. So a lost or late
+wake-up costs a read and never an event, and a slow reader keeps at most one page.
 
 A module of its own, because it needs an event loop: commands and hooks never load it.
 """
@@ -16,6 +16,7 @@ from math import ceil
 
 from msgspec.structs import replace
 
+from moorage.core.errors import InvalidCursor
 from moorage.core.event import SESSION_DELETED, Event
 from moorage.core.query import check_numbers
 from moorage.service.conversation import LOOK_AGAIN, PAGE, check_feed_cursor, session_page
@@ -43,7 +44,7 @@ class Told:
         self._rendered: dict[Render, bytes] = {}
 
     def rendered(self, render: Render) -> bytes:
-        """The event in somebody's words."""
+        """Render the event."""
         known = self._rendered.get(render)
         if known is None:
             known = self._rendered[render] = render(self.event)
@@ -66,7 +67,7 @@ class Stream:
         self._waiter: asyncio.Future[None] | None = None
 
     async def next(self, within: float) -> list[Told]:
-        """What comes next, a page at most; nothing if time is up or the stream has ended."""
+        """Return the next events, a page at most; none if time is up or the stream has ended."""
         loop = asyncio.get_running_loop()
         until = loop.time() + within
         while not self.ended and (left := until - loop.time()) > 0:
@@ -79,7 +80,7 @@ class Stream:
         return []
 
     def hand(self, told: list[Told]) -> None:
-        """Here is what came; whoever does not take it in time reads it from the store."""
+        """Pass on the events that came; a reader that is too slow reads them from the store."""
         if len(self._handed) + len(told) <= PAGE:
             self._handed += told
         else:
@@ -92,7 +93,7 @@ class Stream:
         self._wake()
 
     def stop(self) -> None:
-        """Nobody reads any more, or nothing more is to be told."""
+        """End the stream."""
         self.ended = True
         self._wake()
 
@@ -140,7 +141,7 @@ class Stream:
 
 
 class Hub:
-    """Reads the feed of one owner for all who follow it. At work as long as anybody does."""
+    """Reads the feed of one owner for all its followers, as long as there are any."""
 
     def __init__(self, deps: Deps, owner: str) -> None:
         self._deps, self._owner = deps, owner
@@ -151,7 +152,7 @@ class Hub:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nobody follows."""
+        """Whether there are no readers."""
         return not self._of_all and not self._by_session
 
     async def session(self, caller: Caller, ref: str, after: int | None, wants: Wants | None = None) -> Stream:
@@ -169,8 +170,11 @@ class Hub:
     async def everything(self, caller: Caller, after: int | None, wants: Wants | None = None) -> Stream:
         """Follow all sessions of the owner."""
         deps = self._deps
-        cursor = await deps.store.feed_end(caller.owner) if after is None else after
+        end = await deps.store.feed_end(caller.owner)
+        cursor = end if after is None else after
         check_feed_cursor(cursor)
+        if cursor > end:
+            raise InvalidCursor
 
         async def read(after: int) -> list[Event]:
             return await deps.store.feed(caller.owner, after, PAGE)
@@ -205,9 +209,12 @@ class Hub:
         if self.is_idle:
             self.close()
 
+    def _streams(self) -> list[Stream]:
+        return [*self._of_all, *(each for some in self._by_session.values() for each in some)]
+
     def close(self) -> None:
         """End all streams, and the work for them."""
-        for stream in (*self._of_all, *(each for some in self._by_session.values() for each in some)):
+        for stream in self._streams():
             stream.stop()
         task, self._task, self._cursor = self._task, None, None
         if task is not None:
@@ -230,7 +237,18 @@ class Hub:
         if await self._look():
             return
         await expire_due(self._deps, Caller(owner=self._owner, by="moorage", interface="rest"))
-        await self._deps.store.wait(seen, LOOK_AGAIN)
+        if await self._deps.store.wait(seen, LOOK_AGAIN) == seen:
+            await self._check_cursor()
+
+    async def _check_cursor(self) -> None:
+        """End all streams if the store has lost events: else they would wait for cursors that are given once more."""
+        assert self._cursor is not None
+        end = await self._deps.store.feed_end(self._owner)
+        if end < self._cursor:
+            log.error("the store has lost events of %s: it was emptied, or a copy took over too early", self._owner)
+            self._cursor = end
+            for stream in self._streams():
+                stream.stop()
 
     async def _look(self) -> bool:
         """Hand over what has come; whether there is more."""

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from moorage.core.errors import MoorageError, SessionCorrupt, StoreError
 from moorage.service.deps import Caller, Deps
-from moorage.service.retention import cleanup_steps
+from moorage.service.retention import cleanup_steps, retention_of
 
 log = logging.getLogger(__name__)
 
@@ -33,14 +33,14 @@ Pause = Callable[[float], Awaitable[bool]]  # wait so many seconds; whether it w
 class Sweeper:
     """Cleans up the sessions of all owners every so often (`retention.every`), until `stop` is set.
 
-    The caller is whom tombstones name; whose sessions it cleans up, the store tells.
+    Tombstones name the caller. The store tells whose sessions it cleans up.
     """
 
     def __init__(self, deps: Deps, caller: Caller, stop: asyncio.Event, *, pause: Pause | None = None) -> None:
         self._deps, self._caller, self._stop = deps, caller, stop
         self._pause = pause or self._is_stopped_within
         self._turn = asyncio.Lock()
-        self.failures = 0  # in a row; for whoever asks how it does
+        self.failures = 0  # in a row; for health checks
 
     async def run(self) -> None:
         """Sweep, wait, sweep again. A failure is logged and tried again; only `stop` and cancelling end it."""
@@ -49,16 +49,13 @@ class Sweeper:
             log.info("no cleanup: retention.every is never")
             return
         try:
-            await self._run(every)
+            wait = min(every, FIRST_WITHIN) * self._chance()
+            log.debug("cleanup every %s, first in %s", every, wait)
+            while not await self._pause(wait.total_seconds()):
+                wait = await self._attempt(every)
         except Exception:
             log.critical("the cleanup has ended, and will not come back", exc_info=True)
             raise
-
-    async def _run(self, every: timedelta) -> None:
-        wait = min(every, FIRST_WITHIN) * self._chance()
-        log.info("cleanup every %s, first in %s", every, wait)
-        while not await self._pause(wait.total_seconds()):
-            wait = await self._attempt(every)
 
     async def sweep(self) -> Counter[str]:
         """Clean up once, or as far as it gets until it is told to stop; how many went, by reason. One at a time."""
@@ -81,14 +78,17 @@ class Sweeper:
 
     async def _sweep_of(self, caller: Caller) -> Counter[str]:
         gone: Counter[str] = Counter()
-        async with aclosing(cleanup_steps(self._deps, caller, by_itself=True)) as steps:
+        retention = retention_of(self._deps.settings, by_itself=True)
+        async with aclosing(cleanup_steps(self._deps, caller, retention)) as steps:
             try:
                 async for some in steps:
                     gone.update(f"{removal.reason} ({removal.limit_from})" for removal in some)
                     if self._stop.is_set():
                         break
             finally:  # however it ended: what went is told
-                self._tell(caller.owner, gone)
+                if gone:
+                    reasons = ", ".join(f"{count} {reason}" for reason, count in gone.most_common())
+                    log.warning("cleanup deleted %d sessions of %s: %s", gone.total(), caller.owner, reasons)
         return gone
 
     async def _purge(self) -> None:
@@ -110,11 +110,6 @@ class Sweeper:
             log.warning("cleanup works again, after %d failures", self.failures)
         self.failures = 0
         return self._about(every)
-
-    def _tell(self, owner: str, gone: Counter[str]) -> None:
-        if gone:
-            reasons = ", ".join(f"{count} {reason}" for reason, count in gone.most_common())
-            log.warning("cleanup deleted %d sessions of %s: %s", gone.total(), owner, reasons)
 
     def _complain(self, error: Exception, wait: timedelta) -> None:
         log.error(

@@ -8,7 +8,6 @@ tool inputs are redacted on the way out. `importing` reads these lines.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
-from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -16,14 +15,18 @@ from msgspec.structs import replace
 
 from moorage.core.bundle import Bundle, as_restored
 from moorage.core.codec import encode_text
+from moorage.core.context import WHOLE, items_in
 from moorage.core.entry import Entry, Kind
 from moorage.core.errors import utc_text
+from moorage.core.query import LogQuery
+from moorage.core.record import CONTEXT, Record, RecordQuery
 from moorage.core.session import Session
 from moorage.service.deps import Caller, Deps
 from moorage.service.family import MAX_TREE
 
 FORMAT = 1
 PAGE = 500
+RECORDS_PAGE = 50  # values may be large
 
 
 async def export_lines(deps: Deps, caller: Caller, ref: str, *, tree: bool = False) -> AsyncIterator[str]:
@@ -37,7 +40,7 @@ async def export_lines(deps: Deps, caller: Caller, ref: str, *, tree: bool = Fal
 
 
 def first_line() -> str:
-    """What says that these are lines of ours."""
+    """Return the header of an export."""
     return encode_text({"type": "moorage", "format": FORMAT})
 
 
@@ -46,7 +49,10 @@ def bundle_lines(bundle: Bundle) -> Iterator[str]:
     yield _head_line(bundle.session)
     for entry in bundle.entries:
         yield encode_text({"type": "entry", "entry": entry})
-    yield from _last_lines(bundle, len(bundle.entries))
+    yield from _facts_lines(bundle)
+    for record in bundle.records:
+        yield _record_line(record)
+    yield _end_line(bundle.session, len(bundle.entries))
 
 
 def _head_line(session: Session) -> str:
@@ -55,12 +61,19 @@ def _head_line(session: Session) -> str:
     return encode_text({"type": "session", "session": msgspec.to_builtins(head)})
 
 
-def _last_lines(bundle: Bundle, entries: int) -> Iterator[str]:
-    for key, item in sorted(bundle.context.items()):  # stores keep them in orders of their own
+def _facts_lines(bundle: Bundle) -> Iterator[str]:
+    for key, item in items_in(bundle.records).items():
         yield encode_text({"type": "context", "key": key, "item": item})
     for approval in bundle.approvals:
         yield encode_text({"type": "approval", "approval": approval})
-    yield encode_text({"type": "end", "session_id": bundle.session.session_id, "entries": entries})
+
+
+def _record_line(record: Record) -> str:
+    return encode_text({"type": "record", "record": record})
+
+
+def _end_line(session: Session, entries: int) -> str:
+    return encode_text({"type": "end", "session_id": session.session_id, "entries": entries})
 
 
 async def _session_lines(deps: Deps, caller: Caller, session: Session) -> AsyncIterator[str]:
@@ -70,8 +83,11 @@ async def _session_lines(deps: Deps, caller: Caller, session: Session) -> AsyncI
     async for entry in _entries(deps, caller, whole.session):
         yield encode_text({"type": "entry", "entry": _without_secrets(deps, entry)})
         count += 1
-    for line in _last_lines(whole, count):
+    for line in _facts_lines(whole):
         yield line
+    async for record in _records(deps, caller, session.session_id):
+        yield _record_line(record)
+    yield _end_line(whole.session, count)
 
 
 async def _without_entries(deps: Deps, caller: Caller, session_id: str) -> Bundle:
@@ -79,18 +95,29 @@ async def _without_entries(deps: Deps, caller: Caller, session_id: str) -> Bundl
     store, owner = deps.store, caller.owner
     head = await store.get(owner, session_id)
     while True:
-        context = await store.context(owner, session_id, deps.clock.now())
+        context = await store.list_records(owner, session_id, WHOLE, deps.clock.now())
         approvals = await store.approvals(owner, ref=session_id, pending_only=False, limit=MAX_TREE)
         before, head = head, await store.get(owner, session_id)
         if (head.version, head.context_version) == (before.version, before.context_version):
-            return Bundle(session=head, entries=[], context=context, approvals=approvals)
+            return Bundle(session=head, entries=[], records=context, approvals=approvals)
+
+
+async def _records(deps: Deps, caller: Caller, session_id: str) -> AsyncIterator[Record]:
+    """Yield the records of a session that have not expired, but not its context, a page at a time."""
+    query: RecordQuery | None = RecordQuery(limit=RECORDS_PAGE)
+    while query is not None:
+        page = await deps.store.list_records(caller.owner, session_id, query, deps.clock.now())
+        for record in page:
+            if record.namespace != CONTEXT:
+                yield record
+        query = replace(query, after=page[-1].name) if len(page) == RECORDS_PAGE else None
 
 
 async def _entries(deps: Deps, caller: Caller, session: Session) -> AsyncIterator[Entry]:
     after = 0
     while after < session.last_entry:  # the head was read first: what is appended meanwhile is left out
         page = await deps.store.log(
-            caller.owner, session.session_id, after=after, before=session.last_entry + 1, limit=PAGE
+            caller.owner, session.session_id, LogQuery(after=after, before=session.last_entry + 1, limit=PAGE)
         )
         if not page:
             return
@@ -133,7 +160,7 @@ async def _page(deps: Deps, caller: Caller, session: Session) -> AsyncIterator[s
 
 
 def _markdown(entry: Entry) -> str:
-    when = _minutes(entry.at)
+    when = utc_text(entry.at.replace(microsecond=0))
     if entry.kind != Kind.MESSAGE:
         return f"*{entry.number} · {when} · {entry.kind}: {encode_text(entry.data or {})}*\n"
     parts = entry.content if isinstance(entry.content, list) else [{"type": "text", "text": entry.content}]
@@ -144,10 +171,6 @@ def _markdown_part(part: dict[str, Any]) -> str:
     if part.get("type") == "text":
         return str(part["text"])
     return f"```json\n{encode_text(part)}\n```"
-
-
-def _minutes(at: datetime) -> str:
-    return utc_text(at.replace(microsecond=0))
 
 
 FORMATS = {"jsonl": export_lines, "markdown": export_markdown}

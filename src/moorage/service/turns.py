@@ -1,6 +1,6 @@
 """Turns: what a launcher asks and reports. The same object whether it speaks to the store or to a server.
 
-Every report carries the turn and its epoch, and is refused with TurnLost once somebody else
+Every report carries the turn and its epoch, and is refused with TurnLost once another launcher
 has the turn. Each may be repeated: an answer that got lost on the way is asked for again.
 """
 
@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
-from functools import partial
 from hashlib import sha256
 from itertools import takewhile
 from typing import Any
 
-from msgspec import Struct, to_builtins
-from msgspec.structs import replace
+from msgspec import Struct, field, to_builtins
 
 from moorage.core import work
 from moorage.core.approval import Approval
 from moorage.core.entry import Kind, check_messages
 from moorage.core.errors import NotFound, SessionCorrupt, StoreError
 from moorage.core.ids import uuid8
+from moorage.core.inbox import Item
 from moorage.core.problem import Problem
+from moorage.core.query import LogQuery
+from moorage.core.render import like
+from moorage.core.run import Run
 from moorage.core.session import (
     Change,
+    Needs,
     Session,
     Stamp,
     Update,
@@ -36,13 +39,11 @@ from moorage.core.session import (
 from moorage.core.turn import LEASE, LOST_AFTER, Launcher, Retry, Turn
 from moorage.core.work import Claim, TurnEnd
 from moorage.ports import Claimed, Decision
-from moorage.service.context import read_context
+from moorage.service.context import remember
 from moorage.service.conversation import repair, window
 from moorage.service.deps import Caller, Deps, stamp_of
-from moorage.service.launchers import save_launcher
-from moorage.service.presence import Gone
-from moorage.service.sessions import checkpoint_of
-from moorage.service.steps import trusted_now
+from moorage.service.sessions import context_for_agent
+from moorage.service.steps import judgement, note_launcher, trusted_now
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -53,20 +54,24 @@ log = logging.getLogger(__name__)
 EXPIRE_EVERY = 0.2  # seconds
 LOOK_FOR_OWNERS = 0.05
 EXPIRE_AT_ONCE = 50  # sessions a claim looks at for what time has done
-DOUBTFUL = 100  # entries to look through for a report of which nobody knows whether it was taken
+DOUBTFUL = 100  # entries to look through for a report that may have been taken
 
 
 class Given(Struct, frozen=True, kw_only=True):
-    """A turn with all that an agent needs to go on."""
+    """A claimed turn with all that its agent needs to go on."""
 
-    claimed: Claimed
+    owner: str
+    session: Session
+    turn: Turn
+    items: tuple[Item, ...]
+    runs: tuple[Run, ...]
     history: list[dict[str, Any]]
-    checkpoint: dict[str, Any] | None
-    context: dict[str, Any]
+    checkpoint: dict[str, Any] | None = None
+    context: dict[str, Any] = field(default_factory=dict)
     token: str | None = None  # with which the agent may act for its session, where access is guarded
 
 
-class TurnDesk:
+class TurnDispatcher:
     """A launcher's way to turns, on a store of its own."""
 
     def __init__(
@@ -77,13 +82,14 @@ class TurnDesk:
         lost_after: timedelta = LOST_AFTER,
         tokens: bool = False,
         words: Words | None = None,
+        interface: str = "launcher",
     ) -> None:
         """With `tokens`, agents get one for their session if there are keys: they speak to a server.
 
-        `words` is where others hear what agents are just saying.
+        `words` is where others hear what agents are just saying. `interface` is what the entries of turns say.
         """
         self._deps, self._lease, self._lost_after, self._tokens = deps, lease, lost_after, tokens
-        self._words = words
+        self._words, self._interface = words, interface
         self._expire_at = self._owners_at = deps.clock.monotonic()
         self._owners: tuple[str, ...] = ()
 
@@ -91,9 +97,7 @@ class TurnDesk:
         """Say that this launcher is there, or still there; whether it is to drain."""
         deps = self._deps
         (deps.launchers.discard if launcher.has_left else deps.launchers.add)(launcher.launcher_id)
-        now = await trusted_now(deps, self._lost_after)
-        told = replace(launcher, seen_at=now, boot=deps.clock.boot, zero_at=deps.zero_at)
-        return (await save_launcher(deps.store, told)).drain
+        return (await note_launcher(deps, launcher)).drain
 
     async def claim(
         self,
@@ -122,7 +126,8 @@ class TurnDesk:
         )
         stamp = stamp_of(self._deps, Caller(by=f"launcher:{launcher_id}", interface="launcher"))
         whose = owners or await self._all_owners(now)
-        return await self._deps.store.claim(whose, tuple(agents), wish, stamp, full=full, root=root)
+        free = tuple(agent for agent in agents if agent not in full)
+        return await self._deps.store.claim(whose, free, wish, stamp, root=root)
 
     async def _all_owners(self, now: float) -> tuple[str, ...]:
         """Every owner there is, as of a moment ago."""
@@ -133,16 +138,29 @@ class TurnDesk:
 
     async def given(self, claimed: Claimed) -> Given:
         """All that the agent of a claimed turn needs to go on."""
-        caller, session_id = _caller(claimed.owner, claimed.turn), claimed.session.session_id
+        caller, session_id = self._caller(claimed.owner, claimed.turn), claimed.session.session_id
         if claimed.turn.cut_off:
             await repair(self._deps, caller, session_id)
-        return Given(
-            claimed=claimed,
+        return like(
+            Given,
+            claimed,
             history=[] if _is_first_word(claimed) else await self._history(caller, claimed),
-            checkpoint=await checkpoint_of(self._deps, caller, claimed.session),
-            context=await read_context(self._deps, caller, session_id) if claimed.session.context_version else {},
+            checkpoint=await self._checkpoint(caller, claimed),
+            context=await context_for_agent(self._deps, caller, claimed.session),
             token=await self._token(claimed) if self._tokens else None,
         )
+
+    async def _checkpoint(self, caller: Caller, claimed: Claimed) -> dict[str, Any] | None:
+        """The newest checkpoint, but none that another agent has left in the session."""
+        if claimed.session.last_checkpoint is None:
+            return None
+        kept = await self._deps.store.log(
+            caller.owner,
+            claimed.session.session_id,
+            LogQuery(kinds=(Kind.CHECKPOINT.value,), newest_first=True, limit=DOUBTFUL),
+        )
+        fitting = (each for each in kept if each.interface != self._interface or each.by == claimed.turn.agent_name)
+        return next((each.data["checkpoint"] for each in fitting if each.data), None)
 
     async def _token(self, claimed: Claimed) -> str | None:
         from moorage.service.keys import token_where_guarded
@@ -151,16 +169,16 @@ class TurnDesk:
         return await token_where_guarded(self._deps, claimed.owner, claimed.session.session_id, run_id)
 
     async def _history(self, caller: Caller, claimed: Claimed) -> list[dict[str, Any]]:
-        """What was said before, apart from what the turn is about."""
+        """Return the history without the items of this turn."""
         messages = await window(self._deps, caller, claimed.session.session_id, self._deps.settings.window)
         new = {item.entry for item in claimed.items}
         return [{"role": each.role, "content": each.content} for each in messages.items if each.number not in new]
 
     async def expire(self) -> int:
         """Give out again what was not started, give up what fell silent; how many sessions that concerned."""
-        stamp = Stamp(await trusted_now(self._deps, self._lost_after), "moorage", "launcher")
-        judge = partial(work.expired, stamp=stamp, living=self._deps.launchers, gone=Gone())
-        due = await self._deps.store.overdue(stamp.at, EXPIRE_AT_ONCE)
+        now = await trusted_now(self._deps)
+        judge = judgement(self._deps, now)
+        due = await self._deps.store.overdue(now, EXPIRE_AT_ONCE)
         for owner, session_id in due:
             try:
                 await self._deps.store.apply(owner, session_id, judge)
@@ -177,13 +195,13 @@ class TurnDesk:
         self._is_kept_now(owner, turn)  # what a turn before was cut off in
 
     async def renew(self, owner: str, turn: Turn) -> Turn:
-        """The launcher is at it; the turn as it is now: somebody may want it stopped."""
+        """The launcher is at it; the turn as it is now, which may be about to stop."""
         stamp = self._stamp(owner, turn)
         change = await self._apply(owner, turn, lambda view: work.renewed(view, turn.turn_id, turn.epoch, stamp))
         return change.turns[0]
 
     async def is_unwanted(self, owner: str, turn: Turn) -> bool:
-        """Whether somebody wants the turn to stop, or it is gone; False if that cannot be told now."""
+        """Whether the turn is to stop or is gone; False if that cannot be told now."""
         try:
             return (await self._deps.store.find_turn(owner, turn.turn_id)).stop_requested
         except NotFound:
@@ -202,7 +220,7 @@ class TurnDesk:
         return change.turns[0]
 
     async def speak(self, owner: str, turn: Turn, text: str) -> None:
-        """Show what the agent is just saying to whoever watches; it is not kept."""
+        """Show the agent's words to the clients that watch; they are not kept."""
         if self._words is not None:
             self._words.add(owner, turn.session_id, text)
 
@@ -217,31 +235,25 @@ class TurnDesk:
         await self._deps.store.append(owner, turn.session_id, said, self._stamp(owner, turn), token=token)
         self._is_kept_now(owner, turn)
 
-    async def update(
-        self,
-        owner: str,
-        turn: Turn,
-        *,
-        phase: object = None,
-        metadata: dict[str, Any] | None = None,
-        error: str | None = None,
-        since: int | None = None,
-    ) -> Session:
+    async def update(self, owner: str, turn: Turn, *, since: int | None = None, **facts: Any) -> Session:
         """Keep what the agent says of itself; with `since`, unless the log has it after that entry already."""
-        cleaned = None if metadata is None else self._deps.redactor.clean(check_metadata(metadata))[0]
-        update = Update(
-            phase=None if phase is None else check_phase(phase),
-            metadata=cleaned,
-            error=None if error is None else check_said("error", error),
-        )
-        stamp = self._stamp(owner, turn)
-        kind, told = (Kind.METADATA, {"metadata": cleaned}) if cleaned else (Kind.ERROR, {"error": update.error})
+        update, stamp = self._checked(**facts), self._stamp(owner, turn)
+        is_about_metadata = bool(update.metadata)
+        kind = Kind.METADATA if is_about_metadata else Kind.ERROR
+        told = {"metadata": update.metadata} if is_about_metadata else {"error": update.error}
         if since is not None and await self._is_kept(owner, turn, kind, told, since):
             return await self._deps.store.get(owner, turn.session_id)
         change = await self._apply(
             owner, turn, lambda view: view.session.update(update, stamp, token=view.session.token_of(turn))
         )
         return change.session
+
+    def _checked(self, phase: object = None, metadata: object = None, error: object = None) -> Update:
+        return Update(
+            phase=None if phase is None else check_phase(phase),
+            metadata=None if metadata is None else self._deps.redactor.clean(check_metadata(metadata))[0],
+            error=None if error is None else check_said("error", error),
+        )
 
     async def misspoken(self, owner: str, turn: Turn, problem: Problem) -> None:
         """Keep a line of the agent that does not validate; told again, it is kept once."""
@@ -264,7 +276,7 @@ class TurnDesk:
         """Whether something of this turn is in the log after an entry: its answer may have got lost on the way."""
         kinds = (Kind.TURN_STARTED.value, kind.value)
         log = await self._deps.store.log(
-            owner, turn.session_id, after=since, kinds=kinds, newest_first=True, limit=DOUBTFUL
+            owner, turn.session_id, LogQuery(after=since, kinds=kinds, newest_first=True, limit=DOUBTFUL)
         )
         of_turn = takewhile(lambda entry: entry.kind == kind, log)
         return any(entry.data == data for entry in of_turn)
@@ -276,7 +288,7 @@ class TurnDesk:
         from moorage.service.approvals import request_approval
 
         approval_id = None if key is None else uuid8(sha256(f"{turn.turn_id} {key}".encode()).digest())
-        caller = _caller(owner, turn)
+        caller = self._caller(owner, turn)
         return await request_approval(
             self._deps, caller, turn.session_id, question, approval_id=approval_id, turn=turn, **options
         )
@@ -289,18 +301,20 @@ class TurnDesk:
         """The turn is over: all of it is kept, settled and called back at once."""
         stamp = self._stamp(owner, turn)
         change = await self._apply(owner, turn, lambda view: work.finished(view, turn.turn_id, turn.epoch, end, stamp))
+        if end.context:
+            await remember(self._deps, self._caller(owner, turn), turn.session_id, end.context)
         self._is_kept_now(owner, turn)
         return change.session
 
     async def release(self, owner: str, turn: Turn) -> None:
-        """Give a turn back unfinished, for whoever comes next."""
+        """Give a turn back unfinished, for the next launcher."""
         stamp = self._stamp(owner, turn)
         await self._apply(owner, turn, lambda view: work.released(view, turn.turn_id, turn.epoch, stamp))
         self._is_kept_now(owner, turn)
 
     async def waiting(self, launcher_id: str) -> set[str]:
         """Turns that wait for a sync child, and need no slot meanwhile."""
-        return set(await self._deps.store.waiting_turns(launcher_id))
+        return {each.turn.turn_id for each in await self._deps.store.turns_of(launcher_id) if each.is_waiting}
 
     def pulse(self) -> int:
         """Changes when there may be something new."""
@@ -311,10 +325,14 @@ class TurnDesk:
         await self._deps.store.wait(seen, timeout)
 
     async def _apply(self, owner: str, turn: Turn, decide: Decision) -> Change:
-        return await self._deps.store.apply(owner, turn.session_id, decide, turn=turn.turn_id)
+        return await self._deps.store.apply(owner, turn.session_id, decide, needs=Needs(turn=turn.turn_id))
+
+    def _caller(self, owner: str, turn: Turn) -> Caller:
+        return Caller(owner=owner, by=turn.agent_name, interface=self._interface, holder=f"launcher:{turn.launcher_id}")
 
     def _stamp(self, owner: str, turn: Turn) -> Stamp:
-        return stamp_of(self._deps, _caller(owner, turn))
+        self._deps.watch.look()  # notice a step of the clock now: it may step back before leases are judged
+        return stamp_of(self._deps, self._caller(owner, turn))
 
 
 async def suspend_with_turn(
@@ -348,7 +366,3 @@ def _is_first_word(claimed: Claimed) -> bool:
     session, items = claimed.session, claimed.items
     born_with_it = bool(items) and items[0].created_at == session.created_at
     return born_with_it and session.last_entry == len(items) + 1
-
-
-def _caller(owner: str, turn: Turn) -> Caller:
-    return Caller(owner=owner, by=turn.agent_name, interface="launcher", holder=f"launcher:{turn.launcher_id}")

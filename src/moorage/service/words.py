@@ -1,6 +1,6 @@
 """Words: what an agent is just saying, before it is a message.
 
-They pass through the memory of one server, from the launcher that hears them to whoever watches the session
+They pass through the memory of one server, from the launcher that hears them to the clients that watch the session
 there, and go when the message is in the log, which is the truth. Nothing waits for them and nothing is lost with
 them: a watcher at another server, or one that comes too late, sees the message when it is kept.
 """
@@ -27,11 +27,11 @@ class Spoken(Struct, frozen=True, kw_only=True):
 
 
 class Words:
-    """What is being said in each session, and who hears it."""
+    """The partial output of each session, and its subscribers."""
 
     def __init__(self) -> None:
         self._said: dict[Place, str] = {}
-        self._hearers: dict[Place, set[Hearer]] = {}
+        self._subscriptions: dict[Place, set[WordSubscription]] = {}
         self._is_closed = False
 
     def add(self, owner: str, session_id: str, text: str) -> None:
@@ -41,45 +41,45 @@ class Words:
         text = text[: MOST - len(said)]
         if text:
             self._said[place] = said + text
-            for hearer in self._hearers.get(place, ()):
-                hearer.hear(text)
+            for subscription in self._subscriptions.get(place, ()):
+                subscription.hear(text)
 
     def over(self, owner: str, session_id: str) -> None:
-        """What it said is kept, or nobody will ever say how it ends."""
+        """Drop the partial output: it was stored or abandoned."""
         place = (owner, session_id)
         if self._said.pop(place, None) is not None:
-            for hearer in self._hearers.get(place, ()):
-                hearer.begin("")
+            for subscription in self._subscriptions.get(place, ()):
+                subscription.begin("")
 
     def said(self, owner: str, session_id: str) -> Spoken:
-        """What has been said so far of what is not kept yet."""
+        """Return the partial output that is not stored yet."""
         return Spoken(session_id=session_id, text=self._said.get((owner, session_id), ""), begins=True)
 
     @contextmanager
-    def heard(self, owner: str, session_id: str) -> Iterator[Hearer]:
-        """Somebody who hears what is said in a session: first what was said so far."""
-        place, hearer = (owner, session_id), Hearer(session_id)
-        hearer.begin(self._said.get(place, ""))
-        self._hearers.setdefault(place, set()).add(hearer)
+    def heard(self, owner: str, session_id: str) -> Iterator[WordSubscription]:
+        """Subscribe to the partial output of a session, beginning with the output so far."""
+        place, subscription = (owner, session_id), WordSubscription(session_id)
+        subscription.begin(self._said.get(place, ""))
+        self._subscriptions.setdefault(place, set()).add(subscription)
         if self._is_closed:
-            hearer.stop()
+            subscription.stop()
         try:
-            yield hearer
+            yield subscription
         finally:
-            self._hearers[place].discard(hearer)
-            if not self._hearers[place]:
-                del self._hearers[place]
+            self._subscriptions[place].discard(subscription)
+            if not self._subscriptions[place]:
+                del self._subscriptions[place]
 
     async def close(self) -> None:
-        """Nobody hears any more."""
+        """End all subscriptions."""
         self._is_closed = True
-        for hearers in self._hearers.values():
-            for hearer in hearers:
-                hearer.stop()
+        for subscriptions in self._subscriptions.values():
+            for subscription in subscriptions:
+                subscription.stop()
 
 
-class Hearer:
-    """Somebody who listens to one session."""
+class WordSubscription:
+    """A subscriber to the partial output of one session."""
 
     def __init__(self, session_id: str) -> None:
         self._session_id, self._pieces, self._begins = session_id, list[str](), False
@@ -87,17 +87,17 @@ class Hearer:
         self.has_ended = False
 
     def hear(self, text: str) -> None:
-        """There is more."""
+        """Add a piece of output."""
         self._pieces.append(text)
         self._news.set()
 
     def begin(self, text: str) -> None:
-        """What was heard before is over."""
+        """Start a new message with this text."""
         self._pieces, self._begins = [text], True
         self._news.set()
 
     def stop(self) -> None:
-        """There is nobody who listens any more."""
+        """End the subscription."""
         self.has_ended = True
         self._news.set()
 
@@ -116,8 +116,8 @@ class Hearer:
 class Transcript:
     """Merges live words with the messages they become, so that a listener is told each word once.
 
-    Words and messages come by different ways: a message may overtake its last words, and words that nobody heard
-    are in the message. What is returned is what is new; a new message begins on a new line.
+    Words and messages come by different ways: a message may overtake its last words, and words without a listener
+    are in the message. Each method returns the new text; a new message begins on a new line.
     """
 
     def __init__(self) -> None:
@@ -158,7 +158,7 @@ class Transcript:
         return self._new_line() + self._told(content)
 
     def end_line(self) -> None:
-        """What comes next begins on a new line anyway."""
+        """Note that the next output begins on a new line."""
         self._tail = ""
 
     def _told(self, text: str) -> str:
@@ -170,7 +170,7 @@ class Transcript:
 
 
 def _rest(content: str, told: str) -> str:
-    """What follows in a message after the words that were told."""
+    """Return the rest of a message after the words already shown."""
     if content.startswith(told):
         return content[len(told) :]
     return content.strip()[len(told.strip()) :]

@@ -12,7 +12,7 @@ from moorage.stores.rows import Row, instant, micros
 
 DELEGATION = "id, at, resumed, reason, agent, task, project_dir, session, host"
 
-Place = tuple[int, int]  # a time as stored, and a key
+SortPlace = tuple[int, int]  # a time as stored, and a key
 
 
 def delegation_of(row: Row) -> Delegation:
@@ -31,7 +31,7 @@ def delegation_of(row: Row) -> Delegation:
     )
 
 
-def by_time(span: Span, at: str, key: str, place: Place) -> tuple[list[str], list[Any]]:
+def by_time(span: Span, at: str, key: str, place: SortPlace) -> tuple[list[str], list[Any]]:
     """A span from a place on, as conditions on these columns and `agent` and `task`.
 
     The place takes the span's beginning in: with two lower bounds SQLite may walk from the wrong one.
@@ -46,7 +46,7 @@ def by_time(span: Span, at: str, key: str, place: Place) -> tuple[list[str], lis
     return [condition for condition, _ in given], [value for _, values in given for value in values]
 
 
-def start(span: Span, cursor: str | None, mark: int) -> Place:
+def start(span: Span, cursor: str | None, mark: int) -> SortPlace:
     """Where a list begins: after the cursor's place, else before everything that the span takes in."""
     if cursor is None:
         return (-MAX_POSITION if span.after is None else micros(span.after)), -1
@@ -61,7 +61,7 @@ def start(span: Span, cursor: str | None, mark: int) -> Place:
     return at, key
 
 
-def cursor_at(place: Place, mark: int) -> str:
+def cursor_at(place: SortPlace, mark: int) -> str:
     """A cursor for a page that ended here."""
     at, key = place
     return f"{at:x}.{make_cursor(key, mark)}"

@@ -1,19 +1,19 @@
 """Rows to values and back. Instants are microseconds since 1970; JSON is decoded by type.
 
-Bodies are opened where they are sealed, whoever sealed them, and sealed where there is something
-to seal with. A sealed one is known by how it begins: no JSON does so, and a text of a head that
-happens to is kept with a word in front.
+Sealed bodies are opened whatever key sealed them; new ones are sealed if there is a key. The first characters tell a
+sealed body: no JSON begins with them, and a text of a head that does is stored with a prefix.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any
+from operator import attrgetter
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from moorage.core.approval import Approval
-from moorage.core.context import ContextItem
 from moorage.core.entry import Entry, Kind
 from moorage.core.errors import EncryptionKeyMissing, SessionCorrupt
 from moorage.core.family import Tombstone
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from moorage.stores.sealing import Sealer
 
 Row = tuple[Any, ...]
+Fields = dict[str, Any]  # a row by its columns
+T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SYSTEM = "system"
@@ -33,6 +35,10 @@ TILDE, _PLAIN = SEALED[0], "~plain:"  # how a head's text may begin that is not 
 ENTRY = "number, kind, at, role, content, data, by, interface, client_key"
 ENTRY_OF_E = ", ".join(f"e.{column}" for column in ENTRY.split(", "))
 RARE = "kind <> 'message' AND kind <> 'created'"  # as the partial index on kinds says it
+PINNED = ("system", "summary")  # kinds that windows keep
+OPEN = "state IN ('queued', 'running')"  # of runs, as the partial indexes say it
+ITEM = "id, kind, state, given, turn, run, entry, is_joined, created_at"  # without the body: few need it
+WHOLE_ITEM_OF_T = ", ".join(f"t.{column}" for column in [*ITEM.split(", "), "body"])
 TOMBSTONE = "n, id, name, agent, task, state, root_of_deletion, deleted_at, deleted_by, reason"
 TOMBSTONE_OF_T = ", ".join(f"t.{column}" for column in TOMBSTONE.split(", ")[1:])
 
@@ -71,7 +77,7 @@ def instant_or_none(stored: int | None) -> datetime | None:
 
 
 def opened(sealer: Sealer | None, text: str, about: str) -> str:
-    """What a text says that may be sealed. Raises EncryptionKeyMissing, or ValueError if it does not open."""
+    """Return the plain text of a body that may be encrypted. Raises EncryptionKeyMissing or ValueError."""
     if not text.startswith(SEALED):
         return text
     if sealer is not None:
@@ -96,7 +102,7 @@ def opened_head_text(sealer: Sealer | None, text: str, session_id: str, column: 
 
 
 def plain_head_text(text: str) -> str:
-    """What a stored text of a head says that is not sealed."""
+    """Return the plain text of a head column that is not encrypted."""
     return text.removeprefix(_PLAIN)
 
 
@@ -106,7 +112,7 @@ def kept(sealer: Sealer | None, body: str, what: str, id_: str) -> str:
 
 
 def about_head(session_id: str, column: str) -> str:
-    """What the sealed text of a head is authenticated with; the others' are below."""
+    """Return the associated data of an encrypted head column; those of other tables are below."""
     return f"{column} of session {session_id}"
 
 
@@ -115,9 +121,9 @@ def about_entry(number: int, kind: str, at: int) -> str:
     return f"entry {number} {kind} {at}"
 
 
-def about_context(session: int, key: str, version: int) -> str:
-    """Of a session by its key in the store."""
-    return f"context {session} {version} {key}"
+def about_record(owner: str, session: int, namespace: str, key: str, version: int) -> str:
+    """Of a record: of a session (by its key in the store), or of its owner if that is 0."""
+    return f"record {session or owner} {version} {namespace}/{key}"
 
 
 def about_body(what: str, id_: str) -> str:
@@ -137,7 +143,7 @@ def entry_row(entry: Entry, segment: int, at: int, sealer: Sealer | None) -> Row
     if kind == "message":
         if entry.role == "system":
             kind = _SYSTEM
-        if type(content) is str:
+        if type(content) is str and "\0" not in content:  # PostgreSQL has no text with NUL in it: that is kept as JSON
             text, json = content, None
         else:
             text, json = None, _encode(content).decode()
@@ -202,28 +208,72 @@ def stored_kinds(kinds: tuple[str, ...]) -> tuple[str, ...]:
 # The rest ---------------------------------------------------------------------------------------
 
 
-def item_of(row: Row, session: int, sealer: Sealer | None) -> tuple[str, ContextItem]:
-    """A context item of a session (by its key) from key, value, version, updated_at, expires_at."""
-    key, value, version, updated_at, expires_at = row
-    if value[:1] == TILDE:
-        value = opened(sealer, value, about_context(session, key, version))
-    return key, ContextItem(
-        value=_decode_any(value),
-        version=version,
-        updated_at=instant(updated_at),
-        expires_at=instant_or_none(expires_at),
-    )
-
-
 def json_text(value: Any) -> str:
     """A JSON value as stored."""
     return _encode(value).decode()
 
 
+Getters = dict[str, Callable[[T], Any]]  # by column, what it holds of a value
+
+
+class Table(Generic[T]):
+    """How approvals, runs, turns or items are kept: an id, columns to look for, and a body of JSON.
+
+    Fixed columns are written once. The others are written again with every change.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        id_of: Callable[[T], str],
+        body_of: Callable[[T, Sealer | None], str],
+        *,
+        fixed: Getters[T],
+        moving: Getters[T],
+        is_body_fixed: bool = False,
+    ) -> None:
+        self.name, self.id_of, self._body_of, self._is_body_fixed = name, id_of, body_of, is_body_fixed
+        self._moving = tuple(moving.values())
+        self._all = (id_of, *fixed.values(), *self._moving)
+        self.moving = [*moving] if is_body_fixed else [*moving, "body"]
+        self.columns = ["id", *fixed, *moving, "body"]
+
+    def new(self, value: T, sealer: Sealer | None) -> list[Any]:
+        """Return what `columns` hold of a value."""
+        return [*[get(value) for get in self._all], self._body_of(value, sealer)]
+
+    def changed(self, value: T, sealer: Sealer | None) -> list[Any]:
+        """Return what `moving` hold of a value."""
+        row = [get(value) for get in self._moving]
+        if not self._is_body_fixed:
+            row.append(self._body_of(value, sealer))
+        return row
+
+    def new_by_name(self, value: T, sealer: Sealer | None) -> Fields:
+        """Return what `columns` hold of a value, by their names."""
+        return dict(zip(self.columns, self.new(value, sealer), strict=True))
+
+    def changed_by_name(self, value: T, sealer: Sealer | None) -> Fields:
+        """Return what `moving` hold of a value, by their names."""
+        return dict(zip(self.moving, self.changed(value, sealer), strict=True))
+
+
+APPROVALS: Table[Approval] = Table(
+    "approvals",
+    attrgetter("approval_id"),
+    lambda approval, sealer: kept(sealer, json_text(approval), "approval", approval.approval_id),
+    fixed={"expires_at": lambda approval: micros_or_none(approval.expires_at)},
+    moving={"state": attrgetter("state")},
+)
+
+
 def approval_of(row: Row, sealer: Sealer | None) -> Approval:
-    """An approval from its body and id."""
-    body, id_ = row
-    return _decode_approval(opened(sealer, body, about_body("approval", id_)))
+    """An approval from its body, its id and its session's; SessionCorrupt if it makes none."""
+    body, id_, session_id = row
+    try:
+        return _decode_approval(opened(sealer, body, about_body("approval", id_)))
+    except ValueError as error:  # it is not JSON, or does not open
+        raise SessionCorrupt(session_id, f"approval {id_}: {error}") from error
 
 
 def tombstone_of(row: Row) -> Tombstone:
@@ -242,8 +292,16 @@ def tombstone_of(row: Row) -> Tombstone:
     )
 
 
+def tombstone_row(tombstone: Tombstone) -> Row:
+    """Return the columns of TOMBSTONE, without the first."""
+    return (
+        tombstone.session_id, tombstone.session_name, tombstone.agent_name, tombstone.task_id, tombstone.state,
+        tombstone.root_of_deletion, micros(tombstone.deleted_at), tombstone.deleted_by, tombstone.reason,
+    )  # fmt: skip
+
+
 def stone_of(session: Session, root_id: str, stamp: Stamp, reason: str) -> Tombstone:
-    """What stays of a session that goes with the tree of `root_id`."""
+    """Return the tombstone of a session deleted with the tree of `root_id`."""
     return Tombstone(
         session_id=session.session_id,
         session_name=session.session_name,

@@ -1,9 +1,9 @@
 """Encryption at rest: bodies are sealed before a store writes them, and opened after it has read them.
 
 A sealed text says with which key: `~sealed1:KEY_ID:` and, in base64, a nonce and what
-AES-256-GCM made of the body. What the body belongs to (`about`) is authenticated with it, so
-that a sealed text opens in its own place and in no other. Several keys can be known: the
-first one seals, all of them open.
+AES-256-GCM made of the body. The place of the body
+(`about`) is authenticated with it, so an encrypted text cannot be moved to another place. Several keys may be
+configured: the first one encrypts, all of them decrypt.
 
 Stores of every kind use this; `cryptography` is imported when there is something to seal or open.
 """

@@ -1,6 +1,6 @@
 """The rows of sessions to values and back.
 
-COLUMNS says where each field of a session is kept. What reads, inserts and updates heads is made from it.
+COLUMNS maps each field of a session to its column. The statements for heads are made from it.
 """
 
 from __future__ import annotations
@@ -28,10 +28,11 @@ _STATES = {state.value: state for state in State}
 _PHASES = {phase.value: phase for phase in Phase}
 _from_timestamp = datetime.fromtimestamp
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_labels = msgspec.json.Decoder(list[str]).decode
 _decode_last_run = msgspec.json.Decoder(LastRun).decode
 
 
-class Part(Enum):
+class ColumnPart(Enum):
     """When a column is written again after the session was created."""
 
     FIXED = "never"
@@ -40,42 +41,18 @@ class Part(Enum):
     TURNS = "when a run or a turn changes"  # so are theirs
 
 
-def _metadata(values: dict[str, Any]) -> str:
-    return json_text(values) if values else "{}"
-
-
-def _holder(hold: Hold | None) -> str | None:
-    return None if hold is None else hold.holder
-
-
-def _hold_until(hold: Hold | None) -> int | None:
-    return None if hold is None else micros(hold.until)
-
-
-def _hold_token(hold: Hold | None) -> str | None:
-    return None if hold is None else str(hold.token)
-
-
-def _run_failed(last: LastRun | None) -> bool:
-    return last is not None and last.state == "failed"
-
-
-def _last_run(last: LastRun | None) -> str | None:
-    return None if last is None else json_text(last)
-
-
 class Column(NamedTuple):
     """A column of the table of sessions, and the field it is made from."""
 
     name: str
     field: str
-    part: Part
+    part: ColumnPart
     encode: Callable[[Any], Any] | None = None  # from the field's value, if it is not kept as it is
     is_sealed: bool = False  # a text that is sealed if bodies are
     is_read: bool = True  # or only there for an index
 
 
-_F, _M, _S, _T = Part.FIXED, Part.MOVING, Part.STATE, Part.TURNS
+_F, _M, _S, _T = ColumnPart.FIXED, ColumnPart.MOVING, ColumnPart.STATE, ColumnPart.TURNS
 # In the order of Session's fields, so that rows become sessions by position.
 COLUMNS = (
     Column("id", "session_id", _F),
@@ -100,14 +77,15 @@ COLUMNS = (
     Column("last_entry", "last_entry", _M),
     Column("error_count", "error_count", _M),
     Column("last_error", "last_error", _M, is_sealed=True),
-    Column("metadata", "metadata", _M, _metadata),
+    Column("metadata", "metadata", _M, lambda values: json_text(values) if values else "{}"),
+    Column("labels", "labels", _M, lambda labels: json_text(labels) if labels else "[]"),
     Column("expires_at", "expires_at", _F, micros_or_none),
     Column("finalized_at", "finalized_at", _S, micros_or_none),
     Column("duration_seconds", "duration_seconds", _M),
     Column("summary", "summary", _M, is_sealed=True),
-    Column("holder", "hold", _M, _holder),
-    Column("hold_until", "hold", _M, _hold_until),
-    Column("hold_token", "hold", _M, _hold_token),
+    Column("holder", "hold", _M, lambda hold: hold and hold.holder),
+    Column("hold_until", "hold", _M, lambda hold: hold and micros(hold.until)),
+    Column("hold_token", "hold", _M, lambda hold: hold and str(hold.token)),
     Column("pending_approvals", "pending_approvals", _M),
     Column("suspended_by", "suspended_by", _M),
     Column("phase_before", "phase_before", _M),
@@ -118,15 +96,15 @@ COLUMNS = (
     Column("turns", "turns", _T),
     Column("epoch", "epoch", _T),
     Column("waits", "waits", _T),
-    Column("run_failed", "last_run", _T, _run_failed, is_read=False),
-    Column("last_run", "last_run", _T, _last_run),
+    Column("run_failed", "last_run", _T, lambda last: last is not None and last.state == "failed", is_read=False),
+    Column("last_run", "last_run", _T, lambda last: last and json_text(last)),
 )
 
 
 class Columns:
     """Some of the columns: their names, and their values of a session."""
 
-    def __init__(self, *parts: Part) -> None:
+    def __init__(self, *parts: ColumnPart) -> None:
         self._columns = [column for column in COLUMNS if column.part in parts]
         self.names = [column.name for column in self._columns]
         self.fields: Callable[[Session], Row] = attrgetter(*[column.field for column in self._columns])
@@ -148,9 +126,9 @@ class Columns:
         return ", ".join(f"{name} = ?" for name in self.names)
 
 
-ALL = Columns(*Part)
+ALL = Columns(*ColumnPart)
 CHANGING = Columns(_M, _S, _T)
-# What the store adds when a session is created: where it stands in its family, and how much of its log it shares.
+# Columns that the store adds at creation: the place in the family, and the shared part of the log.
 PLACE = ("parent", "root", "root_id", "shared_upto")
 
 
@@ -160,11 +138,19 @@ def place_of(new: Session, family: tuple[int | None, int | None], shared_upto: i
     return parent, root, None if root is None else new.root_session_id, shared_upto
 
 
+def new_fields(
+    new: Session, sealer: Sealer | None, family: tuple[int | None, int | None], shared_upto: int
+) -> dict[str, Any]:
+    """Return all columns of a new session, by their names."""
+    place = zip(PLACE, place_of(new, family, shared_upto), strict=True)
+    return {**dict(zip(ALL.names, ALL.values(new, sealer), strict=True)), **dict(place)}
+
+
 # Reading ----------------------------------------------------------------------------------------
 
 _READ = [column.name for column in COLUMNS if column.is_read]
 _STORED = [*_READ[:2], "root_id", *_READ[2:]]
-# The oldest child that still has to call back, as `session run`. A callback to a run that was stopped wakes nobody.
+# The oldest child that still has to call back, as `session run`. Children of a stopped run do not count.
 _CHILD = """
     SELECT (SELECT c.id FROM {schema}sessions c WHERE c.owner = r.owner AND c.pk = r.session) || ' ' || r.id
     FROM {schema}runs r WHERE r.owner = {head}.owner AND r.parent = {head}.id AND r.state IN ('queued', 'running')
@@ -205,17 +191,14 @@ def status_conditions(schema: str = "", yes: str = "") -> dict[str, str]:
     }
 
 
-HEAD_WITH_PK, HEAD_OF_S = head_columns(), head_columns("s")
-
-
 def session_of(row: Row, sealer: Sealer | None) -> Session:
     """Return a session from the columns of `head_columns`; raise SessionCorrupt if they make none."""
     (
         id_, task, root_id, created_at, updated_at, last_activity_at, name, agent, purpose, project_dir, owner, state,
         phase, resume_ready, interface, parent_id, parent_name, depth, forked_from, version, last_entry, error_count,
-        last_error, metadata, expires_at, finalized_at, duration_seconds, summary, holder, hold_until, hold_token,
-        pending_approvals, suspended_by, phase_before, last_checkpoint, context_version, launched, live_turn, turns,
-        epoch, waits, last_run, awaited_approval, awaited_child, _,
+        last_error, metadata, labels, expires_at, finalized_at, duration_seconds, summary, holder, hold_until,
+        hold_token, pending_approvals, suspended_by, phase_before, last_checkpoint, context_version, launched,
+        live_turn, turns, epoch, waits, last_run, awaited_approval, awaited_child, _,
     ) = row  # fmt: skip
     try:
         if purpose is not None and purpose[:1] == TILDE:
@@ -231,6 +214,7 @@ def session_of(row: Row, sealer: Sealer | None) -> Session:
             project_dir, owner, _STATES[state], _PHASES[phase], resume_ready == 1, interface, parent_id, parent_name,
             depth, forked_from, version, last_entry, error_count, last_error,
             {} if metadata == "{}" else _decode_object(metadata),
+            [] if labels == "[]" else _decode_labels(labels),
             None if expires_at is None else instant(expires_at),
             None if finalized_at is None else instant(finalized_at), duration_seconds, summary,
             None if holder is None else Hold(holder, instant(hold_until), hold_token), pending_approvals, suspended_by,

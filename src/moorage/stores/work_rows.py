@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from operator import attrgetter
+from typing import TypeVar
 
 import msgspec
 
 from moorage.core.errors import SessionCorrupt
 from moorage.core.inbox import Item, ItemKind, ItemState
-from moorage.core.run import Join, Run
+from moorage.core.run import Join, Run, RunState
+from moorage.core.session import View
 from moorage.core.turn import Turn, TurnState
-from moorage.stores.rows import Row, about_body, instant, micros, opened
+from moorage.stores.rows import Row, Table, about_body, instant, json_text, kept, micros, micros_or_none, opened
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from moorage.stores.sealing import Sealer
+    from moorage.stores.sql.db import Db
 
 T = TypeVar("T")
 
 PARENT_CORRUPT = "parent_corrupt"  # what became of a callback whose parent does not read back whole
-OPEN = "state IN ('queued', 'running')"  # of runs, as the partial indexes say it
-# Without the body, which only whoever shows an item needs.
-ITEM = "id, kind, state, given, turn, run, entry, is_joined, created_at"
 
 _decode_run = msgspec.json.Decoder(Run).decode
 _decode_turn = msgspec.json.Decoder(Turn).decode
@@ -31,23 +30,17 @@ _KINDS = {kind.value: kind for kind in ItemKind}
 _ITEM_STATES = {state.value: state for state in ItemState}
 
 
-class Opens(Protocol):
-    """Whatever knows what sealed bodies are opened with: a connection."""
-
-    opener: Sealer | None
-
-
-def run_of(db: Opens, row: Sequence[str]) -> Run:
+def run_of(db: Db, row: Sequence[str]) -> Run:
     """A run from its body, its id and its session's; SessionCorrupt if it makes none."""
     return _decoded(db, _decode_run, row, "run")
 
 
-def turn_of(db: Opens, row: Sequence[str]) -> Turn:
+def turn_of(db: Db, row: Sequence[str]) -> Turn:
     """A turn from its body, its id and its session's; SessionCorrupt if it makes none."""
     return _decoded(db, _decode_turn, row, "turn")
 
 
-def item_of(db: Opens, row: Row, session_id: str) -> Item:
+def item_of(db: Db, row: Row, session_id: str) -> Item:
     """An item from the columns of ITEM and, if it follows, its body."""
     id_, kind, state, given, turn, run, entry, is_joined, created_at = row[:9]
     try:
@@ -70,7 +63,7 @@ def item_of(db: Opens, row: Row, session_id: str) -> Item:
         raise SessionCorrupt(session_id, f"item {id_}: {type(error).__name__}: {error}") from error
 
 
-def _decoded(db: Opens, decode: Callable[[str], T], row: Sequence[str], what: str) -> T:
+def _decoded(db: Db, decode: Callable[[str], T], row: Sequence[str], what: str) -> T:
     body, id_, session_id = row
     try:
         return decode(opened(db.opener, body, about_body(what, id_)))
@@ -83,3 +76,64 @@ def due_at(turn: Turn) -> int | None:
     if turn.state is not TurnState.RUNNING or turn.lease_until is None or turn.lost_at is None:
         return None
     return micros(turn.lease_until if turn.started_at is None else max(turn.lease_until, turn.lost_at))
+
+
+def _untaken_until(run: Run) -> int | None:
+    """Return until when a run waits for a launcher to take it."""
+    return micros_or_none(run.expires_at) if run.state is RunState.QUEUED and not run.turns else None
+
+
+RUNS: Table[Run] = Table(
+    "runs",
+    attrgetter("run_id"),
+    lambda run, sealer: kept(sealer, json_text(run), "run", run.run_id),
+    fixed={
+        "agent": attrgetter("agent_name"),
+        "mode": attrgetter("mode"),
+        "is_joined": lambda run: run.join is Join.ALL,
+        "parent": attrgetter("parent_session_id"),
+        "parent_run": attrgetter("parent_run_id"),
+        "key": attrgetter("idempotency_key"),
+    },
+    moving={"state": attrgetter("state"), "expires_at": _untaken_until},
+)
+TURNS: Table[Turn] = Table(
+    "turns",
+    attrgetter("turn_id"),
+    lambda turn, sealer: kept(sealer, json_text(turn), "turn", turn.turn_id),
+    fixed={"agent": attrgetter("agent_name")},
+    moving={
+        "state": attrgetter("state"),
+        "launcher": attrgetter("launcher_id"),
+        "not_before": lambda turn: micros_or_none(turn.not_before),
+        "due_at": due_at,
+    },
+)
+ITEMS: Table[Item] = Table(
+    "inbox",
+    attrgetter("item_id"),
+    lambda item, sealer: kept(sealer, json_text(item.body), "item", f"{item.session_id} {item.item_id}"),
+    fixed={
+        "kind": attrgetter("kind"),
+        "entry": attrgetter("entry"),
+        "is_joined": lambda item: item.join is Join.ALL,
+        "created_at": lambda item: micros(item.created_at),
+    },
+    moving={
+        "state": attrgetter("state"),
+        "given": attrgetter("given"),
+        "turn": attrgetter("turn_id"),
+        "run": attrgetter("run_id"),
+    },
+    is_body_fixed=True,
+)
+
+
+def turns_in(view: View) -> list[Turn]:
+    """Return the turns that a decision has seen: they are updated, others are new."""
+    return [turn for turn in (view.work.queued, view.work.running, view.turn) if turn is not None]
+
+
+def items_in(view: View) -> list[Item]:
+    """Return the items that a decision has seen."""
+    return [*view.work.items, *view.dead_letters, *([] if view.item is None else [view.item])]

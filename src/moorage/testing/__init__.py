@@ -1,4 +1,4 @@
-"""For whoever writes a store: builders, the contract every store keeps, and the model to compare it with.
+"""For authors of stores: builders, the contract every store keeps, and the model to compare it with.
 
 ::
 
@@ -10,7 +10,7 @@
             await store.close()
 
 
-    TestMyStoreAgainstTheModel = compared_with_memory(MyStore).TestCase
+    TestMyStoreAgainstTheModel = compared_with_model(MyStore).TestCase
 """
 
 import pytest

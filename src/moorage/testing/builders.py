@@ -18,19 +18,70 @@ import msgspec
 from moorage.core import work
 from moorage.core.approval import Approval, hash_of_plan
 from moorage.core.bundle import Bundle
-from moorage.core.context import ContextChange, ContextItem, drop_keys, merge_keys, put_key
+from moorage.core.context import (
+    EVERY_KEY,
+    WHOLE,
+    ContextItem,
+    drop_all,
+    drop_key,
+    items_in,
+    merge_keys,
+    needs_keys,
+    put_key,
+    replace_all,
+)
 from moorage.core.delegation import Span
+from moorage.core.dump import DumpKind
 from moorage.core.entry import Entry, Message, check_message
 from moorage.core.event import Event
 from moorage.core.fact import SessionFact
 from moorage.core.family import FamilyLimits, Member, NewSession, Tombstone, born, check_deletion, forked
 from moorage.core.inbox import ItemState
-from moorage.core.query import Page, SessionQuery
-from moorage.core.record import KINDS
+from moorage.core.query import LogQuery, SessionQuery
+from moorage.core.record import CONTEXT, Record, RecordName, RecordQuery
 from moorage.core.run import RunQuery
-from moorage.core.session import Birth, Change, Session, Stamp, Update, View
-from moorage.ports import BirthDecision, ContextDecision, Decision, DeletionDecision, ForkDecision, Store
+from moorage.core.session import Birth, Change, Needs, Session, Stamp, Update, View
+from moorage.ports import BirthDecision, Decision, DeletionDecision, ForkDecision, Store
 from moorage.service.copying import all_records
+
+__all__ = [
+    "MANY",
+    "NOON",
+    "OTHER",
+    "OWNER",
+    "DecisionRefused",
+    "FakeClock",
+    "a_fork",
+    "a_session",
+    "a_stamp",
+    "after",
+    "all_facts",
+    "all_sessions",
+    "all_tombstones",
+    "an_approval",
+    "answered",
+    "asked",
+    "bundle_of",
+    "context_of",
+    "copied",
+    "drive",
+    "dump",
+    "finalized",
+    "forgetting",
+    "may_delete",
+    "merging",
+    "new_session",
+    "nothing_changes",
+    "refusing",
+    "remembering",
+    "replacing",
+    "run_out",
+    "said",
+    "updated",
+    "whole_feed",
+    "whole_log",
+    "write_context",
+]
 
 T = TypeVar("T")
 
@@ -78,7 +129,7 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("this coroutine waits for something; without an event loop it never ends")
 
 
-# What a caller asks for -------------------------------------------------------------------------
+# Requests of callers -----------------------------------------------------------------------------
 
 
 def after(seconds: float) -> datetime:
@@ -179,25 +230,43 @@ def run_out(at: datetime) -> Decision:
 
 def remembering(
     key: str, value: Any, at: datetime = NOON, ttl: timedelta | None = None, expected: int | None = None
-) -> ContextDecision:
+) -> Decision:
     """A decision for `write_context` that puts one key."""
-    return lambda session, present: put_key(session, key, value, present.get(key), at=at, ttl=ttl, expected=expected)
+    return lambda view: put_key(view, {key: value}, at=at, ttl=ttl, expected=expected)
 
 
 def merging(
     values: dict[str, Any], at: datetime = NOON, ttl: timedelta | None = None, expected: int | None = None
-) -> ContextDecision:
+) -> Decision:
     """A decision for `write_context` that puts several keys."""
-    return lambda session, _: merge_keys(session, values, at=at, ttl=ttl, expected=expected)
+    return lambda view: merge_keys(view, values, at=at, ttl=ttl, expected=expected)
 
 
-def forgetting(*keys: str, at: datetime = NOON) -> ContextDecision:
-    """A decision for `write_context` that drops keys."""
+def replacing(values: dict[str, Any], at: datetime = NOON, ttl: timedelta | None = None) -> Decision:
+    """A decision for `write_context` that puts the whole context."""
+    return lambda view: replace_all(view, values, at=at, ttl=ttl)
 
-    def decide(session: Session, present: dict[str, ContextItem]) -> ContextChange:
-        return drop_keys(session, keys, present, at=at, expected=None, whole=len(keys) != 1)
 
-    return decide
+def forgetting(key: str | None = None, at: datetime = NOON) -> Decision:
+    """A decision for `write_context` that drops a key, or all."""
+    return lambda view: drop_all(view, at=at) if key is None else drop_key(view, key, at=at)
+
+
+async def write_context(
+    store: Store, owner: str, ref: str, decide: Decision, key: str | None = None, *, expected: int | None = None
+) -> Change:
+    """Let a decision change the context, as the service does; it sees one key, or all."""
+    needs = Needs(records=EVERY_KEY if key is None else needs_keys([key]))
+    return await store.apply(owner, ref, decide, needs=needs, expected=expected)
+
+
+async def context_of(
+    store: Store, owner: str, ref: str, at: datetime = NOON, key: str | None = None
+) -> dict[str, ContextItem]:
+    """Return the context, or one key of it, as it is at a time."""
+    if key is None:
+        return items_in(await store.list_records(owner, ref, WHOLE, at))
+    return items_in(filter(None, await store.records(owner, ref, [RecordName(CONTEXT, key)], at)))
 
 
 def may_delete(root: str, *, cascade: bool = True, force: bool = False) -> DeletionDecision:
@@ -209,13 +278,13 @@ def may_delete(root: str, *, cascade: bool = True, force: bool = False) -> Delet
     return decide
 
 
-class Refused(Exception):
+class DecisionRefused(Exception):
     """A decision that says no, for tests that want to see what is left."""
 
 
 def refusing(*_: Any) -> Any:
     """Any decision, saying no."""
-    raise Refused
+    raise DecisionRefused
 
 
 # Reading all of it ------------------------------------------------------------------------------
@@ -226,7 +295,7 @@ async def all_sessions(store: Store, owner: str = OWNER, **filters: Any) -> list
     query = SessionQuery(**{"sort": "created", "limit": 7, **filters})
     found: list[Session] = []
     while True:
-        page: Page[Session] = await store.find(owner, query)
+        [page] = await store.find(owner, query)
         found += page.items
         if page.next is None:
             return found
@@ -236,7 +305,7 @@ async def all_sessions(store: Store, owner: str = OWNER, **filters: Any) -> list
 async def whole_log(store: Store, ref: str, owner: str = OWNER, page: int = 100) -> list[Entry]:
     """Every entry, page after page."""
     entries: list[Entry] = []
-    while more := await store.log(owner, ref, after=entries[-1].number if entries else 0, limit=page):
+    while more := await store.log(owner, ref, LogQuery(after=entries[-1].number if entries else 0, limit=page)):
         entries += more
     return entries
 
@@ -251,14 +320,14 @@ async def whole_feed(store: Store, owner: str = OWNER, page: int = 100) -> list[
 
 async def all_tombstones(store: Store, owner: str = OWNER, page: int = 100) -> list[Tombstone]:
     """Every tombstone, page after page, newest first."""
-    stones: list[Tombstone] = []
+    tombstones: list[Tombstone] = []
     cursor: str | None = None
     while True:
         some = await store.tombstones(owner, page, cursor)
-        stones += some.items
+        tombstones += some.items
         cursor = some.next
         if cursor is None:
-            return stones
+            return tombstones
 
 
 async def all_facts(store: Store, owner: str = OWNER, span: Span | None = None, page: int = 100) -> list[SessionFact]:
@@ -279,9 +348,13 @@ async def bundle_of(store: Store, ref: str, at: datetime = NOON, owner: str = OW
     return Bundle(
         session=await store.get(owner, ref),
         entries=await whole_log(store, ref, owner),
-        context=await store.context(owner, ref, at),
         approvals=await store.approvals(owner, ref=ref, pending_only=False, limit=MANY),
+        records=await _records(store, owner, ref, at),
     )
+
+
+async def _records(store: Store, owner: str, ref: str | None, at: datetime) -> list[Record]:
+    return await store.list_records(owner, ref, RecordQuery(limit=MANY), at)
 
 
 async def dump(store: Store, owner: str = OWNER, at: datetime = NOON) -> dict[str, Any]:
@@ -289,6 +362,7 @@ async def dump(store: Store, owner: str = OWNER, at: datetime = NOON) -> dict[st
     sessions = await all_sessions(store, owner)
     return {
         "sessions": {session.session_id: await _dump_session(store, owner, session, at) for session in sessions},
+        "memory": _plain(await _records(store, owner, None, at)),
         "order": [session.session_id for session in sessions],
         "approvals": _plain(await store.approvals(owner, pending_only=False, limit=MANY)),
         "feed": _plain(await whole_feed(store, owner)),
@@ -303,7 +377,7 @@ async def dump(store: Store, owner: str = OWNER, at: datetime = NOON) -> dict[st
 
 async def copied(source: Store, target: Store) -> Store:
     """The target, with everything from the source in it."""
-    for kind in KINDS:
+    for kind in DumpKind:
         await target.load([record async for record in all_records(source, kind)], None)
     return target
 
@@ -322,7 +396,7 @@ async def _dump_session(store: Store, owner: str, session: Session, at: datetime
         "head": _plain(session),
         "log": _plain(await whole_log(store, ref, owner)),
         "tail": _plain(await store.tail(owner, ref, MANY)),
-        "context": _plain(await store.context(owner, ref, at)),
+        "records": _plain(await _records(store, owner, ref, at)),
         "ancestors": [above.session_id for above in await store.ancestors(owner, ref)],
         "tree": [member.session_id for member in await store.tree(owner, ref, MANY)],
         "children": await store.count_children(owner, ref),

@@ -12,20 +12,20 @@ import msgspec
 from hypothesis.stateful import RuleBasedStateMachine
 
 from moorage.core.errors import MoorageError
-from moorage.core.session import Stamp
+from moorage.core.session import Needs, Stamp
 from moorage.ports import Decision, Store
-from moorage.stores.memory.store import MemoryStore
 from moorage.testing.builders import OTHER, OWNER, FakeClock, a_stamp, copied, drive, dump
+from moorage.testing.model_store import ModelStore
 
 Runner = Callable[[Coroutine[Any, Any, Any]], Any]
-Call = Callable[[Store], Coroutine[Any, Any, Any]]
-Answer = tuple[bool, Any]  # whether it was done, and the answer or the error
+ComparedCall = Callable[[Store], Coroutine[Any, Any, Any]]
+CallOutcome = tuple[bool, Any]  # whether it was done, and the answer or the error
 
 Place = tuple[str, str]  # an owner, and a reference to a session
 
 
 def somewhere(place: Place, chance: int) -> Place:
-    """Mostly the session itself; now and then a name, nobody, or another owner's view of it."""
+    """Mostly the session itself; now and then a name, an unknown id, or another owner's view of it."""
     owner, session_id = place
     odd = {1: (owner, "planner"), 2: (owner, "builder"), 3: (owner, "nobody"), 4: (OTHER, session_id)}
     return odd.get(chance, place)
@@ -44,7 +44,7 @@ class Comparison(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.model, self.other = MemoryStore(), self.make_store()
+        self.model, self.other = ModelStore(), self.make_store()
         self.clock = FakeClock()
         self.made = 0
 
@@ -53,7 +53,7 @@ class Comparison(RuleBasedStateMachine):
         try:
             self.both(lambda store: dump(store, OWNER, self.clock.now()))
             self.both(lambda store: dump(store, OTHER, self.clock.now()))
-            copy = self.run(copied(self.other, MemoryStore()))
+            copy = self.run(copied(self.other, ModelStore()))
             self.model = copy  # whatever came of it, moved elsewhere it is the same
             self.both(lambda store: dump(store, OWNER, self.clock.now()))
             self.both(lambda store: dump(store, OTHER, self.clock.now()))
@@ -61,24 +61,24 @@ class Comparison(RuleBasedStateMachine):
         finally:
             self.run(self.other.close())
 
-    def both(self, call: Call) -> Answer:
-        """What both say, which must be the same."""
+    def both(self, call: ComparedCall) -> CallOutcome:
+        """Call both stores, assert equal answers and return the answer."""
         expected, actual = self._answer(call, self.model), self._answer(call, self.other)
         assert actual == expected
         return expected
 
-    def _answer(self, call: Call, store: Store) -> Answer:
+    def _answer(self, call: ComparedCall, store: Store) -> CallOutcome:
         try:
             return True, msgspec.to_builtins(self.run(call(store)))
         except MoorageError as error:
             return False, error.to_dict()
 
-    def change(self, where: Place, decide: Decision, **options: Any) -> Answer:
+    def change(self, where: Place, decide: Decision, *, expected: int | None = None, **needs: Any) -> CallOutcome:
         """Apply a decision to a session in both."""
-        return self.both(lambda store: store.apply(*where, decide, **options))
+        return self.both(lambda store: store.apply(*where, decide, needs=Needs(**needs), expected=expected))
 
     def stamp(self) -> Stamp:
-        """Now, by somebody."""
+        """Return a stamp of now."""
         return a_stamp(self.clock.now())
 
     def fresh(self, what: str) -> str:

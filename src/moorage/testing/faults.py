@@ -26,7 +26,7 @@ from moorage.core.errors import StoreUnavailable
 from moorage.ports import Store
 
 PATIENCE = 60.0  # seconds for anything that should take one, on a machine busy with other things
-NOBODY = 65534
+NOBODY = 65534  # the user without rights
 _SOURCES = os.path.dirname(os.path.dirname(os.path.abspath(moorage.__file__)))
 
 
@@ -91,7 +91,7 @@ class Worker:
         return line
 
     def heard(self) -> list[str]:
-        """What it has said and nobody has read, without waiting."""
+        """Return its unread output without waiting."""
         lines: list[str] = []
         while not self._lines.empty():
             if (line := self._lines.get()) is None:
@@ -128,7 +128,7 @@ class Worker:
         self._process.send_signal(signal.SIGCONT)
 
     def errors(self) -> str:
-        """What it wrote to stderr."""
+        """Return its stderr."""
         return "\n".join(self._errors)
 
     def _end(self, within: float) -> None:
@@ -213,7 +213,7 @@ class UnreliableStore:
 
     async def _fail(self, name: str, *_: Any, **__: Any) -> Any:
         self.lost.append(name)
-        raise StoreUnavailable("nobody answers", store="a store that is away")
+        raise StoreUnavailable("no answer", store="a store that is away")
 
     async def _asked(self, name: str, real: Callable[..., Any], *args: Any, **options: Any) -> Any:
         before = self._store.pulse()

@@ -10,7 +10,7 @@ from collections import Counter
 
 from moorage.core.entry import Entry
 from moorage.core.inbox import ItemState
-from moorage.core.query import SessionQuery
+from moorage.core.query import LogQuery, SessionQuery
 from moorage.core.run import Run, RunQuery
 from moorage.core.session import Session
 from moorage.ports import Store
@@ -20,7 +20,7 @@ PAGE = 500
 
 
 async def problems_in(store: Store, owner: str, acknowledged: list[str]) -> list[str]:
-    """What cannot have happened; empty if all is well. `acknowledged` are runs whose asking was answered."""
+    """Return impossible histories; empty if all is well. `acknowledged` are runs whose request was answered."""
     runs = {run.run_id: run for run in await _all_runs(store, owner)}
     sessions = {session.session_id: session for session in await _all_sessions(store, owner)}
     found = [f"run {run_id} was acknowledged and is gone" for run_id in acknowledged if run_id not in runs]
@@ -45,13 +45,14 @@ async def problems_in(store: Store, owner: str, acknowledged: list[str]) -> list
 
 
 def _problems_of(session: Session, log: list[Entry]) -> list[str]:
-    """Numbers without gaps, turns that do not overlap, epochs that only rise."""
+    """Numbers without gaps, turns that do not overlap and end once, epochs that only rise."""
     name, found = session.session_id, []
     if [entry.number for entry in log] != list(range(1, session.last_entry + 1)):
         found.append(f"session {name} has gaps or doubles in its log")
     if session.live_turn is not None:
         found.append(f"session {name} still has a live turn")
     running: str | None = None
+    over: set[str] = set()
     epoch = 0
     for entry in log:
         data = entry.data or {}
@@ -63,6 +64,9 @@ def _problems_of(session: Session, log: list[Entry]) -> list[str]:
             running, epoch = data["turn_id"], data["epoch"]
         elif entry.kind == "turn_ended" and "turn_id" in data:
             running = None
+            if data["turn_id"] in over:
+                found.append(f"session {name} ended {data['turn_id']} twice")
+            over.add(data["turn_id"])
     return found
 
 
@@ -79,7 +83,7 @@ async def _all_runs(store: Store, owner: str) -> list[Run]:
 async def _all_sessions(store: Store, owner: str) -> list[Session]:
     query, found = SessionQuery(limit=PAGE), []
     while True:
-        page = await store.find(owner, query)
+        [page] = await store.find(owner, query)
         found += page.items
         if page.next is None:
             return found
@@ -89,7 +93,7 @@ async def _all_sessions(store: Store, owner: str) -> list[Session]:
 async def _whole_log(store: Store, owner: str, session: Session) -> list[Entry]:
     log: list[Entry] = []
     while len(log) < session.last_entry:
-        page = await store.log(owner, session.session_id, after=log[-1].number if log else 0, limit=PAGE)
+        page = await store.log(owner, session.session_id, LogQuery(after=log[-1].number if log else 0, limit=PAGE))
         if not page:
             break
         log += page

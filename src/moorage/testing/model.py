@@ -1,7 +1,7 @@
 """A random life for two stores at once: whatever happens, they must answer the same.
 
-`compared_with_memory` makes a hypothesis state machine that does the same random things
-to the in-memory store and to another, compares every answer and every refusal, and at
+`compared_with_model` makes a hypothesis state machine that does the same random things
+to the model and to another store, compares every answer and every refusal, and at
 the end of each run everything that can be seen. Both get the same ids, tokens and times.
 
 Only what the port leaves open is compared loosely: search hits and due approvals as
@@ -21,15 +21,14 @@ from hypothesis.stateful import initialize, multiple, rule
 from msgspec.structs import replace
 
 from moorage.core.bundle import Bundle
-from moorage.core.context import ContextChange, ContextItem, replace_all
 from moorage.core.delegation import Delegation, Span
 from moorage.core.entry import ROLES, Kind, Message
 from moorage.core.family import Tombstone
 from moorage.core.policy import Limit, Retention, why_removable
-from moorage.core.query import SORTS
+from moorage.core.query import SORTS, LogQuery
 from moorage.core.session import OUTCOMES, WORKING_PHASES, Session, State, Update
 from moorage.core.status import Status
-from moorage.ports import Capability, Store
+from moorage.ports import Capability, Store, SweepPart
 from moorage.testing.builders import (
     OTHER,
     OWNER,
@@ -42,15 +41,18 @@ from moorage.testing.builders import (
     answered,
     asked,
     bundle_of,
+    context_of,
     drive,
     finalized,
     forgetting,
     may_delete,
     merging,
     remembering,
+    replacing,
     run_out,
     said,
     whole_feed,
+    write_context,
 )
 from moorage.testing.comparison import Place, Runner, somewhere
 from moorage.testing.recovery_model import places, questions
@@ -78,6 +80,8 @@ values = st.recursive(
     max_leaves=4,
 )
 keys = st.sampled_from(["colour", "a.b", "clé"])
+labels = st.sampled_from(["prod", "urgent"])
+labelings = st.lists(labels, unique=True).map(sorted)
 usages = st.fixed_dictionaries({"input_tokens": st.one_of(values, st.integers(0, 99)), "output_tokens": values})
 objects = st.one_of(
     st.dictionaries(keys, values, max_size=2), st.fixed_dictionaries({"usage": st.one_of(values, usages)})
@@ -100,6 +104,7 @@ filters = st.fixed_dictionaries(
         "root": places.map(lambda place: place[1]),
         "task": st.sampled_from(["task-1", "task-2"]),
         "name_prefix": st.sampled_from(["plan", "s-", ""]),
+        "label": labels,
         "metadata_key": keys,
         "metadata_value": st.sampled_from(["", "a", 7, ["a"], {"a": 7}]),
         "active_only": st.booleans(),
@@ -142,7 +147,7 @@ class StoreComparison(WorkRules):
         parent=st.one_of(st.none(), wheres),
         fields=st.fixed_dictionaries(
             {"agent_name": agents, "metadata": objects},
-            optional={"task_id": st.sampled_from(["task-1", "task-2"]), "purpose": texts},
+            optional={"task_id": st.sampled_from(["task-1", "task-2"]), "purpose": texts, "labels": labelings},
         ),
         ttl=lifetimes,
     )
@@ -175,6 +180,7 @@ class StoreComparison(WorkRules):
             optional={
                 "phase": st.sampled_from(WORKING_PHASES),
                 "metadata": objects,
+                "labels": labelings,
                 "error": texts,
                 "resume_ready": st.booleans(),
             },
@@ -185,6 +191,11 @@ class StoreComparison(WorkRules):
     def update(self, where: Place, fields: dict[str, Any], expected: int | None, token: str | None) -> None:
         stamp = self.stamp()
         self.change(where, lambda view: view.session.update(Update(**fields), stamp, token=token), expected=expected)
+
+    @rule(where=wheres, name=st.one_of(st.none(), names), token=tokens)
+    def rename(self, where: Place, name: str | None, token: str | None) -> None:
+        stamp = self.stamp()
+        self.change(where, lambda view: view.session.rename(name, stamp, token=token))
 
     @rule(where=wheres, checkpoint=st.one_of(st.none(), objects), reason=st.one_of(st.none(), texts))
     def suspend(self, where: Place, checkpoint: dict[str, Any] | None, reason: str | None) -> None:
@@ -240,7 +251,7 @@ class StoreComparison(WorkRules):
         newest_first=st.booleans(),
     )
     def log(self, where: Place, **options: Any) -> None:
-        self.both(lambda store: store.log(*where, **options))
+        self.both(lambda store: store.log(*where, LogQuery(**options)))
 
     @rule(where=wheres, limit=limits, pins=limits)
     def tail(self, where: Place, limit: int, pins: int) -> None:
@@ -290,32 +301,27 @@ class StoreComparison(WorkRules):
 
     @rule(where=wheres, key=st.one_of(st.none(), keys))
     def context(self, where: Place, key: str | None) -> None:
-        self.both(lambda store: store.context(*where, self.clock.now(), key))
+        self.both(lambda store: context_of(store, *where, self.clock.now(), key))
 
     @rule(where=wheres, key=keys, value=values, ttl=lifetimes, expected=versions)
     def remember(self, where: Place, key: str, value: Any, ttl: timedelta | None, expected: int | None) -> None:
         at = self.clock.now()
-        self.both(lambda store: store.write_context(*where, remembering(key, value, at, ttl, expected), at, key))
+        self.both(lambda store: write_context(store, *where, remembering(key, value, at, ttl, expected), key))
 
     @rule(where=wheres, values=objects, ttl=lifetimes, expected=versions)
     def remember_several(self, where: Place, values: Any, ttl: timedelta | None, expected: int | None) -> None:
         at = self.clock.now()
-        self.both(lambda store: store.write_context(*where, merging(values, at, ttl, expected), at))
+        self.both(lambda store: write_context(store, *where, merging(values, at, ttl, expected)))
 
     @rule(where=wheres, values=objects, ttl=lifetimes)
     def replace_context(self, where: Place, values: dict[str, Any], ttl: timedelta | None) -> None:
         at = self.clock.now()
+        self.both(lambda store: write_context(store, *where, replacing(values, at, ttl)))
 
-        def decide(session: Session, present: dict[str, ContextItem]) -> ContextChange:
-            change = replace_all(session, values, present, at=at, ttl=ttl, expected=None)
-            return replace(change, drop=tuple(sorted(change.drop)))  # a set of texts has no order of its own
-
-        self.both(lambda store: store.write_context(*where, decide, at))
-
-    @rule(where=wheres, forgotten=st.lists(keys, max_size=2, unique=True))
-    def forget(self, where: Place, forgotten: list[str]) -> None:
+    @rule(where=wheres, key=st.one_of(st.none(), keys))
+    def forget(self, where: Place, key: str | None) -> None:
         at = self.clock.now()
-        self.both(lambda store: store.write_context(*where, forgetting(*forgotten, at=at), at))
+        self.both(lambda store: write_context(store, *where, forgetting(key, at), key))
 
     # Approvals ----------------------------------------------------------------------------------
 
@@ -417,7 +423,7 @@ class StoreComparison(WorkRules):
         limit=st.integers(1, 4),
         dry_run=st.booleans(),
     )
-    def sweep(self, owner: str, age: timedelta, states: set[str] | None, **options: Any) -> None:
+    def sweep(self, owner: str, age: timedelta, states: set[str] | None, limit: int, dry_run: bool) -> None:
         stamp, before = self.stamp(), self.clock.now() - age
         retention = Retention(limit=Limit(age), states=None if states is None else frozenset(states))
 
@@ -428,7 +434,8 @@ class StoreComparison(WorkRules):
         async def sweep(store: Store) -> list[list[Tombstone]]:
             gone, position = [], 0
             while True:
-                step = await store.sweep(owner, decide, stamp, before=before, position=position, **options)
+                part = SweepPart(before=before, position=position, limit=limit)
+                step = await store.sweep(owner, decide, stamp, part, dry_run=dry_run)
                 gone.append(step.gone)
                 if step.next is None:
                     return gone
@@ -441,7 +448,7 @@ class StoreComparison(WorkRules):
         stamp = self.stamp()
 
         async def sweep(store: Store) -> tuple[list[Tombstone], bool]:
-            step = await store.sweep(owner, lambda _: "expired", stamp, before=None, limit=limit)
+            step = await store.sweep(owner, lambda _: "expired", stamp, SweepPart(before=None, limit=limit))
             return step.gone, step.next is None  # the position itself is the store's own affair
 
         self.both(lambda store: store.next_expiry(owner))
@@ -494,14 +501,14 @@ def _each_key_once(drawn: list[Message]) -> list[Message]:
     return [one for one in drawn if one.client_key is None or one is keyed[one.client_key]]
 
 
-def compared_with_memory(make: Callable[[], Store], run: Runner = drive) -> type[StoreComparison]:
-    """A machine that compares what `make` makes with the in-memory store; its `TestCase` is the test."""
+def compared_with_model(make: Callable[[], Store], run: Runner = drive) -> type[StoreComparison]:
+    """A machine that compares what `make` makes with the model; its `TestCase` is the test."""
 
-    class Comparison(StoreComparison):
+    class ModelComparison(StoreComparison):
         def make_store(self) -> Store:
             return make()
 
         def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
             return run(coroutine)
 
-    return Comparison
+    return ModelComparison

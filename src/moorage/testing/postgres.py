@@ -68,17 +68,17 @@ class Databases(Protocol):
         """The rows that a statement gives, columns parted by `|`."""
 
     def create_database(self, template: str | None = None) -> str:
-        """The name of a new database, empty or a copy of another, which nobody may be connected to."""
+        """Create a database, empty or a copy of one without connections, and return its name."""
 
     def drop_database(self, name: str) -> None:
-        """Remove it, whoever is connected."""
+        """Remove it, even if it has connections."""
 
 
 # Finding -----------------------------------------------------------------------------------------
 
 
 def installations() -> list[Installation]:
-    """What can be started on this machine, newest first."""
+    """Return the installations of this machine, newest first."""
     folders = [*_from_packages(), *SYSTEM.glob("*")] if SYSTEM.is_dir() else _from_packages()
     found = [Installation(_version(folder / "bin"), folder / "bin") for folder in folders if _is_whole(folder)]
     return sorted({each.version: each for each in reversed(found)}.values(), reverse=True)
@@ -111,7 +111,7 @@ def _version(programs: Path) -> int:
 
 
 class _Sql:
-    """What needs nothing but a URL and `psql`."""
+    """Operations that need only a URL and `psql`."""
 
     _psql: Path
 
@@ -127,13 +127,13 @@ class _Sql:
         return done.stdout.splitlines()
 
     def create_database(self, template: str | None = None) -> str:
-        """The name of a new database, empty or a copy of another, which nobody may be connected to."""
+        """Create a database, empty or a copy of one without connections, and return its name."""
         name = f"moorage_test_{os.getpid()}_{next(_names)}"
         self.sql(f'CREATE DATABASE "{name}" TEMPLATE "{template or "template0"}"')
         return name
 
     def drop_database(self, name: str) -> None:
-        """Remove it, whoever is connected."""
+        """Remove it, even if it has connections."""
         self.sql(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
     @contextmanager
@@ -147,7 +147,7 @@ class _Sql:
 
 
 class GivenServer(_Sql):
-    """A server that somebody else keeps."""
+    """A server that exists already."""
 
     def __init__(self, url: str) -> None:
         self._parts = urlsplit(url)
@@ -252,11 +252,11 @@ class PostgresServer(_Sql):
         self.sql("SELECT pg_reload_conf()")
 
     def log(self) -> str:
-        """What it wrote into its log."""
+        """Return its log."""
         return (self.folder / "log").read_text(errors="replace")
 
     def run(self, program: str, *arguments: str | os.PathLike[str]) -> str:
-        """What one of PostgreSQL's own programs says, run as the user of the server."""
+        """Run one of PostgreSQL's programs as the user of the server and return its output."""
         command = [os.fspath(self.programs / program), *(os.fspath(each) for each in arguments)]
         done: subprocess.CompletedProcess[str] = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=PATIENCE, cwd="/", **self._account
@@ -317,7 +317,7 @@ class PostgresServer(_Sql):
 
 
 def _account() -> dict[str, Any]:
-    """Whom to run as: nobody else, unless we are root."""
+    """Return the account to run as: another one only if we are root."""
     if os.geteuid() != 0:
         return {}
     known = {each.pw_name: each for each in pwd.getpwall()}

@@ -1,4 +1,4 @@
-"""What a random life has promised its runs so far, kept apart from every store.
+"""The promises made to runs of a random test, kept apart from every store.
 
 Two stores that agree may both be wrong. So the machine notes here what it has seen happen to runs, and checks
 what follows: a stopped run has no more turns, no turn begins before a question is decided, a turn after a cut is
@@ -17,8 +17,8 @@ ANSWERED = ("approved", "rejected", "answered")
 OPEN = ("queued", "running")
 
 
-class Question(NamedTuple):
-    """What an agent asks: two are the same if all of it is."""
+class AgentQuestion(NamedTuple):
+    """A question of an agent; equal if all fields are."""
 
     question: str
     options: tuple[str, ...]
@@ -35,7 +35,7 @@ class Serving(NamedTuple):
 
 
 class Promises:
-    """What was seen of runs and questions."""
+    """The observed runs and questions."""
 
     def __init__(self) -> None:
         self.stopped: set[str] = set()  # runs
@@ -45,7 +45,7 @@ class Promises:
         self.asked: dict[str, Plain] = {}  # approvals by their ids
         self.retries: dict[str, str] = {}  # runs, by the failed ones they repeat
 
-    # What happens -------------------------------------------------------------------------------
+    # Events -------------------------------------------------------------------------------------
 
     def changed(self, change: Plain, *, cuts: bool = False) -> None:
         """Note what a change did to runs and questions. With `cuts`, a turn ends without a report of its agent."""
@@ -76,20 +76,20 @@ class Promises:
         assert not run_ids & self.stopped, "a stopped run starts no turn"
         woken = {item["item_id"]: parents.get(item["item_id"]) for item in claim["items"]}
         late = {item_id for item_id, parent in woken.items() if parent in self.stopped} - self.sent_again
-        assert not late, "a callback to a stopped run wakes nobody"
+        assert not late, "a callback to a stopped run wakes no session"
         assert turn["cut_off"] or not run_ids & self.cut_off, "a turn after a cut is told so"
         answers = tuple(item for item in claim["items"] if item["kind"] == "decision")
         self.serving[turn["turn_id"]] = Serving(turn, frozenset(run_ids), answers, set())
 
     # Replays ------------------------------------------------------------------------------------
 
-    def next_replay(self, turn_id: str, wanted: Question, open_runs: Iterable[str], now: datetime) -> str | None:
+    def next_replay(self, turn_id: str, wanted: AgentQuestion, open_runs: Iterable[str], now: datetime) -> str | None:
         """Return the approval whose answer a live turn must get for that question; None: a person is asked."""
         serving = self.serving[turn_id]
         if not serving.turn["cut_off"]:
             return None
         for item in serving.answers:
-            approval = self.asked[item["body"]["approval_id"]]
+            approval = self.asked[item["item_id"].removeprefix("decision:")]
             is_due = approval["expires_at"] is not None and datetime.fromisoformat(approval["expires_at"]) <= now
             is_old = is_due or approval["approval_id"] in serving.replayed or item["run_id"] not in open_runs
             if approval["state"] in ANSWERED and not is_old and question_of(approval) == wanted:
@@ -104,6 +104,6 @@ class Promises:
         serving.replayed.add(approval["approval_id"])
 
 
-def question_of(approval: Plain) -> Question:
-    """What an approval asks."""
-    return Question(approval["question"], tuple(approval["options"]), approval["plan_hash"])
+def question_of(approval: Plain) -> AgentQuestion:
+    """Return the question of an approval."""
+    return AgentQuestion(approval["question"], tuple(approval["options"]), approval["plan_hash"])

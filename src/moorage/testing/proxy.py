@@ -1,8 +1,8 @@
 """A network to be broken: a proxy between two processes that delays, cuts and swallows what passes through it.
 
 It runs in a thread of its own, so that tests of whatever kind can use it: `Proxy(address)` stands between its own
-`port` and the address. What it does to the two directions is set while it runs and counts for what passes from then on:
-`up` is what clients say, `down` what they are answered.
+`port` and the address. The faults of
+the two directions are set while it runs and apply to later bytes: `up` from clients, `down` to clients.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Proxy:
         self._thread.start()
         self._ready.wait()
 
-    # What to do to what passes -----------------------------------------------------------------
+    # Faults ------------------------------------------------------------------------------------
 
     def delay(self, seconds: float, *directions: Direction) -> None:
         """Let everything take so long, in these directions or in both."""
@@ -46,11 +46,11 @@ class Proxy:
             self._delays[direction] = seconds
 
     def swallow(self, *directions: Direction) -> None:
-        """Take everything and pass nothing on; connections stay open, and nobody is told."""
+        """Take everything and pass nothing on; connections stay open without an error."""
         self._swallows |= set(directions or ("up", "down"))
 
     def refuse(self) -> None:
-        """Let nobody in; who is in stays."""
+        """Refuse new connections; the present ones stay."""
         self._refuses = True
 
     def reset(self) -> int:
@@ -58,12 +58,17 @@ class Proxy:
         return asyncio.run_coroutine_threadsafe(self._reset(), self._loop).result()
 
     def mend(self) -> None:
-        """Pass everything on again. What was swallowed stays so: connections that miss something are reset."""
+        """Pass everything on again. Dropped bytes stay lost: connections that miss some are reset."""
         torn = bool(self._swallows)
         self._delays = {"up": 0.0, "down": 0.0}
         self._swallows, self._refuses = set(), False
         if torn:
             self.reset()
+
+    def lead_to(self, address: Address) -> None:
+        """Pass on to another address from now on, as a name does that moves; cut the present connections."""
+        self._address = address
+        self.reset()
 
     @property
     def connections(self) -> int:
@@ -161,7 +166,7 @@ class _Pipe:
 
 
 def _cut(writer: asyncio.StreamWriter) -> None:
-    """Reset a connection: whoever reads or writes there is told so."""
+    """Reset a connection, so that its readers and writers get an error."""
     end: socket.socket = writer.get_extra_info("socket")
     with suppress(OSError):
         if end.family != socket.AF_UNIX:

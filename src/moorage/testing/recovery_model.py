@@ -17,14 +17,14 @@ from hypothesis.stateful import multiple, rule
 from moorage.core import work
 from moorage.core.agent import AgentDefinition, AgentKind
 from moorage.core.approval import hash_of_plan
-from moorage.core.turn import LOST_AFTER, Turn
+from moorage.core.turn import Turn
 from moorage.ports import Decision, Store
 from moorage.service.approvals import decide_approval, request_approval
 from moorage.service.deps import Caller, Deps
 from moorage.service.runs import retry_run, stop_run, stop_session
 from moorage.testing.builders import MANY
-from moorage.testing.comparison import Answer, Comparison, Place
-from moorage.testing.promises import OPEN, Plain, Promises, Question
+from moorage.testing.comparison import CallOutcome, Comparison, Place
+from moorage.testing.promises import OPEN, AgentQuestion, Plain, Promises
 from moorage.testing.work import all_items, all_runs
 
 Taken = tuple[str, Turn]  # a turn that a launcher got, and its owner
@@ -49,13 +49,13 @@ clock_steps = st.sampled_from([timedelta(minutes=minutes) for minutes in (20, -2
 
 
 class RecoveryRules(Comparison):
-    """What is stopped, cut off, asked again and retried."""
+    """Rules of stops, interruptions, repeated requests and retries."""
 
     def __init__(self) -> None:
         super().__init__()
         self.promises = Promises()
 
-    def change(self, where: Place, decide: Decision, *, cuts: bool = False, **options: Any) -> Answer:
+    def change(self, where: Place, decide: Decision, *, cuts: bool = False, **options: Any) -> CallOutcome:
         """Apply a decision to a session in both, and note what it does; see `Promises.changed`."""
         done, plain = super().change(where, decide, **options)
         if done:
@@ -65,14 +65,15 @@ class RecoveryRules(Comparison):
     def note_claim(self, claim: Plain) -> None:
         """Check that a claimed turn may begin."""
         callbacks = [item for item in claim["items"] if item["kind"] == "callback"]
-        parents = {item["item_id"]: self._parent_of(claim["owner"], item["body"]["run_id"]) for item in callbacks}
+        runs = {item["item_id"]: item["item_id"].removeprefix("callback:") for item in callbacks}
+        parents = {item_id: self._parent_of(claim["owner"], run_id) for item_id, run_id in runs.items()}
         self.promises.claimed(claim, parents)
 
     def _parent_of(self, owner: str, run_id: str) -> str | None:
         done, run = self.both(lambda store: store.run(owner, run_id))
         return run["parent_run_id"] if done else None
 
-    def served(self, call: Served) -> Answer:
+    def served(self, call: Served) -> CallOutcome:
         """Ask the service on both stores, with the same chance."""
         self.made += 1
         chance = self.made.to_bytes(16, "big")
@@ -115,7 +116,7 @@ class RecoveryRules(Comparison):
         return multiple()
 
     def _expected_replay(self, owner: str, turn: Turn, wording: dict[str, Any]) -> str | None:
-        wanted = Question(wording["question"], wording["options"], hash_of_plan(wording["plan"]))
+        wanted = AgentQuestion(wording["question"], wording["options"], hash_of_plan(wording["plan"]))
         _, found = self.both(lambda store: all_runs(store, owner, session_id=turn.session_id, open_only=True))
         return self.promises.next_replay(turn.turn_id, wanted, {run["run_id"] for run in found}, self.clock.now())
 
@@ -164,7 +165,7 @@ class RecoveryRules(Comparison):
 
     @rule(target=runs, run=runs)
     def retry(self, run: tuple[Place, str]) -> Any:
-        """Retry a run, which is refused unless it has failed or nobody took it."""
+        """Retry a run, which is refused unless it has failed or was never taken."""
         return self._retried(*run)
 
     @rule(target=runs, owner=st.sampled_from(["ann", "ann", "bob"]), state=st.sampled_from(["failed", "expired"]))
@@ -187,7 +188,7 @@ class RecoveryRules(Comparison):
 
     def _check_retry(self, owner: str, run_id: str, again: Plain) -> None:
         _, items = self.both(lambda store: all_items(store, again["session_id"], owner))
-        assert not [item for item in items if item["run_id"] == run_id and item["state"] == "set_aside"]
+        assert not [item for item in items if item["run_id"] == run_id and item["state"] == "dead_letter"]
         asked = [item for item in items if item["run_id"] == again["run_id"] and item["kind"] == "message"]
         assert again["asked_entry"] in [item["entry"] for item in asked], "the prompt is asked again"
 
@@ -195,10 +196,10 @@ class RecoveryRules(Comparison):
 
     @rule(by=clock_steps)
     def step_clock(self, by: timedelta) -> None:
-        """Set the clock, and extend the leases as whoever judges them does: no turn that was started is lost."""
+        """Set the clock, and extend the leases as the judge of leases does: no turn that was started is lost."""
         self.clock.step(by)
         now = self.clock.now()
-        self.both(lambda store: store.extend_leases(now, LOST_AFTER))
+        self.both(lambda store: store.extend_leases(now))
 
         async def overdue(store: Store) -> list[tuple[str, str]]:
             return sorted(await store.overdue(now, MANY))
@@ -207,7 +208,7 @@ class RecoveryRules(Comparison):
             _, change = self.judge((owner, session_id))
             assert not [turn for turn in change["turns"] if turn["state"] == "lost"], "a clock step is no death"
 
-    def judge(self, where: Place) -> Answer:
+    def judge(self, where: Place) -> CallOutcome:
         """Let time do what it does to a session."""
         stamp = self.stamp()
         return self.change(where, lambda view: work.expired(view, stamp))

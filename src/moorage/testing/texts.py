@@ -6,7 +6,7 @@ from typing import Any
 
 from moorage.core.codec import MAX_DEPTH
 
-# NUL is left out: PostgreSQL cannot keep it, and nobody says it.
+# NUL is left out: PostgreSQL cannot keep it.
 TEXTS = (
     "plain",
     "emoji 👩🏽‍🚀 and flags 🇺🇦🏳️‍🌈",

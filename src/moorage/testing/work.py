@@ -18,11 +18,46 @@ from moorage.core.family import FamilyLimits, born
 from moorage.core.inbox import Item, ItemState
 from moorage.core.problem import Problem
 from moorage.core.run import Mode, Run, RunQuery
-from moorage.core.session import Birth, Change, Session, View
+from moorage.core.session import Birth, Change, Needs, Session, View
 from moorage.core.turn import LEASE, LOST_AFTER, Retry, Turn, TurnState
 from moorage.core.work import Asking, Claim, TurnEnd
 from moorage.ports import BirthDecision, Claimed, Decision, Store
 from moorage.testing.builders import MANY, NOON, OWNER, a_stamp, new_session, said
+
+__all__ = [
+    "AGENT",
+    "EVERY_STATE",
+    "LATE",
+    "TOO_LATE",
+    "a_child_run",
+    "a_claim",
+    "a_run",
+    "adopt",
+    "all_items",
+    "all_runs",
+    "ask",
+    "ask_again",
+    "asked_at_birth",
+    "asking",
+    "carry",
+    "expire",
+    "expiring",
+    "finish",
+    "give_back",
+    "inbox_of",
+    "launch",
+    "misspeak",
+    "number_tokens_anew",
+    "renew",
+    "send_again",
+    "start",
+    "states_of",
+    "stop",
+    "take",
+    "taken",
+    "token_of",
+    "turns_of",
+]
 
 AGENT = "echo-agent"
 LATE = LEASE + timedelta(seconds=1)  # a turn that was not started is given out again
@@ -30,7 +65,7 @@ TOO_LATE = LOST_AFTER + timedelta(seconds=1)  # one that was started is lost
 EVERY_STATE = tuple(state.value for state in ItemState)
 
 
-# What is asked ----------------------------------------------------------------------------------
+# Requests ---------------------------------------------------------------------------------------
 
 
 def a_run(run_id: str = "run-1", **fields: Any) -> Run:
@@ -72,8 +107,8 @@ async def ask(store: Store, ref: str, run: Run | str, at: datetime = NOON, promp
 async def launch(
     store: Store, session_id: str, run: Run | str, parent: str | None = None, at: datetime = NOON, **fields: Any
 ) -> Session:
-    """Create a session and ask it for a run."""
-    wanted = a_run(run) if isinstance(run, str) else run
+    """Create a session and ask its agent for a run."""
+    wanted = a_run(run, agent_name=fields.get("agent_name", AGENT)) if isinstance(run, str) else run
     return await store.create(OWNER, asked_at_birth(session_id, wanted, at=at, **fields), parent=parent)
 
 
@@ -85,7 +120,7 @@ def number_tokens_anew() -> None:
     _numbers[0] = count(1)
 
 
-# What a launcher does ---------------------------------------------------------------------------
+# Calls of a launcher ----------------------------------------------------------------------------
 
 
 def a_claim(launcher: str = "launcher-1", retry: Retry = Retry.RESUME, **fields: Any) -> Claim:
@@ -171,11 +206,13 @@ async def carry(store: Store, outcome: str = "completed", at: datetime = NOON, *
 
 async def _report(store: Store, claimed: Claimed, rule: Callable[[View, Turn], Change]) -> Change:
     turn = claimed.turn
-    return await store.apply(claimed.owner, turn.session_id, lambda view: rule(view, turn), turn=turn.turn_id)
+    return await store.apply(
+        claimed.owner, turn.session_id, lambda view: rule(view, turn), needs=Needs(turn=turn.turn_id)
+    )
 
 
 def token_of(claimed: Claimed) -> str:
-    """What a launcher writes to the session of its turn with."""
+    """Return the hold token of a claimed turn."""
     return claimed.session.token_of(claimed.turn)
 
 
@@ -187,12 +224,12 @@ async def ask_again(
         claimed.owner,
         claimed.turn.session_id,
         lambda view: work.replayed(view, asked_id, a_stamp(at), waits=waits, token=token_of(claimed)),
-        approval=earlier,
+        needs=Needs(approval=earlier),
     )
     return bool(change.turns)
 
 
-# What time and people do ------------------------------------------------------------------------
+# Time and people --------------------------------------------------------------------------------
 
 
 def expiring(at: datetime) -> Decision:
@@ -214,11 +251,11 @@ async def stop(store: Store, ref: str, run_id: str | None = None, at: datetime =
 
 
 async def send_again(store: Store, ref: str, item_id: str, at: datetime = NOON) -> Change:
-    """Let an item that was set aside wait again."""
-    return await store.apply(OWNER, ref, lambda view: work.sent_again(view, a_stamp(at)), item=item_id)
+    """Send a dead letter again."""
+    return await store.apply(OWNER, ref, lambda view: work.sent_again(view, a_stamp(at)), needs=Needs(item=item_id))
 
 
-# What is there ----------------------------------------------------------------------------------
+# Reads ------------------------------------------------------------------------------------------
 
 
 async def all_runs(store: Store, owner: str = OWNER, page: int = 100, **filters: Any) -> list[Run]:

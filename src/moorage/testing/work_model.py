@@ -18,7 +18,7 @@ from moorage.core import work
 from moorage.core.run import Join, Mode, Run, RunState
 from moorage.core.session import BY_AGENT, BY_PERSON, OUTCOMES, Asker, Change, Stamp, View
 from moorage.core.turn import Launcher, Retry, Turn, TurnState
-from moorage.ports import Store
+from moorage.ports import Store, SweepPart
 from moorage.service.launchers import all_launchers, save_launcher, set_drain
 from moorage.testing.builders import (
     MANY,
@@ -34,11 +34,10 @@ from moorage.testing.builders import (
     run_out,
     said,
 )
-from moorage.testing.comparison import Answer, Place, Runner, somewhere
-from moorage.testing.recovery_model import RecoveryRules, Taken, claims, decisions, places, questions, runs, wordings
+from moorage.testing.call_model import AGENTS, CallModelRules
+from moorage.testing.comparison import CallOutcome, Place, Runner, somewhere
+from moorage.testing.recovery_model import Taken, claims, decisions, places, questions, runs, wordings
 from moorage.testing.work import EVERY_STATE, a_claim, a_run, all_items, all_runs, asked_at_birth, asking
-
-AGENTS = ("echo-agent", "hello-world")
 
 wheres = st.builds(somewhere, places, st.integers(0, 30))
 owners = st.sampled_from([OWNER, OWNER, OWNER, OTHER])
@@ -53,6 +52,9 @@ wishes = st.fixed_dictionaries(
         "idempotency_key": st.sampled_from(["k-1", "k-2"]),
         "correlation": st.sampled_from([1, {"a": [None]}]),
         "max_turns": st.sampled_from([1, 2]),
+        "agent_name": st.sampled_from(AGENTS),  # whichever agent the session has
+        "called": st.booleans(),
+        "parameters": st.sampled_from([{}, {"days": 3}]),
     },
 )
 holders = st.sampled_from(["ann", "bob"])
@@ -61,10 +63,10 @@ ways = st.fixed_dictionaries(
     {"queue": st.booleans(), "wakes": st.booleans()},
     optional={"holder": holders, "token": tokens, "before": st.sampled_from([(), ("one", "two")])},
 )
-Rule = Callable[[View, Turn, Stamp], Change]
+EndRule = Callable[[View, Turn, Stamp], Change]
 
 
-def _ending(outcome: str, **end: Any) -> Rule:
+def _ending(outcome: str, **end: Any) -> EndRule:
     ended = work.TurnEnd(outcome=TurnState(outcome), messages=tuple(said("so", role="assistant")), **end)
     return lambda view, turn, stamp: work.finished(view, turn.turn_id, turn.epoch, ended, stamp)
 
@@ -86,7 +88,7 @@ def _closing(view: View, turn: Turn, stamp: Stamp) -> Change:
     return work.after(view, change, stamp)
 
 
-REPORTS: dict[str, Rule] = {
+REPORTS: dict[str, EndRule] = {
     "started": lambda view, turn, stamp: work.started(view, turn.turn_id, turn.epoch, stamp),
     "renewed": lambda view, turn, stamp: work.renewed(view, turn.turn_id, turn.epoch, stamp),
     "released": lambda view, turn, stamp: work.released(view, turn.turn_id, turn.epoch, stamp),
@@ -97,13 +99,13 @@ REPORTS: dict[str, Rule] = {
     "suspended": _with_token,
     "closed": _closing,
 }
-WITHOUT_A_REPORT = ("died", "released")  # of its agent: whoever goes on is told
+WITHOUT_A_REPORT = ("died", "released")  # of its agent: the next turn is told
 # Most turns go well; those that do not must not close every session before anything else can happen.
 reports = st.sampled_from(["started", "completed", *(name for name in REPORTS if name != "closed")] * 3 + ["closed"])
 
 
-class WorkRules(RecoveryRules):
-    """What launchers do, and what is done to their work."""
+class WorkRules(CallModelRules):
+    """Rules of launchers and their turns."""
 
     # Asking -------------------------------------------------------------------------------------
 
@@ -158,7 +160,7 @@ class WorkRules(RecoveryRules):
 
     @rule(target=runs, place=places)
     def find_run(self, place: Place) -> Any:
-        """A run of a session, so that somebody can be its child."""
+        """Choose a run of a session, as the parent of another."""
         _, found = self.both(lambda store: all_runs(store, place[0], session_id=place[1], open_only=True))
         return (place, found[0]["run_id"]) if found else multiple()
 
@@ -169,7 +171,6 @@ class WorkRules(RecoveryRules):
         launcher=launchers,
         whose=st.sampled_from([(OWNER, OTHER), (OWNER,), (OTHER,)]),
         wanted=some_agents,
-        full=st.sampled_from([(), (), (), AGENTS[:1]]),
         root=st.one_of(st.none(), st.none(), places.map(lambda place: place[1])),
         retry=st.sampled_from(Retry),
     )
@@ -178,12 +179,11 @@ class WorkRules(RecoveryRules):
         launcher: str,
         whose: tuple[str, ...],
         wanted: tuple[str, ...],
-        full: tuple[str, ...],
         root: Any,
         retry: Retry,
     ) -> Any:
         stamp, wish = self.stamp(), a_claim(launcher, retries=dict.fromkeys(AGENTS, retry), token=_token(launcher))
-        _, plain = self.both(lambda store: store.claim(whose, wanted, wish, stamp, full=full, root=root))
+        _, plain = self.both(lambda store: store.claim(whose, wanted, wish, stamp, root=root))
         return multiple() if plain is None else self._claimed(plain)
 
     def _claimed(self, plain: dict[str, Any]) -> Taken:
@@ -192,7 +192,7 @@ class WorkRules(RecoveryRules):
 
     @rule(target=claims, launcher=launchers)
     def claim_any(self, launcher: str) -> Any:
-        return self.claim(launcher, (OWNER, OTHER), AGENTS, (), None, Retry.RESUME)
+        return self.claim(launcher, (OWNER, OTHER), AGENTS, None, Retry.RESUME)
 
     @rule(claimed=claims, what=reports)
     def report(self, claimed: Taken, what: str) -> None:
@@ -214,7 +214,7 @@ class WorkRules(RecoveryRules):
         words, token = said("by the agent", role="assistant"), _token(str(turn.launcher_id))
         self.both(lambda store: store.append(owner, turn.session_id, words, stamp, token=token))
 
-    def _report(self, claimed: Taken, rule_: Rule, *, cuts: bool = False) -> Answer:
+    def _report(self, claimed: Taken, rule_: EndRule, *, cuts: bool = False) -> CallOutcome:
         stamp, (owner, turn) = self.stamp(), claimed
         where = owner, turn.session_id
         return self.change(where, lambda view: rule_(view, turn, stamp), turn=turn.turn_id, cuts=cuts)
@@ -275,7 +275,7 @@ class WorkRules(RecoveryRules):
         below=st.booleans(),
     )
     def stop_a_parent(self, launcher: str, wish: dict[str, Any], agent: str, parent_ends: str, below: bool) -> None:
-        """Stop a run whose child is still at work: the child's end wakes nobody, and no other child is born.
+        """Stop a run whose child is still at work: the child's end wakes no session, and no other child is created.
 
         Single steps get there too, but seldom.
         """
@@ -306,8 +306,7 @@ class WorkRules(RecoveryRules):
         self.both(lambda store: save_launcher(store, seen))
         self.both(lambda store: all_launchers(store))
         self.both(lambda store: set_drain(store, launcher, drain))
-        self.both(lambda store: store.waiting_turns(launcher))
-        self.both(lambda store: store.unstarted_turns(launcher))
+        self.both(lambda store: store.turns_of(launcher))
 
     # Time and people ----------------------------------------------------------------------------
 
@@ -334,13 +333,13 @@ class WorkRules(RecoveryRules):
     @rule(owner=owners)
     def send_again(self, owner: str) -> None:
         stamp = self.stamp()
-        _, aside = self.both(lambda store: all_items(store, None, owner, ("set_aside",)))
+        _, aside = self.both(lambda store: all_items(store, None, owner, ("dead_letter",)))
         for item in aside[:1]:
             self.promises.sent_again.add(item["item_id"])
             self.change((owner, item["session_id"]), lambda view: work.sent_again(view, stamp), item=item["item_id"])
 
     def follow(self, where: Place, rule_: Callable[[View], Change], stamp: Stamp) -> None:
-        """What somebody does to a session, and what follows from it for its work."""
+        """Apply a rule to a session and to its work."""
         self.change(where, lambda view: work.after(view, rule_(view), stamp))
 
     # Looking ------------------------------------------------------------------------------------
@@ -411,7 +410,7 @@ class WorkComparison(WorkRules):
                 self.release((owner, session["session_id"]))
 
     def _carry_one(self) -> bool:
-        stamp, wish = self.stamp(), a_claim("launcher-3")  # nobody has told that one to drain
+        stamp, wish = self.stamp(), a_claim("launcher-3")  # that one was not told to drain
         _, plain = self.both(lambda store: store.claim((OWNER, OTHER), AGENTS, wish, stamp))
         if plain is None:
             return False
@@ -442,7 +441,7 @@ class WorkComparison(WorkRules):
 
     @rule(where=places, outcome=st.sampled_from(OUTCOMES), chance=st.integers(0, 3))
     def finalize(self, where: Place, outcome: str, chance: int) -> None:
-        if chance == 0:  # or there is soon nobody left to work
+        if chance == 0:  # rarely, or no session is left to work
             self.change(where, finalized(outcome, self.clock.now()))
 
     @rule(where=places, force=st.booleans(), chance=st.integers(0, 3))
@@ -456,7 +455,7 @@ class WorkComparison(WorkRules):
 
         async def sweep(store: Store) -> list[Any]:
             before = stamp.at - idle - timedelta(minutes=10)
-            step = await store.sweep(owner, lambda members: _why(members, stamp), stamp, before=before)
+            step = await store.sweep(owner, lambda members: _why(members, stamp), stamp, SweepPart(before=before))
             return step.gone
 
         self.both(sweep)
@@ -478,8 +477,8 @@ def _why(members: list[Any], stamp: Stamp) -> str | None:
     return None if any(member.is_in_use(stamp.at) for member in members) else "random"
 
 
-def work_compared_with_memory(make: Callable[[], Store], run: Runner = drive) -> type[WorkComparison]:
-    """A machine that compares the work of what `make` makes with that of the in-memory store."""
+def work_compared_with_model(make: Callable[[], Store], run: Runner = drive) -> type[WorkComparison]:
+    """A machine that compares the work of what `make` makes with that of the model."""
 
     class ComparedWork(WorkComparison):
         def make_store(self) -> Store:

@@ -45,6 +45,18 @@ for n in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27
 echo '{"type": "result", "text": "fine"}'
 ''']
 """
+CHOOSING = """
+[agent]
+name = "choosing"
+kind = "command"
+protocol = "jsonl"
+command = ["sh", "-c", '''
+read turn
+echo '{"type": "approval", "id": "1", "question": "Which way?", "options": ["step by step", "all"], "plan": {"add": 2}}'
+read answer
+echo '{"type": "result", "text": "done"}'
+''']
+"""
 BOSS = """
 [agent]
 name = "boss"

@@ -19,6 +19,7 @@ ON_A_SERVER_TOO = {
     "test_conversation",
     "test_family",
     "test_holds",
+    "test_memory",
     "test_sessions",
     "test_transfer",
 }
@@ -41,7 +42,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """What is asked of sessions is asked on a store, and on a server with that store behind it."""
+    """Run the tests of sessions on a store, and on a server with that store behind it."""
     if metafunc.module.__name__.rpartition(".")[2] in ON_A_SERVER_TOO and "cli" in metafunc.fixturenames:
         metafunc.parametrize("served", ["store", "server"], indirect=True)
 

@@ -20,7 +20,7 @@ PATIENCE = 60.0  # seconds for one command
 
 @dataclass(frozen=True)
 class Done:
-    """What a command left behind."""
+    """The result of a command."""
 
     code: int
     out: str

@@ -70,7 +70,7 @@ class Talk:
             return True
         try:
             data = os.read(self._leader, 65536)
-        except OSError:  # nobody is on the other side any more
+        except OSError:  # the other side has closed it
             return False
         self.shown += data.decode().replace("\r\n", "\n")
         return bool(data)

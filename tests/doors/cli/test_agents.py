@@ -69,7 +69,7 @@ def test_an_agent_is_added_from_standard_input_and_replaced_only_on_demand(cli: 
         (b'[agent]\nname = "\xff"\n', 2, "UTF-8"),
     ],
 )
-def test_what_is_wrong_is_told_with_file_and_line_and_nothing_is_added(
+def test_invalid_definition_is_reported_with_file_and_line(
     cli: Cli, home: Path, text: bytes, line: int, word: str
 ) -> None:
     Path("x.toml").write_bytes(text)
@@ -84,7 +84,7 @@ def test_a_file_that_is_not_there_is_refused(cli: Cli) -> None:
     assert cli("agents", "add", "nothing.toml").code == 2
 
 
-def test_what_comes_with_moorage_cannot_be_removed(cli: Cli) -> None:
+def test_builtin_agent_cannot_be_removed(cli: Cli) -> None:
     assert cli("agents", "remove", "echo-agent").code == 4
     assert cli("run", "echo-agent", "hi").out == "Echo Agent Response: hi\n"
 
@@ -135,3 +135,59 @@ def test_check_stops_an_agent_that_takes_too_long(cli: Cli, home: Path) -> None:
 
 def test_check_of_an_unknown_agent_is_not_found(cli: Cli) -> None:
     assert cli("agents", "check", "nobody").code == 3
+
+
+# Programs beside the file -------------------------------------------------------------------------
+
+COMMAND = '[agent]\nname = "{name}"\nkind = "command"\ncommand = {command}\n'
+
+
+def a_definition(folder: str, name: str, command: str) -> Path:
+    Path(folder).mkdir(exist_ok=True)
+    file = Path(folder) / f"{name}.toml"
+    file.write_text(COMMAND.format(name=name, command=command))
+    return file
+
+
+def a_program(path: str, text: str = "#!/bin/sh\necho here\n") -> None:
+    Path(path).write_text(text)
+    Path(path).chmod(0o755)
+
+
+def test_add_copies_the_program_beside_the_file(cli: Cli, home: Path) -> None:
+    file = a_definition("mine", "greeter", '["greet.sh"]')
+    a_program("mine/greet.sh")
+    assert (cli("agents", "add", str(file)).err, (home / "agents" / "greet.sh").exists()) == ("", True)
+    assert cli("run", "greeter", "hello").out == "here\n"
+
+
+def test_add_copies_the_module_of_a_function(cli: Cli, home: Path) -> None:
+    Path("mine").mkdir()
+    Path("mine/greeting.py").write_text("def greet(turn):\n    return 'hello from here'\n")
+    Path("mine/g.toml").write_text('[agent]\nname = "g"\nkind = "python"\nfunction = "greeting:greet"\n')
+    assert cli("agents", "add", "mine/g.toml").code == 0
+    assert cli("run", "g", "hello").out == "hello from here\n"
+
+
+def test_add_overwrites_no_other_program(cli: Cli, home: Path) -> None:
+    cli("agents", "add", str(a_definition("mine", "one", '["greet.sh"]')))
+    a_program("mine/greet.sh")
+    a_program(str(home / "agents" / "greet.sh"), "#!/bin/sh\necho other\n")
+    refused = cli("agents", "add", str(a_definition("mine", "two", '["greet.sh"]')))
+    assert (refused.code, "there is another greet.sh in" in refused.err) == (4, True)
+    assert cli("agents", "show", "two").code == 3
+    assert cli("agents", "add", "mine/two.toml", "--replace").code == 0
+    assert cli("run", "two", "x").out == "here\n"
+
+
+def test_add_says_where_a_program_was_looked_for(cli: Cli, home: Path) -> None:
+    done = cli("agents", "add", str(a_definition("mine", "lost", '["no-such-program"]')))
+    assert (done.code, done.out) == (0, "lost\n")
+    assert "there is no program 'no-such-program'" in done.err
+    assert f"{Path('mine').absolute()}, {home / 'agents'}" in done.err
+
+
+def test_add_says_what_to_write_for_a_script_that_is_an_argument(cli: Cli) -> None:
+    file = a_definition("mine", "lost", '["sh", "greet.sh"]')
+    a_program("mine/greet.sh")
+    assert f'write: command = ["sh","{Path("mine/greet.sh").absolute()}"]' in cli("agents", "add", str(file)).err

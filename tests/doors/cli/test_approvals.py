@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.cli.running import Cli
+from tests.doors.cli.running import Cli, Terminal
 
 
 @pytest.fixture
@@ -12,7 +12,7 @@ def asked(cli: Cli, plan: str) -> str:
     return cli("request-approval", plan, "Apply?", "--plan", '{"add": 2}', "--expires", "7d").id
 
 
-def test_what_waits_is_listed(cli: Cli, plan: str, asked: str) -> None:
+def test_pending_approvals_are_listed(cli: Cli, plan: str, asked: str) -> None:
     (row,) = (line.split("\t") for line in cli("approvals").lines)
     assert [*row[:3], row[4]] == [asked, plan, "pending", "Apply?"]
     item = cli("approvals", "--session", "plan-prod", "--json").json["items"][0]
@@ -81,3 +81,64 @@ def test_another_plan_than_the_one_looked_at_is_not_approved(cli: Cli, asked: st
     refused = cli("approve", asked, "--plan-hash", "0" * 64, "--json")
     assert (refused.code, refused.json["code"]) == (2, "invalid_plan_hash")
     assert cli("approve", asked, "--plan-hash", plan_hash).code == 0
+
+
+# At a terminal ------------------------------------------------------------------------------------
+
+
+def test_list_at_a_terminal_has_agent_age_and_expiry(asked: str, terminal: Terminal) -> None:
+    head, row, hint = terminal.run("approvals").out.splitlines()
+    assert head.split() == ["QUESTION", "APPROVAL", "SESSION", "AGENT", "ASKED", "EXPIRES"]
+    assert row.split()[:4] == ["Apply?", asked[:13], "plan-prod", "architect"]
+    assert row.endswith("in 6d 23h")
+    assert hint == f"Look at one: moorage approvals show {asked[:13]}"
+
+
+def test_decided_approvals_get_no_proposal(cli: Cli, asked: str, terminal: Terminal) -> None:
+    cli("approve", asked)
+    head, row = terminal.run("approvals", "--all").out.splitlines()
+    assert (head.split()[4], "approved" in row) == ("STATE", True)
+
+
+def test_show_has_the_plan_and_what_changed_in_it(cli: Cli, plan: str, asked: str, terminal: Terminal) -> None:
+    cli("reject", asked, "--note", "three")
+    again = cli("request-approval", plan, "Apply again?", "--plan", '{"add": 3}').id
+    out = terminal.run("approvals", "show", "plan-prod").out
+    assert out.startswith("Apply again?\nAsked ")
+    assert '\nPlan\n  {\n    "add": 3\n  }\n' in out
+    assert f"\nDifference from the plan of {asked[:13]}, rejected " in out
+    assert '\n  -  "add": 2\n  +  "add": 3\n' in out
+    assert f"Approve: moorage approve {again[:13]}\n" in out
+
+
+def test_show_as_a_document_has_the_earlier_plan(cli: Cli, plan: str, asked: str) -> None:
+    assert cli("approvals", "show", asked, "--json").json["earlier_plan"] is None
+    cli("reject", asked)
+    again = cli("request-approval", plan, "Apply again?", "--plan", '{"add": 3}').id
+    shown = cli("approvals", "show", again, "--json").json
+    assert (shown["plan"], shown["earlier_plan"]["plan"]) == ({"add": 3}, {"add": 2})
+
+
+def test_show_of_the_same_plan_says_so(cli: Cli, plan: str, asked: str, terminal: Terminal) -> None:
+    cli("reject", asked)
+    again = cli("request-approval", plan, "And now?", "--plan", '{"add": 2}').id
+    assert f"The same as the plan of {asked[:13]}, rejected" in terminal.run("approvals", "show", again).out
+
+
+@pytest.mark.parametrize("command", ["approve", "reject", "approvals show"])
+def test_approval_is_named_by_the_beginning_of_its_id(cli: Cli, asked: str, command: str) -> None:
+    assert cli(*command.split(), asked[:13]).code == 0
+
+
+def test_approve_without_an_option_lists_the_options(cli: Cli, plan: str) -> None:
+    cli("request-approval", plan, "Which way?", "--option", "staging first", "--option", "all")
+    done = cli("approve", "plan-prod", "--json")
+    assert (done.code, done.json["code"]) == (2, "usage")
+    assert "choose one of: --option 'staging first', --option all" in done.err
+    assert cli("approvals").lines != []
+
+
+def test_approve_at_a_terminal_asks_which_option(cli: Cli, plan: str, terminal: Terminal) -> None:
+    cli("request-approval", plan, "Which way?", "--option", "staging", "--option", "all")
+    out = terminal.run("approve", "plan-prod", answer="2\n", when="Which one?").out
+    assert out.endswith("Answered 'all': Which way? Session plan-prod.\n")

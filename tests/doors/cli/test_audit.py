@@ -1,4 +1,4 @@
-"""audit: what went, when, by whom and why."""
+"""audit: which sessions were deleted, when, by whom and why."""
 
 import re
 from pathlib import Path
@@ -79,8 +79,8 @@ def test_more_than_a_page_is_listed_whole(cli: Cli, plan: str, database: Path) -
 
 def test_on_a_terminal_it_is_a_table_that_says_if_there_is_more(cli: Cli, gone: str, terminal: Terminal) -> None:
     shown = terminal.run("audit", "--limit", "2").out
-    assert re.search(r"session +when +by +why +state +agent +name +task +went with", shown)
-    assert "There is more: --limit N shows N of them, `moorage audit | cat` all." in shown
+    assert re.search(r"NAME +SESSION +WHEN +WHY +BY +STATE +AGENT +TASK +WENT WITH", shown)
+    assert "There are more: --limit N shows N of them, `moorage audit | cat` all." in shown
     assert "Nothing was deleted." in terminal.run("audit", "--reason", "nothing").out
 
 

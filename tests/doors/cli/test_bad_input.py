@@ -1,4 +1,4 @@
-"""What is wrong is refused: a clear line, a stable code, an exit code, and nothing changed."""
+"""Wrong input is refused: a clear line, a stable code, an exit code, and nothing changed."""
 
 import os
 import resource
@@ -188,7 +188,7 @@ def test_a_truncated_file_is_left_alone(plan: str, database: Path) -> None:
     for line in ("list", "create", "should-resume plan-prod"):
         done = run(*line.split(), "--json")
         refused(done, "store_corrupt", 5)
-        assert "doctor --set-aside" in done.err
+        assert "doctor --quarantine" in done.err
     assert database.read_bytes() == half
 
 

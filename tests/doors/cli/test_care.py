@@ -80,7 +80,7 @@ def test_cleanup_goes_by_the_policy_and_says_which_limit_applied(cli: Cli, home:
     assert (gone["session_id"], gone["limit_seconds"], gone["limit_from"]) == ("idle-one", 3600.0, "hours")
 
 
-def test_what_is_past_its_ttl_says_so(cli: Cli, database: Path) -> None:
+def test_expired_session_is_reported_as_expired(cli: Cli, database: Path) -> None:
     cli("create", "--session-id", "brief", "--ttl", "7d")
     db = apsw.Connection(str(database))
     db.execute("UPDATE sessions SET expires_at = created_at")
@@ -91,7 +91,7 @@ def test_what_is_past_its_ttl_says_so(cli: Cli, database: Path) -> None:
 def test_on_a_terminal_the_limits_have_columns(cli: Cli, plan: str, database: Path, terminal: Terminal) -> None:
     make_old(database)
     shown = terminal.run("cleanup", "--dry-run").out
-    assert re.search(r"why +idle +limit +set by", shown)
+    assert re.search(r"WHY +IDLE +LIMIT +SET BY", shown)
     assert re.search(r"retention +2d +1d +retention\.age", shown)
 
 
@@ -121,7 +121,7 @@ def ended(process: subprocess.Popen[bytes]) -> Done:
 
 @pytest.fixture
 def crontab(home: Path) -> dict[str, str]:
-    """What a crontab's own lines and cron itself put into the environment."""
+    """The environment that a crontab's own lines and cron itself give."""
     return {"MOORAGE_HOME": str(home), "LOGNAME": "night-shift", "PATH": "/usr/bin:/bin", "PYTHONPATH": str(SOURCE)}
 
 
@@ -171,7 +171,7 @@ def test_it_loads_neither_the_sweeper_nor_an_event_loop(cli: Cli, plan: str) -> 
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for a lock."""
+    """No process waits for a lock."""
     monkeypatch.setattr(connection._Patience, "__call__", lambda self, tries: False)
 
 
@@ -195,9 +195,7 @@ def test_a_store_that_stays_locked_is_one_line_and_exit_5(cli: Cli, plan: str, d
 
 
 @pytest.mark.usefixtures("impatient")
-def test_what_went_before_a_failure_is_not_kept_quiet(
-    cli: Cli, database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deletions_before_a_failure_are_printed(cli: Cli, database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cli("migrate")
     with sync.connect(f"sqlite:///{database}") as moor:
         for number in range(60):
@@ -207,14 +205,14 @@ def test_what_went_before_a_failure_is_not_kept_quiet(
     whole = SqliteStore.sweep
 
     async def locked_after_the_first(self: SqliteStore, *args: Any, **options: Any) -> Sweep:
-        if options["position"]:
+        if args[-1].position:
             others.append(lock(database))
         return await whole(self, *args, **options)
 
     monkeypatch.setattr(SqliteStore, "sweep", locked_after_the_first)
     done = cli("cleanup")
     assert done.code == 5
-    assert "before this failed, 50 sessions were deleted; `moorage audit` lists them" in done.err
+    assert "before this failed, 50 sessions were deleted; `moorage audit` lists what was deleted" in done.err
     others[0].close()
     assert len(cli("audit").lines) == 50
 
@@ -258,7 +256,7 @@ def test_doctor_finds_everything_in_order(cli: Cli, plan: str, database: Path) -
     assert found["bytes"] >= database.stat().st_size
     assert (found["sessions"], found["entries"], found["journal_mode"]) == (1, 3, "wal")
     assert found["sqlite"] == apsw.sqlite_lib_version()
-    assert (found["problems"], found["ok"], found["set_aside"]) == ([], True, None)
+    assert (found["problems"], found["ok"], found["quarantined"]) == ([], True, None)
     assert "Everything is in order." in cli("doctor").out
 
 
@@ -271,7 +269,7 @@ def test_doctor_creates_nothing(cli: Cli, home: Path) -> None:
 def test_doctor_looks_at_memory_too(cli: Cli) -> None:
     found = cli("doctor", "--url", "memory://", "--json").json
     waiting = {"spooled_events": 0, "refused_events": 0}
-    assert found == {"url": "memory://", "problems": [], "notes": [], "ok": True, "set_aside": None, **waiting}
+    assert found == {"url": "memory://", "problems": [], "notes": [], "ok": True, "quarantined": None, **waiting}
 
 
 def test_doctor_says_what_is_wrong(cli: Cli, plan: str, database: Path) -> None:
@@ -284,36 +282,36 @@ def test_doctor_says_what_is_wrong(cli: Cli, plan: str, database: Path) -> None:
     assert f"moorage: session {plan}" in cli("doctor").err
 
 
-def test_a_damaged_file_is_set_aside_only_when_asked(cli: Cli, plan: str, database: Path) -> None:
+def test_damaged_file_is_moved_only_on_request(cli: Cli, plan: str, database: Path) -> None:
     cut_short(database)
     before = database.read_bytes()
     done = cli("doctor")
     assert done.code == 1
-    assert "doctor --set-aside" in done.err
+    assert "doctor --quarantine" in done.err
     assert database.read_bytes() == before
 
-    aside = cli("doctor", "--set-aside", "--json")
+    aside = cli("doctor", "--quarantine", "--json")
     assert aside.code == 0
-    moved = Path(aside.json["set_aside"])
+    moved = Path(aside.json["quarantined"])
     assert moved.read_bytes() == before
     assert re.fullmatch(r"moorage\.db\.corrupt-\d{8}-\d{6}", moved.name)
     assert not database.exists()
     assert cli("create").code == 0
 
 
-def test_what_belongs_to_the_file_goes_with_it_and_nothing_is_overwritten(cli: Cli, plan: str, database: Path) -> None:
+def test_files_of_a_database_move_together_without_overwriting(cli: Cli, plan: str, database: Path) -> None:
     for _ in range(2):
         database.write_bytes(b"no database at all" * 100)
         Path(f"{database}-wal").write_bytes(b"its log")
-        assert cli("doctor", "--set-aside").code == 0
+        assert cli("doctor", "--quarantine").code == 0
     moved = sorted(path.name for path in database.parent.iterdir() if ".corrupt-" in path.name)
     assert len([name for name in moved if name.endswith("-wal")]) == 2
     assert len([name for name in moved if not name.endswith(("-wal", "-shm"))]) == 2
 
 
-def test_a_whole_file_is_never_set_aside(cli: Cli, plan: str, database: Path) -> None:
+def test_intact_file_is_never_moved(cli: Cli, plan: str, database: Path) -> None:
     before = contents(database)
-    done = cli("doctor", "--set-aside")
+    done = cli("doctor", "--quarantine")
     assert done.code == 0
     assert "not damaged" in done.out
     assert contents(database) == before
@@ -323,6 +321,6 @@ def test_a_database_of_a_newer_release_is_a_problem_but_no_damage(cli: Cli, plan
     db = apsw.Connection(str(database))
     db.execute("PRAGMA user_version = 999")
     db.close()
-    done = cli("doctor", "--set-aside", "--json")
-    assert (done.code, done.json["set_aside"], done.json["schema"]) == (1, None, 999)
+    done = cli("doctor", "--quarantine", "--json")
+    assert (done.code, done.json["quarantined"], done.json["schema"]) == (1, None, 999)
     assert "newer release" in done.json["problems"][0]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.doors.cli.agent_files import ASKING, BOSS, ERRAND, RESUMING, SLOW, define
+from tests.doors.cli.agent_files import ASKING, BOSS, CHOOSING, ERRAND, MISSPEAKING, RESUMING, SLOW, define
 from tests.doors.cli.running import Cli
 from tests.doors.cli.talking import CTRL_C, CTRL_D, Talk, a_talk
 from tests.doors.cli.test_runs import a_launcher
@@ -128,7 +128,18 @@ def test_chat_says_that_the_agent_died_and_a_new_turn_goes_on(cli: Cli, home: Pa
     assert talk.shown.count("A new turn goes on.") == 1
 
 
-def test_question_stays_open_when_the_chat_is_left_and_is_asked_again_on_coming_back(cli: Cli, home: Path) -> None:
+def test_chat_shows_what_the_agent_says_wrongly(home: Path) -> None:
+    define(home, MISSPEAKING)
+    with a_talk("run", "misspeaking") as talk:
+        started(talk)
+        talk.say("hi")
+        talk.wait_for("moorage: problem in line 2, field phase: expected one of initializing")
+        talk.wait_for("Agent: fine")
+        talk.say("/quit")
+        assert talk.end() == 0
+
+
+def test_question_stays_open_after_leaving_a_chat(cli: Cli, home: Path) -> None:
     define(home, ASKING)
     with a_talk("run", "asking") as talk:
         session_id = started(talk)
@@ -170,7 +181,7 @@ def test_stopping_ends_the_run(cli: Cli, home: Path, words: list[str] | None) ->
     assert (run["state"], run["result"].strip()) == ("stopped", "started")
 
 
-def test_command_takes_the_turns_it_asks_for_itself_whoever_else_takes_turns_of_the_store(cli: Cli, home: Path) -> None:
+def test_command_takes_its_own_turns_beside_other_launchers(cli: Cli, home: Path) -> None:
     define(home, SLOW)
     with a_launcher():
         until(lambda: cli("launchers").out, "the launcher")
@@ -183,7 +194,7 @@ def test_command_takes_the_turns_it_asks_for_itself_whoever_else_takes_turns_of_
                     talk.end()
 
 
-def test_what_another_launcher_works_on_goes_on_and_is_not_called_suspended(cli: Cli, home: Path) -> None:
+def test_run_of_another_launcher_continues_after_leaving(cli: Cli, home: Path) -> None:
     define(home, SLOW)
     session_id = cli("create", "--agent", "slow").id
     run_id = cli("run", "slow", "begin", "--session", session_id, "--mode", "async_poll").id
@@ -199,7 +210,7 @@ def test_what_another_launcher_works_on_goes_on_and_is_not_called_suspended(cli:
         cli("stop", session_id)
 
 
-def test_what_children_are_at_goes_on_with_a_chat_that_was_left(cli: Cli, home: Path) -> None:
+def test_children_continue_after_leaving_a_chat(cli: Cli, home: Path) -> None:
     define(home, ERRAND)
     define(home, BOSS)
     with a_talk("run", "boss") as talk:
@@ -225,7 +236,7 @@ def test_what_children_are_at_goes_on_with_a_chat_that_was_left(cli: Cli, home: 
 
 
 def waited_for(path: Path) -> str:
-    """What a file says, as soon as it says something."""
+    """Return the text of a file, as soon as it has some."""
     deadline = time.monotonic() + 30
     while not (path.exists() and path.read_text().strip()):
         assert time.monotonic() < deadline, f"{path} never came"
@@ -266,6 +277,34 @@ def test_a_question_of_the_agent_is_answered_in_the_chat(cli: Cli, home: Path, w
     assert (run["state"], run["result"]) == ("completed", f"You said {decision}")
 
 
+def test_question_with_options_shows_its_plan_and_takes_one_of_them(cli: Cli, home: Path) -> None:
+    define(home, CHOOSING)
+    with a_talk("run", "choosing") as talk:
+        session_id = started(talk)
+        talk.say("do it")
+        talk.wait_for('Question: Which way?\n  {\n    "add": 2\n  }\n/approve OPTION (step by step, all) or /reject?')
+        talk.say("/approve")
+        talk.wait_for("choose one: /approve step by step, /approve all")
+        talk.say("/approve step by step with care")
+        talk.wait_for("Answered 'step by step': Which way?")
+        talk.wait_for("done")
+        talk.say("/quit")
+        assert talk.end() == 0
+    [approval] = cli("approvals", "--session", session_id, "--all", "--json").json["items"]
+    assert (approval["decision"], approval["note"]) == ("step by step", "with care")
+
+
+def test_run_shows_the_plan_of_a_question(cli: Cli, home: Path) -> None:
+    define(home, CHOOSING)
+    with a_talk("run", "choosing", "do it", "--name", "plan") as talk:
+        talk.wait_for('It asks a person: Which way?\n  {\n    "add": 2\n  }\nOptions: step by step, all\n')
+        until = time.monotonic() + 30
+        while cli("approve", "plan", "--option", "all").code != 0:  # the question is told a moment before it is stored
+            assert time.monotonic() < until
+        talk.wait_for("done")
+        assert talk.end() == 0
+
+
 @pytest.mark.parametrize(
     ("typed", "told"),
     [
@@ -275,7 +314,7 @@ def test_a_question_of_the_agent_is_answered_in_the_chat(cli: Cli, home: Path, w
         ("/quit now", "/quit takes nothing after it"),
         ("/approve", "Nothing waits for an answer."),
         ("/stop", "Nothing is at work."),
-        ("/help", "/reject [note]   say no"),
+        ("/help", "/reject [note]   reject it"),
     ],
 )
 def test_commands_are_known_and_others_are_refused_with_the_nearest(cli: Cli, typed: str, told: str) -> None:
@@ -328,14 +367,14 @@ def test_a_chat_without_a_session_keeps_nothing(home: Path) -> None:
     assert not (home / "moorage.db").exists()
 
 
-def test_a_chat_with_nobody_is_refused_before_anything_is_created(cli: Cli) -> None:
+def test_chat_with_an_unknown_agent_creates_nothing(cli: Cli) -> None:
     with a_talk("run", "nobody") as talk:
         assert talk.end() == 3
     assert "no agent 'nobody'" in talk.shown
     assert cli("list").out == ""
 
 
-def test_somebody_elses_session_is_refused(cli: Cli) -> None:
+def test_session_held_by_another_is_refused(cli: Cli) -> None:
     session_id = cli("create", "--agent", "echo-agent").id
     cli("resume", session_id, "--holder", "somebody")
     with a_talk("run", "echo-agent", "--session", session_id) as talk:

@@ -76,7 +76,7 @@ def test_log_can_be_narrowed(cli: Cli, plan: str) -> None:
 
 
 def test_log_follows_every_page(cli: Cli, plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("moorage.doors.cli.conversation.MAX_LIMIT", 2)
+    monkeypatch.setattr("moorage.doors.cli.pages.MAX_LIMIT", 2)
     cli("send", plan, "third")
     cli("send", plan, "fourth")
     assert [line.split("\t")[0] for line in cli("log", plan).lines] == ["1", "2", "3", "4", "5"]
@@ -133,7 +133,7 @@ def test_text_stays_text_on_demand(cli: Cli, plan: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["{broken", "[1, NaN]", "NaN", "-Infinity", '"open'])
-def test_what_looks_like_broken_json_is_refused(cli: Cli, plan: str, value: str) -> None:
+def test_broken_json_is_refused(cli: Cli, plan: str, value: str) -> None:
     done = cli("context", "set", plan, "key", "--json", "--", value)
     assert (done.code, done.json["code"]) == (2, "invalid_json")
     assert "--text" in done.err

@@ -14,7 +14,7 @@ from moorage.service.copying import CHUNK
 from moorage.service.servers import note_beat
 from moorage.stores.sqlite.store import SqliteStore
 from moorage.testing.builders import NOON, OWNER, drive, said
-from moorage.testing.contract.records import a_full_store, everything
+from moorage.testing.contract.dump import a_full_store, everything
 from moorage.testing.faults import Worker
 from tests.doors.cli.running import Cli
 
@@ -97,7 +97,7 @@ def test_one_without_the_other_is_a_mistake(cli: Cli, flags: tuple[str, str]) ->
 
 
 @pytest.mark.parametrize("url", ["memory://", "http://127.0.0.1:1", "sqlite:///missing.db"])
-def test_what_does_not_last_or_is_not_there_is_refused(cli: Cli, url: str, target: str) -> None:
+def test_memory_store_and_missing_file_are_refused(cli: Cli, url: str, target: str) -> None:
     assert cli("migrate", "--from", url, "--to", target).code == 2
     assert not Path("missing.db").exists()
 

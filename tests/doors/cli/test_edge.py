@@ -1,4 +1,4 @@
-"""Endings: pipes nobody reads, Ctrl-C, closed streams, full outputs, surprises. Never a traceback."""
+"""Endings: closed pipes, Ctrl-C, closed streams, full outputs, surprises. Never a traceback."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.doors.cli import edge
+from moorage.doors.cli import edge, hints
 from tests.doors.cli.running import Cli, contents, run
 
 
@@ -44,7 +44,7 @@ def test_an_error_in_words_is_one_line_with_a_next_step(cli: Cli) -> None:
     assert done.err == "moorage: there is no session 'no-such-session'; `moorage list` shows what there is\n"
 
 
-def test_a_pipe_that_nobody_reads_is_no_error(cli: Cli, plan: str) -> None:
+def test_closed_pipe_is_no_error(cli: Cli, plan: str) -> None:
     for _ in range(3):
         cli("send", plan, "x" * 500_000)
     done = shell(f"moorage log {plan} | head -c 10 > /dev/null; echo ${{PIPESTATUS[0]}}")
@@ -138,3 +138,19 @@ def test_any_folder_will_do(cli: Cli, plan: str, tmp_path: Path) -> None:
     os.chdir(folder)
     assert run("create", "--url", "sqlite:///my sessions.db").code == 0
     assert (folder / "my sessions.db").exists()
+
+
+def test_commands_in_an_error_repeat_the_url(cli: Cli) -> None:
+    url = "sqlite:///elsewhere.db"
+    assert f"`moorage list --url {url}` shows what there is" in cli("show", "nothing-here", "--url", url).err
+    assert "`moorage list` shows what there is" in cli("show", "nothing-here").err
+    assert "--url" not in cli("show", "nothing-here", "--url", url, "--json").json["detail"]
+
+
+def test_command_that_names_its_stores_gets_no_url() -> None:
+    command = "`moorage migrate --from redis://… --to sqlite:///FILE`"
+    hints.remember_url("redis://127.0.0.1")
+    try:
+        assert hints.with_url(f"{command}, `moorage list`") == f"{command}, `moorage list --url redis://127.0.0.1`"
+    finally:
+        hints.remember_url(None)

@@ -24,9 +24,7 @@ def test_a_key_id_that_is_none_is_refused(cli: Cli) -> None:
     assert (refused.code, refused.out) == (2, "")
 
 
-def test_seal_says_what_it_would_do_and_what_it_did(
-    cli: Cli, plan: str, database: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_seal_reports_its_plan_and_result(cli: Cli, plan: str, database: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cli("send", plan, "a-needle")
     monkeypatch.setenv("MOORAGE_ENCRYPTION_KEYS", cli("encryption-key", "k-1").out)
     to_seal = cli("migrate", "--seal", "--dry-run", "--json").json["to_seal"]

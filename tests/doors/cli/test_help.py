@@ -9,15 +9,15 @@ import pytest
 
 import moorage
 from moorage.core.errors import MoorageError
-from moorage.doors.cli.app import App, Command, Group
+from moorage.doors.cli.app import COMMON, App, Command, Group
 from moorage.doors.cli.app import cli as root
 from tests.doors.cli.running import Cli
 
 STAGE = (
-    "create update get show list tree children log send suspend resume release fork finalize delete cleanup audit "
-    "should-resume context checkpoint approvals approve reject request-approval compact search export import migrate "
-    "doctor completion hooks stats agent agents run attach runs result stop retry inbox launcher launchers drain "
-    "watch replay keys serve encryption-key sample mcp"
+    "create update rename get show list tree children log send suspend resume release fork finalize delete cleanup "
+    "audit should-resume context memory checkpoint approvals approve reject request-approval compact search export "
+    "import migrate doctor completion hooks stats agent agents run attach runs result stop retry inbox launcher "
+    "launchers drain watch replay keys serve encryption-key sample mcp continue help"
 )
 
 
@@ -46,6 +46,7 @@ EXAMPLES = [
 def test_all_commands_are_there() -> None:
     assert set(STAGE.split()) == set(root.list_commands(click.Context(root)))
     assert {name.split()[1] for name in COMMANDS if name.startswith("context ")} == {"get", "set", "delete"}
+    assert {name.split()[1] for name in COMMANDS if name.startswith("memory ")} == {"get", "set", "list", "delete"}
     assert {name.split()[1] for name in COMMANDS if name.startswith("checkpoint ")} == {"save", "show", "list"}
     hooks = {name.split()[1] for name in COMMANDS if name.startswith("hooks ")}
     assert hooks == {"install", "uninstall", "test", "deliver"}
@@ -74,7 +75,8 @@ def test_help_explains_and_shows_examples(cli: Cli, name: str) -> None:
 
 @pytest.mark.parametrize(("name", "example"), EXAMPLES)
 def test_examples_parse(name: str, example: str) -> None:
-    for file in ("checkpoint.json", "plan.json", "sessions.jsonl", "chat.json"):
+    kept = ("checkpoints.sqlite", "conversations.db", "sessions.db")
+    for file in ("checkpoint.json", "plan.json", "sessions.jsonl", "chat.json", *kept):
         Path(file).write_text("{}")
     for folder in (".claude/session", "~/.claude/projects/my-project"):
         Path(folder).mkdir(parents=True)
@@ -122,7 +124,7 @@ def test_an_example_that_does_not_parse_would_be_noticed() -> None:
             parse(root, words)
 
 
-# What all commands share ------------------------------------------------------------------------
+# Options of all commands ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -161,10 +163,48 @@ def test_a_wrong_command_line_is_one_document_and_exit_code_2(cli: Cli, args: li
     assert done.err.splitlines()[-1].startswith("moorage: ")
 
 
-def test_without_a_command_there_is_help(cli: Cli) -> None:
+def test_bare_moorage_is_one_screen_with_the_common_commands(cli: Cli) -> None:
     done = cli()
-    assert (done.code, done.out) == (2, "")
-    assert "Examples:" in done.err
+    assert (done.code, done.err) == (0, "")
+    assert len(done.lines) <= 40
+    assert [line.split()[0] for line in section(done.out, "Common commands")] == list(COMMON)
+    assert "moorage help all" in done.out
+
+
+def section(text: str, title: str) -> list[str]:
+    """Return the lines below a title."""
+    return text.partition(f"\n{title}:\n")[2].partition("\n\n")[0].splitlines()
+
+
+def test_help_all_lists_every_command_once_in_one_line_of_its_own(cli: Cli) -> None:
+    lines = [line for line in cli("help", "all").lines if line.startswith("  ")][:-1]  # the exit codes come last
+    names, texts = zip(*(line.split(maxsplit=1) for line in lines), strict=True)
+    assert sorted(names) == sorted(root.list_commands(click.Context(root)))
+    assert len(texts) == len(set(texts))
+    assert not [line for line in lines if line.endswith("...") or len(line) > 80]
+
+
+def test_help_of_a_command_is_that_of_its_option(cli: Cli) -> None:
+    assert cli("help", "approvals", "show").out == cli("approvals", "show", "--help").out
+    assert cli("help").out == cli("--help").out == cli().out
+
+
+@pytest.mark.parametrize(
+    ("args", "meant"),
+    [
+        (["lst"], "moorage list"),
+        (["approvals", "shwo"], "moorage approvals show"),
+        (["help", "aprove"], "moorage approve"),
+    ],
+)
+def test_misspelt_command_gets_the_nearest(cli: Cli, args: list[str], meant: str) -> None:
+    done = cli(*args)
+    assert (done.code, f"did you mean `{meant}`?" in done.err) == (2, True)
+
+
+def test_misspelt_session_gets_the_nearest(cli: Cli, plan: str) -> None:
+    done = cli("show", "plan-pord")
+    assert (done.code, done.err.splitlines()[-1]) == (3, "Did you mean plan-prod?")
 
 
 EVERY_COMMAND = [

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from moorage.doors.cli.hook_trial import samples
 from moorage.doors.cli.hooks import EVENTS
-from moorage.doors.hooks.samples import samples
 from tests.doors.cli.installation import install_scripts, write_script
 from tests.doors.cli.running import Cli, Done
 
@@ -95,7 +95,7 @@ def test_the_command_gets_what_the_host_would_give_it(
         ("printf '\\377'", 0, "the answer is not JSON"),
     ],
 )
-def test_what_went_wrong_is_said(cli: Cli, scripts: Path, script: str, code: int, problem: str) -> None:
+def test_failure_is_described(cli: Cli, scripts: Path, script: str, code: int, problem: str) -> None:
     write_script(scripts / "moorage-hook", f"#!/bin/sh\ncat > /dev/null\n{script}\n")
     cli("hooks", "install", "--events", "Stop")
     done = cli("hooks", "test", "--json")
@@ -117,7 +117,7 @@ def test_one_that_does_not_end_is_ended_with_all_that_it_started(cli: Cli, scrip
         "Stop": "it did not end within 0.5 s",
         "SessionEnd": "it did not end within 2 s",
     }
-    assert select.select([alive], [], [], 10)[0] == [alive]  # the end of the pipe: nobody is left to write to it
+    assert select.select([alive], [], [], 10)[0] == [alive]  # the end of the pipe: all writers have ended
     assert os.read(alive, 1) == b""
     os.close(alive)
 

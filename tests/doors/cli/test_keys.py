@@ -52,7 +52,7 @@ def test_a_key_past_its_time_is_listed_as_such(cli: Cli) -> None:
         (("create", "--expires", "soon"), 2, "invalid_expires"),
     ],
 )
-def test_what_cannot_be_done_is_refused(cli: Cli, arguments: tuple[str, ...], code: int, error: str) -> None:
+def test_invalid_key_request_is_refused(cli: Cli, arguments: tuple[str, ...], code: int, error: str) -> None:
     refused = cli("keys", *arguments, "--json")
     assert (refused.code, refused.json["code"]) == (code, error)
     assert cli("keys", "list").lines == []

@@ -39,13 +39,13 @@ touch "$MOORAGE_HOME/asked"
 exec {sys.executable} -m moorage run child hi --mode async_callback
 ''']
 """
-CHILD = GATED.replace('"gated"', '"child"').replace("$AGENT_SESSION_ID", "child")  # its gate has a name of its own
+CHILD = GATED.replace('"gated"', '"child"').replace("$AGENT_SESSION_ID", "child")  # its latch has a name of its own
 NARROW = GATED.replace('"gated"', '"narrow"\nmax_concurrent = 1').replace("$AGENT_SESSION_ID", "narrow")
 Leaving = Callable[[Talk], None]
 
 
-class Gate:
-    """What keeps the agents of the server from ending."""
+class Latch:
+    """The file that keeps the agents of the server from ending."""
 
     def __init__(self, home: Path, url: str) -> None:
         self._home, self.url = home, url
@@ -56,7 +56,7 @@ class Gate:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Latch]:
     """One server for all: what each test leaves behind is in a session of its own."""
     folder = tmp_path_factory.mktemp("served")
     home = folder / "home"
@@ -67,11 +67,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gate]:
         environment.setenv("MOORAGE_HOME", str(home))
         environment.setenv("PYTHONPATH", str(SOURCE), prepend=os.pathsep)
         with served(folder, f"sqlite:///{folder / 'served.db'}") as url:
-            yield Gate(home, url)
+            yield Latch(home, url)
 
 
 @pytest.fixture(autouse=True)
-def gate(server: Gate, home: Path, monkeypatch: pytest.MonkeyPatch) -> Gate:
+def latch(server: Latch, home: Path, monkeypatch: pytest.MonkeyPatch) -> Latch:
     monkeypatch.setenv("MOORAGE_URL", server.url)
     return server
 
@@ -138,7 +138,7 @@ def is_at_work(cli: Cli, session_id: str) -> bool:
 
 
 @pytest.mark.parametrize("leave", FROM_CHAT.values(), ids=FROM_CHAT.keys())
-def test_run_goes_on_when_a_chat_is_left_and_attach_shows_its_answer(cli: Cli, gate: Gate, leave: Leaving) -> None:
+def test_run_goes_on_when_a_chat_is_left_and_attach_shows_its_answer(cli: Cli, latch: Latch, leave: Leaving) -> None:
     with a_talk("run", "gated") as talk:
         session_id = started(talk)
         talk.say("begin")
@@ -151,7 +151,7 @@ def test_run_goes_on_when_a_chat_is_left_and_attach_shows_its_answer(cli: Cli, g
         talk.wait_for(f"Session attached: {session_id}\n")
         talk.wait_for("You: begin\n")
         talk.wait_for("Agent: started\n")
-        gate.open(session_id)
+        latch.open(session_id)
         talk.wait_for("done\n")
         talk.say("/quit")
         talk.wait_for("The session stays open. To come back: moorage attach ")
@@ -160,15 +160,15 @@ def test_run_goes_on_when_a_chat_is_left_and_attach_shows_its_answer(cli: Cli, g
 
 
 @pytest.mark.parametrize("leave", FROM_RUN.values(), ids=FROM_RUN.keys())
-def test_run_goes_on_when_its_command_is_left(cli: Cli, gate: Gate, name: str, leave: Leaving) -> None:
+def test_run_goes_on_when_its_command_is_left(cli: Cli, latch: Latch, name: str, leave: Leaving) -> None:
     with a_talk("run", "gated", "begin", "--name", name) as talk:
         talk.wait_for("started")
         leave(talk)
     assert is_at_work(cli, name)
     run = only(cli("runs", "--session", name, "--json").json)
-    gate.open(run["session_id"])
+    latch.open(run["session_id"])
     assert cli("result", run["run_id"], "--wait", "60").out == "started\ndone\n"
-    with a_talk("attach", name) as talk:  # what was said while nobody was there
+    with a_talk("attach", name) as talk:  # the output since the last command left
         talk.wait_for("You: begin\nAgent: started\ndone\nYou: ")
 
 
@@ -206,7 +206,7 @@ def test_chat_says_that_the_server_is_back_and_repeats_the_question(tmp_path: Pa
         for talk in (stays, leaves):
             talk.wait_for(f"no answer from {url}")
         leaves.type(CTRL_C)
-        leaves.wait_for("The server does not answer; once it is back, the session is as it was. To come back: moorage ")
+        leaves.wait_for("The server does not answer; once it is back, the session is as it was.")
         leaves.end()
         assert "Ctrl-C again" not in leaves.shown
         with served(tmp_path, store, port=int(url.rpartition(":")[2])):
@@ -272,14 +272,14 @@ def test_leaving_with_nothing_at_work_leaves_the_session_open_at_once(cli: Cli, 
     assert cli("get", session_id, "--json").json["state"] == "active"
 
 
-def test_suspend_suspends_and_says_so_but_not_while_the_agent_is_at_work(cli: Cli, gate: Gate) -> None:
+def test_suspend_suspends_and_says_so_but_not_while_the_agent_is_at_work(cli: Cli, latch: Latch) -> None:
     with a_talk("run", "gated") as talk:
         session_id = started(talk)
         talk.say("begin")
         talk.wait_for("Agent: started")
         talk.type("/suspend\n")
         talk.wait_for("the agent is at work; /stop it first, or /quit and let it go on")
-        gate.open(session_id)
+        latch.open(session_id)
         talk.wait_for("done")
         talk.say("/suspend")
         talk.wait_for(f"Session suspended: {session_id}\n")
@@ -302,12 +302,14 @@ def test_two_terminals_in_one_session_see_what_the_other_says(cli: Cli) -> None:
         two.wait_for(": hello\nAgent: Echo Agent Response: hello\nYou: ")
 
 
-def test_way_back_names_the_server_where_the_environment_does_not(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_way_back_names_the_server_where_the_environment_does_not(
+    latch: Latch, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("MOORAGE_URL")
-    with a_talk("--url", gate.url, "run", "echo-agent") as talk:
+    with a_talk("--url", latch.url, "run", "echo-agent") as talk:
         session_id = started(talk)
         talk.say("/quit")
-        talk.wait_for(f"To come back: moorage attach {session_id} --url {gate.url}\n")
+        talk.wait_for(f"To come back: moorage attach {session_id} --url {latch.url}\n")
         assert talk.end() == 0
 
 
@@ -321,13 +323,13 @@ def test_attach_needs_a_terminal_and_an_open_session(cli: Cli) -> None:
             assert talk.end() == code
 
 
-def test_laptop_that_sleeps_and_wakes_goes_on_where_it_was(cli: Cli, gate: Gate) -> None:
+def test_laptop_that_sleeps_and_wakes_goes_on_where_it_was(cli: Cli, latch: Latch) -> None:
     with a_talk("run", "gated") as talk:
         session_id = started(talk)
         talk.say("begin")
         talk.wait_for("Agent: started")
         os.kill(talk.process.pid, signal.SIGSTOP)
-        gate.open(session_id)
+        latch.open(session_id)
         until(lambda: not is_at_work(cli, session_id), "the end of the run")
         os.kill(talk.process.pid, signal.SIGCONT)
         talk.wait_for("done\n")
@@ -338,10 +340,10 @@ def test_laptop_that_sleeps_and_wakes_goes_on_where_it_was(cli: Cli, gate: Gate)
 # A command that waits says why ------------------------------------------------------------------
 
 
-def test_run_chat_and_attach_say_that_they_wait_for_a_launcher(cli: Cli, gate: Gate) -> None:
+def test_run_chat_and_attach_say_that_they_wait_for_a_launcher(cli: Cli, latch: Latch) -> None:
     cli("run", "narrow", "first", "--name", "first", "--mode", "async_poll")
     until(lambda: cli("get", "first", "--json").json["status"] == "running", "the first")
-    waits = "The run waits until a launcher is free."
+    waits = "The run waits until a launcher takes it."
     with a_talk("run", "narrow", "second") as command, a_talk("run", "narrow") as chat:
         session_id = started(chat)
         chat.say("third")
@@ -350,21 +352,38 @@ def test_run_chat_and_attach_say_that_they_wait_for_a_launcher(cli: Cli, gate: G
         with a_talk("attach", session_id) as attached:
             attached.wait_for("It goes on with what you have asked before: third")
             attached.wait_for(waits)
-            gate.open("narrow")
+            latch.open("narrow")
             for talk in (command, chat, attached):
                 talk.wait_for("done")
                 assert waits not in talk.shown.partition(waits)[2], "told once"
 
 
-def test_run_says_that_it_waits_for_a_child(cli: Cli, gate: Gate) -> None:
+def test_run_says_that_it_waits_for_a_child(cli: Cli, latch: Latch) -> None:
     with a_talk("run", "mother", "go", "--name", "family") as talk:
         talk.wait_for("The run waits for a child, session ")
-        gate.open("child")
+        latch.open("child")
         talk.wait_for("done")
         assert talk.end() == 0
 
 
-def test_asking_while_somebody_holds_the_session_names_the_option_that_waits(cli: Cli) -> None:
+def test_run_tells_the_question_and_waits_for_its_answer(cli: Cli, name: str) -> None:
+    with a_talk("run", "asking", "do it", "--name", name) as talk:
+        talk.wait_for("It asks a person: Apply it?")
+        until(lambda: cli("get", name, "--json").json["status"] == "waiting", "the question")
+        run = only(cli("runs", "--session", name, "--json").json)
+        waited = cli("result", run["run_id"], "--wait", "60")
+        assert (waited.code, f"moorage approvals show {run['because']['approval_id']}" in waited.err) == (1, True)
+        assert cli("approve", name).code == 0
+        talk.wait_for("You said approve")
+        assert talk.end() == 0
+
+
+def test_run_that_asks_for_longer_than_its_time_is_stopped(cli: Cli) -> None:
+    stopped = cli("run", "asking", "do it", "--timeout", "1", "--json")
+    assert (stopped.code, stopped.json["run"]["state"]) == (1, "stopped")
+
+
+def test_ask_while_the_session_is_held_names_the_queue_option(cli: Cli) -> None:
     cli("create", "--agent", "echo-agent", "--name", "plan")
     session_id = cli("resume", "plan", "--holder", "nightly", "--json").json["session"]["session_id"]
     for asking in (("send", "plan", "hi"), ("run", "echo-agent", "hi", "--session", "plan")):

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from moorage.doors.mcp.stdio import plain_call
 from tests.doors.cli.running import Cli
 
 
@@ -30,19 +29,3 @@ def test_hosts_are_told_of_the_program_and_of_the_server(
 
 def test_other_hosts_are_refused(cli: Cli) -> None:
     assert cli("mcp", "config", "abacus").code == 2
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("mcp", (None,)),
-        ("mcp --url u", ("u",)),
-        ("--url=u mcp", ("u",)),
-        ("mcp --url", None),
-        ("mcp config cursor", None),
-        ("mcp --help", None),
-        ("get mcp", None),
-    ],
-)
-def test_the_quick_way_takes_plain_calls_only(line: str, expected: tuple[str | None] | None) -> None:
-    assert plain_call(line.split()) == expected

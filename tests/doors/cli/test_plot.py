@@ -83,7 +83,7 @@ def test_whatever_happened_shows(heights: list[int]) -> None:
 
 
 @pytest.mark.parametrize(("most", "hours"), [(10, [0, 1, 2, 3, 4]), (3, [2, 3, 4])])
-def test_what_lies_between_is_filled_in(most: int, hours: list[int]) -> None:
+def test_gaps_between_points_are_filled(most: int, hours: list[int]) -> None:
     known = [Point(NOON + 4 * HOUR, 7), Point(NOON, 5), Point(NOON + HOUR, 6)]
     filled = without_gaps(known, HOUR, most)
     assert [point.start for point in filled] == [NOON + HOUR * hour for hour in hours]

@@ -53,7 +53,7 @@ def test_inside_an_agent_the_parent_comes_from_the_environment(cli: Cli, monkeyp
     assert cli("create", "--no-parent", "--json").json["parent_session_id"] is None
 
 
-def test_a_variable_nobody_filled_in_is_one_line_on_stderr(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unfilled_variable_is_one_line_on_stderr(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENT_SESSION_ID", "${AGENT_SESSION_ID}")
     done = cli("create", "--json")
     assert done.code == 0
@@ -130,7 +130,7 @@ def test_list_is_one_tab_separated_line_for_each_newest_first(cli: Cli, plan: st
 
 
 def test_list_piped_follows_every_page(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("moorage.doors.cli.sessions.MAX_LIMIT", 2)
+    monkeypatch.setattr("moorage.doors.cli.pages.MAX_LIMIT", 2)
     ids = [cli("create").id for _ in range(5)]
     assert [line.split("\t")[0] for line in cli("list", "--sort", "created").lines] == ids
     assert [item["session_id"] for item in cli("--json", "list", "--sort", "created").json["items"]] == ids
@@ -180,6 +180,15 @@ def test_list_filters_by_the_value_of_a_metadata_key(cli: Cli) -> None:
     cli("create", "--metadata", '{"tier": 1}')
     assert len(cli("list", "--metadata-key", "tier", "--metadata-value", "1").lines) == 1
     assert cli("list", "--metadata-key", "tier", "--metadata-value", "2").lines == []
+
+
+def test_list_filters_by_labels_that_create_and_update_gave(cli: Cli) -> None:
+    made = cli("create", "--label", "prod", "--label", "urgent").lines[0]
+    assert cli("--json", "get", made).json["labels"] == ["prod", "urgent"]
+    assert len(cli("list", "--label", "urgent").lines) == 1
+    cli("update", made, "--label", "test")
+    assert cli("list", "--label", "urgent").lines == []
+    assert len(cli("list", "--label", "test").lines) == 1
 
 
 def test_active_only_leaves_out_what_is_final(cli: Cli, plan: str) -> None:

@@ -7,9 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.doors.cli.json_text import BYTE_ORDER_MARK, MAX_DEPTH, Unreadable, parse, plain
-from moorage.doors.cli.settings_text import Hook, are_switched_off, hooks_of, installed, is_ours, uninstalled
-from tests.doors.cli.settings_texts import EVENTS, odd_texts, texts, values
+from moorage.doors.cli.settings_text import (
+    BYTE_ORDER_MARK,
+    NOTHING,
+    Hook,
+    Unreadable,
+    are_switched_off,
+    hooks_of,
+    installed,
+    is_ours,
+    uninstalled,
+)
+from tests.doors.cli.settings_texts import EVENTS, texts
 
 MATCHERS = {"PreToolUse": "Agent|Task", "PostToolUse": "Agent|Task"}
 OURS = "/opt/moorage/bin/moorage-hook"
@@ -30,8 +39,14 @@ some_hooks = st.builds(
 
 
 @given(texts, some_hooks)
-def test_uninstall_gives_the_original_back(text: str, wanted: list[Hook]) -> None:
-    assert uninstalled(installed(text, wanted)) == text
+def test_uninstall_gives_the_original_back_unless_it_had_empty_hooks(text: str, wanted: list[Hook]) -> None:
+    before, back = settings_of(text), uninstalled(installed(text, wanted))
+    if not before:
+        assert back == NOTHING
+    elif before.get("hooks") == {} or any(before.get("hooks", {}).get(hook.event) == [] for hook in wanted):
+        assert without_empty(settings_of(back)) == without_empty(before)
+    else:
+        assert back == text
 
 
 @given(texts, some_hooks)
@@ -41,27 +56,26 @@ def test_installing_twice_changes_nothing_more(text: str, wanted: list[Hook]) ->
 
 
 @given(texts, st.lists(some_hooks, min_size=2, max_size=4))
-def test_uninstall_gives_the_original_back_after_any_number_of_changes(text: str, rounds: list[list[Hook]]) -> None:
+def test_uninstall_gives_the_settings_back_after_any_number_of_changes(text: str, rounds: list[list[Hook]]) -> None:
     changed = text
     for wanted in rounds:
         changed = installed(changed, wanted)
         assert sorted(hooks_of(changed), key=str) == sorted(wanted, key=str)
-    assert uninstalled(changed) == text
+    assert without_empty(settings_of(uninstalled(changed))) == without_empty(settings_of(text))
 
 
 @given(texts, some_hooks)
 def test_the_host_reads_the_same_and_ours_besides(text: str, wanted: list[Hook]) -> None:
-    before = read(text) if text.strip() else {}
-    after = read(installed(text, wanted))
+    after = settings_of(installed(text, wanted))
     for hook in wanted:
         entry = after["hooks"][hook.event].pop()
         assert entry.get("matcher") == hook.matcher
         assert entry["hooks"] == [{"type": "command", "command": hook.command, "timeout": 5}]
-    assert without_empty(after) == without_empty(before)
+    assert without_empty(after) == without_empty(settings_of(text))
 
 
-def read(text: str) -> Any:
-    return json.loads(text.removeprefix(BYTE_ORDER_MARK))
+def settings_of(text: str) -> Any:
+    return json.loads(text.removeprefix(BYTE_ORDER_MARK)) if text.strip() else {}
 
 
 def without_empty(settings: dict[str, Any]) -> dict[str, Any]:
@@ -70,13 +84,7 @@ def without_empty(settings: dict[str, Any]) -> dict[str, Any]:
     return {**settings, "hooks": hooks}
 
 
-@given(texts, some_hooks, st.sampled_from([None, 2, "\t"]))
-def test_what_was_there_but_empty_is_known_even_after_a_formatter(text: str, wanted: list[Hook], indent: Any) -> None:
-    formatted = json.dumps(read(installed(text, wanted)), indent=indent)
-    assert read(uninstalled(formatted) or "{}") == (read(text) if text.strip() else {})
-
-
-# What it looks like -----------------------------------------------------------------------------
+# Layout -----------------------------------------------------------------------------
 
 FRESH = """\
 {
@@ -106,10 +114,10 @@ def test_the_files_own_indentation_and_line_ends_are_followed() -> None:
     after = installed(before, hooks("Stop", "PreToolUse"))
     assert after == (
         '{\r\n\t"model" : "opus",\r\n\t"hooks" : {\r\n\t\t"Stop" : [\r\n\t\t\t{"hooks" : []},\r\n\t\t\t{\r\n\t\t\t\t'
-        '"hooks" : [\r\n\t\t\t\t\t{\r\n\t\t\t\t\t\t"type" : "command",\r\n\t\t\t\t\t\t"command" : '
-        f'"{OURS}",\r\n\t\t\t\t\t\t"timeout" : 5\r\n\t\t\t\t\t}}\r\n\t\t\t\t]\r\n\t\t\t}}\r\n\t\t],\r\n\t\t'
-        '"PreToolUse" : [\r\n\t\t\t{\r\n\t\t\t\t"matcher" : "Agent|Task",\r\n\t\t\t\t"hooks" : [\r\n\t\t\t\t\t{\r\n'
-        f'\t\t\t\t\t\t"type" : "command",\r\n\t\t\t\t\t\t"command" : "{OURS}",\r\n\t\t\t\t\t\t"timeout" : 5\r\n'
+        '"hooks": [\r\n\t\t\t\t\t{\r\n\t\t\t\t\t\t"type": "command",\r\n\t\t\t\t\t\t"command": '
+        f'"{OURS}",\r\n\t\t\t\t\t\t"timeout": 5\r\n\t\t\t\t\t}}\r\n\t\t\t\t]\r\n\t\t\t}}\r\n\t\t],\r\n\t\t'
+        '"PreToolUse": [\r\n\t\t\t{\r\n\t\t\t\t"matcher": "Agent|Task",\r\n\t\t\t\t"hooks": [\r\n\t\t\t\t\t{\r\n'
+        f'\t\t\t\t\t\t"type": "command",\r\n\t\t\t\t\t\t"command": "{OURS}",\r\n\t\t\t\t\t\t"timeout": 5\r\n'
         "\t\t\t\t\t}\r\n\t\t\t\t]\r\n\t\t\t}\r\n\t\t]\r\n\t}\r\n}"
     )
 
@@ -117,21 +125,31 @@ def test_the_files_own_indentation_and_line_ends_are_followed() -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ('{"a":1}', '{"a":1,"hooks":{"Stop":[{"hooks":[{"type":"command","command":"OURS","timeout":5}]}]}}'),
-        (
-            '{"hooks": {"Stop": [7, 8]}, "a": 1}',
-            '{"hooks": {"Stop": [7, 8, {"hooks": [{"type": "command", "command": "OURS", "timeout": 5}]}]}, "a": 1}',
-        ),
-        ('{"hooks":{ }}', '{"hooks":{ "Stop":[{"hooks":[{"command":"OURS","type":"command","timeout":5}]}]}}'),
+        ('{"a":1}', '{"a":1,"hooks": {"Stop": [{"hooks": [OURS]}]}}'),
+        ('{"hooks": {"Stop": [7, 8]}, "a": 1}', '{"hooks": {"Stop": [7, 8, {"hooks": [OURS]}]}, "a": 1}'),
+        ('{"hooks":{ }}', '{"hooks":{"Stop": [{"hooks": [OURS]}]}}'),
     ],
 )
 def test_a_file_of_one_line_stays_one(before: str, after: str) -> None:
-    assert installed(before, hooks("Stop")) == after.replace("OURS", OURS)
+    assert installed(before, hooks("Stop")) == after.replace("OURS", json.dumps(OUR_HOOK))
 
 
-@pytest.mark.parametrize("empty", ["{}", '{"hooks": {}}', '{"hooks": {"Stop": []}}', '{\n  "hooks": {\n  }\n}\n'])
-def test_what_was_there_but_empty_stays(empty: str) -> None:
-    assert uninstalled(installed(empty, hooks("Stop", "SessionEnd"))) == empty
+def test_item_of_an_empty_list_is_formatted_like_the_file() -> None:
+    assert installed('{\n  "hooks": {\n    "Stop": []\n  }\n}\n', hooks("Stop")) == FRESH
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("{}", NOTHING),
+        ('{"hooks": {}}', NOTHING),
+        ('{"hooks": {"Notification": [], "Stop": []}, "a": 1}', '{"hooks": {"Notification": []}, "a": 1}'),
+        ('{"hooks": {"Stop": []}, "a": 1}', '{"a": 1}'),
+    ],
+)
+def test_lists_empty_before_are_removed_with_our_hooks(text: str, left: str) -> None:
+    assert uninstalled(installed(text, hooks("Stop"))) == left
+    assert uninstalled(text) == text
 
 
 # Whose is it ------------------------------------------------------------------------------------
@@ -159,7 +177,7 @@ def test_ours_is_the_script_alone_or_with_a_url(command: str) -> None:
         *("/x/moorage-hook; rm -r /", None, 3, ["/x/moorage-hook"], {"a": 1}),
     ],
 )
-def test_anything_else_is_somebody_elses(command: object) -> None:
+def test_other_commands_are_not_ours(command: object) -> None:
     assert not is_ours(command)
 
 
@@ -207,7 +225,7 @@ def test_hooks_that_are_switched_off(value: object, off: bool) -> None:
     assert not are_switched_off("")
 
 
-# What is refused --------------------------------------------------------------------------------
+# Refusals --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -218,31 +236,21 @@ def test_hooks_that_are_switched_off(value: object, off: bool) -> None:
         ('{"hooks": []}', '"hooks" must be an object', 10),
         ('{"hooks": null}', '"hooks" must be an object', 10),
         ('{"hooks": {"Stop": {}}}', '"Stop" must be a list', 19),
-        ('{"hooks": {}, "hooks": {}}', 'the key "hooks" is there twice', 14),
-        ('{"hooks": {}, "\\u0068ooks": {}}', 'the key "hooks" is there twice', 14),
-        ('{"a": {"b": 1, "b": 2}}', 'the key "b" is there twice', 15),
-        ("{} // mine", "comments are no part of JSON", 3),
-        ('{\n  /* mine */ "a": 1}', "comments are no part of JSON", 4),
-        ('{"a": # mine\n 1}', "comments are no part of JSON", 6),
-        ('{"a": 1,}', "nothing between this comma and the }", 7),
-        ('{"a": [1,\n]}', "nothing between this comma and the ]", 8),
-        ('{"a": 1 "b": 2}', "a comma or } is missing", 8),
-        ('{"a": [1 2]}', "a comma or ] is missing", 9),
-        ('{"a" 1}', "a colon is missing", 5),
-        ("{a: 1}", "a key in double quotes is missing", 1),
-        ("{'a': 1}", "a key in double quotes is missing", 1),
-        ('{"a": }', "a value is missing", 6),
-        ('{"a": NaN}', "a value is missing", 6),
-        ('{"a": 01}', "a comma or } is missing", 7),
-        ('{"a": "b}', "this text does not end", 6),
-        ('{"a": "b\nc"}', "this text does not end", 6),
-        ('{"a": "\\x"}', "this text does not end", 6),
-        ('{"a": 1', "a comma or } is missing", 7),
-        ("{", "a key in double quotes is missing", 1),
-        ("{} {}", "there is something after the end", 3),
+        ('{"hooks": {}, "hooks": {}}', 'the key "hooks" is there twice', None),
+        ('{"hooks": {}, "\\u0068ooks": {}}', 'the key "hooks" is there twice', None),
+        ('{"a": {"b": 1, "b": 2}}', 'the key "b" is there twice', None),
+        ("{} // mine", "JSON has no comments; remove them", 3),
+        ('{\n  /* mine */ "a": 1}', "JSON has no comments; remove them", 4),
+        ('{"a": # mine\n 1}', "JSON has no comments; remove them", 6),
+        ('{"a": 1 "b": 2}', "delimiter", 8),
+        ("{a: 1}", "double quotes", 1),
+        ('{"a": }', "Expecting value", 6),
+        ('{"a": "b}', "Unterminated string", 6),
+        ("{} {}", "Extra data", 3),
+        (BYTE_ORDER_MARK + "{} {}", "Extra data", 4),
     ],
 )
-def test_what_cannot_be_changed_safely_is_refused_with_its_place(text: str, why: str, at: int) -> None:
+def test_unsafe_change_is_refused_with_its_place(text: str, why: str, at: int | None) -> None:
     with pytest.raises(Unreadable, match=r".") as refused:
         installed(text, hooks("Stop"))
     assert (refused.value.at, why in refused.value.why) == (at, True), refused.value.why
@@ -254,45 +262,5 @@ def test_a_wrong_event_that_is_not_ours_does_not_matter() -> None:
 
 
 def test_bottomless_nesting_is_refused() -> None:
-    with pytest.raises(Unreadable, match="nested deeper"):
-        parse("[" * 100_000)
-    assert parse("[" * MAX_DEPTH + "]" * MAX_DEPTH).end == 2 * MAX_DEPTH
-
-
-# Reading JSON -----------------------------------------------------------------------------------
-
-
-@given(values.flatmap(odd_texts))
-def test_every_value_stands_where_it_is_said_to_stand(text: str) -> None:
-    root = parse(text)
-    assert same(plain(text, root), read(text))
-    assert text[: root.start].strip(BYTE_ORDER_MARK + " \t\r\n") == text[root.end :].strip() == ""
-
-
-@given(values.flatmap(odd_texts), st.data())
-def test_what_is_broken_is_refused_as_json_refuses_it(text: str, data: st.DataObject) -> None:
-    at = data.draw(st.integers(0, len(text)))
-    broken = text[:at] + data.draw(st.sampled_from(['"', ",", "{", "]", "1", "\\", "\x00", " ", "e", "-"])) + text[at:]
-    if data.draw(st.booleans()):
-        broken = text[:at]
-    try:
-        parse(broken)
-    except Unreadable as refused:
-        if "twice" not in refused.why:
-            with pytest.raises(ValueError, match=r"."):
-                strict(broken)
-    else:
-        strict(broken)
-
-
-def strict(text: str) -> Any:
-    """Read JSON as the standard has it."""
-
-    def refuse(word: str) -> None:
-        raise ValueError(f"{word} is not JSON")
-
-    return json.loads(text.removeprefix(BYTE_ORDER_MARK), parse_constant=refuse)
-
-
-def same(one: Any, other: Any) -> bool:
-    return json.dumps(one) == json.dumps(other)
+    with pytest.raises(Unreadable, match="nested too deeply"):
+        installed("[" * 100_000, hooks("Stop"))

@@ -58,7 +58,7 @@ asyncio.run(main())
 
 @pytest.fixture(autouse=True)
 def place(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Agents, and a temporary folder that nobody else uses."""
+    """Agents, and a private temporary folder."""
     define(home, GATED)
     folder = tmp_path / "temporary"
     folder.mkdir()
@@ -186,7 +186,11 @@ def test_turn_of_a_frozen_client_shows_as_unresponsive(cli: Cli, home: Path) -> 
         assert "its launcher is unresponsive since" in stopped.err
         assert "if it stays silent, the turn is given up at" in stopped.err
         assert state_of_run(cli) == "running unresponsive"
-        assert cli("stop", "--run", cli("runs").lines[0].split("\t")[0]).err == stopped.err
+        run_id = cli("runs").lines[0].split("\t")[0]
+        assert cli("stop", "--run", run_id).err == stopped.err
+        session_id, told = cli("get", "unr", "--json").json["session_id"], cli("stop", "unr", "--json").json
+        assert told == {"session_ids": [session_id], "unresponsive": {session_id: because}}
+        assert cli("stop", "--run", run_id, "--json").json["because"] == because
 
         refused = cli("resume", "unr")
         assert refused.code != 0

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from moorage.doors.cli.quick import Question, plain_question
+from moorage.doors.cli.main import plain_call, run_if_plain
 from tests.doors.cli.running import Cli, run
 
 HEAVY = {
@@ -59,34 +59,39 @@ def test_other_commands_load_only_their_own_module_and_no_rich(cli: Cli, plan: s
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("should-resume a", ("a", None, False)),
-        ("--json should-resume a", ("a", None, True)),
-        ("should-resume a --json --url u", ("a", "u", True)),
-        ("--url=u should-resume a", ("a", "u", False)),
-        ("should-resume --url u a", ("a", "u", False)),
+        ("should-resume a", (["should-resume", "a"], None, False)),
+        ("--json should-resume a", (["should-resume", "a"], None, True)),
+        ("should-resume a --json --url u", (["should-resume", "a"], "u", True)),
+        ("--url=u should-resume a", (["should-resume", "a"], "u", False)),
+        ("should-resume --url u a", (["should-resume", "a"], "u", False)),
+        ("mcp", (["mcp"], None, False)),
+        ("mcp --url u", (["mcp"], "u", False)),
+        ("--url=u mcp", (["mcp"], "u", False)),
     ],
 )
-def test_plain_questions_are_recognised(line: str, expected: tuple[str, str | None, bool]) -> None:
-    question = plain_question(line.split())
-    assert isinstance(question, Question)
-    assert (question.ref, question.url, question.as_json) == expected
+def test_plain_command_lines_are_recognised(line: str, expected: tuple[list[str], str | None, bool]) -> None:
+    assert plain_call(line.split()) == expected
 
 
 @pytest.mark.parametrize(
     "line",
     [
-        "should-resume",
-        "should-resume a b",
         "should-resume a --help",
         "should-resume --agent x",
         "should-resume -- a",
         "should-resume a --url",
-        "get should-resume",
         "--version should-resume a",
+        "mcp --url",
+        "mcp --help",
     ],
 )
-def test_everything_else_is_left_to_the_full_command_line(line: str) -> None:
-    assert plain_question(line.split()) is None
+def test_other_options_are_left_to_the_full_command_line(line: str) -> None:
+    assert plain_call(line.split()) is None
+
+
+@pytest.mark.parametrize("line", ["should-resume", "should-resume a b", "get should-resume", "mcp config a", "get mcp"])
+def test_other_commands_are_left_to_the_full_command_line(line: str) -> None:
+    run_if_plain(line.split())  # it would end the process
 
 
 @pytest.mark.parametrize("ref", ["plan-prod", "prefix", "no-such-session", "buil", "../../evil"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from moorage.client import Moorage
+from moorage.client import LocalMoorage
 from tests.doors.cli.running import Cli, Terminal, contents
 
 ELSEWHERE = "sqlite:///elsewhere.db"
@@ -47,9 +47,9 @@ def test_export_all_leaves_out_what_is_deleted_meanwhile(
     cli: Cli, plan: str, monkeypatch: pytest.MonkeyPatch, lines_before: int
 ) -> None:
     alone = cli("create").id
-    export = Moorage.export
+    export = LocalMoorage.export
 
-    async def deleting(moor: Moorage, ref: str, **how: Any) -> AsyncIterator[str]:
+    async def deleting(moor: LocalMoorage, ref: str, **how: Any) -> AsyncIterator[str]:
         left = lines_before
         if ref == plan and left == 0:
             await moor.delete(plan)
@@ -59,7 +59,7 @@ def test_export_all_leaves_out_what_is_deleted_meanwhile(
             if ref == plan and left == 0:
                 await moor.delete(plan)
 
-    monkeypatch.setattr(Moorage, "export", deleting)
+    monkeypatch.setattr(LocalMoorage, "export", deleting)
     done = cli("export", "--all")
     assert done.code == 0
     assert done.err.startswith(f"moorage: warning: left out: session {plan} was deleted")
@@ -80,7 +80,7 @@ def test_importing_twice_changes_nothing(cli: Cli, plan: str, database: Path) ->
     assert contents(database) == before
 
 
-def test_a_dry_run_says_what_would_come_and_brings_nothing(cli: Cli, plan: str) -> None:
+def test_dry_run_lists_imports_and_stores_nothing(cli: Cli, plan: str) -> None:
     exported = cli("export", plan).out.encode()
     assert cli("import", "-", "--dry-run", "--url", ELSEWHERE, stdin=exported).lines == [plan]
     assert cli("import", "-", "--dry-run", stdin=exported).lines == []
@@ -105,7 +105,7 @@ def test_a_file_that_was_cut_short_brings_nothing_at_all(cli: Cli, plan: str, ch
 
 
 @pytest.mark.parametrize("text", [b"", b"hello\n", b"\xff\xfe\n", b'{"type": "other"}\n'])
-def test_what_is_no_export_is_refused(cli: Cli, text: bytes) -> None:
+def test_invalid_export_is_refused(cli: Cli, text: bytes) -> None:
     done = cli("import", "-", "--json", stdin=text)
     assert (done.code, done.json["code"]) == (2, "invalid_import")
 
@@ -144,7 +144,7 @@ def test_a_file_that_is_not_there_is_a_usage_error(cli: Cli) -> None:
     assert "nothing.jsonl" in done.err
 
 
-# What others kept -------------------------------------------------------------------------------
+# Files of others -------------------------------------------------------------------------------
 
 DATA = Path(__file__).parents[2] / "data"
 HOST, EXPLORER, READER = "5e9a0c1e-7d3b-4f60-9a1c-2b8d4e6f7a01", "a3f9c2d41b7e60585", "a77b10c9e2d4f6031"
@@ -212,7 +212,7 @@ def test_a_transcript_may_come_by_standard_input(cli: Cli, source: str) -> None:
     assert "the last line was cut short" in cut.err
 
 
-def test_what_is_nothing_known_changes_nothing(cli: Cli) -> None:
+def test_unknown_format_changes_nothing(cli: Cli) -> None:
     Path("notes.txt").write_text("hello")
     done = cli("import", str(DATA / "state"), "notes.txt", "--json")
     assert (done.code, done.json["code"], done.json["file"]) == (2, "invalid_import", "notes.txt")
@@ -232,3 +232,11 @@ def test_terminal_is_not_obeyed_by_what_an_agent_wrote(cli: Cli, terminal: Termi
     for form in ("markdown", "jsonl"):
         assert "\x1b" not in terminal.run("export", plan, "--format", form).out
     assert "\x1b[31m" in cli("export", plan, "--format", "markdown").out  # a file gets every byte
+
+
+@pytest.mark.parametrize("framework", ["langgraph", "openai", "adk"])
+def test_url_that_is_no_postgresql_is_refused(cli: Cli, framework: str) -> None:
+    refused = cli("import", f"--{framework}-postgres", "mysql://anna:secret@host/agents")
+    assert refused.code == 2
+    assert "postgresql://USER@HOST/DATABASE" in refused.err
+    assert "secret" not in refused.err

@@ -133,3 +133,19 @@ def test_a_watched_tree_is_a_document_in_each_line(cli: Cli, plan: str) -> None:
         child = cli("create", "--parent", plan).id
         assert json.loads(watch.line())["children"][0]["session"]["session_id"] == child
         assert watch.interrupt() == 130
+
+
+def test_log_follows_what_happens(cli: Cli, plan: str) -> None:
+    with watching("log", "plan-prod", "--kind", "message", "--follow") as follow:
+        assert [follow.line().split("\t")[0] for _ in range(2)] == ["2", "3"]
+        cli("update", plan, "--phase", "planning")
+        cli("send", plan, "Go on")
+        assert follow.line().split("\t")[::4] == ["5", "Go on"]
+        assert follow.interrupt() == 130
+
+
+def test_log_that_follows_prints_a_document_in_each_line(cli: Cli, plan: str) -> None:
+    with watching("log", "plan-prod", "--last", "1", "--follow", "--json") as follow:
+        assert json.loads(follow.line())["number"] == 3
+        cli("send", plan, "Go on")
+        assert json.loads(follow.line())["content"] == "Go on"

@@ -38,7 +38,7 @@ class Client:
         return answer
 
     async def data(self, query: str, **variables: Any) -> Answer:
-        """What is answered; there must be no errors."""
+        """Return the data of the answer; there must be no errors."""
         answer = await self.ask(query, **variables)
         assert "errors" not in answer, answer
         data: Answer = answer["data"]
@@ -88,7 +88,7 @@ class Socket:
         return message
 
     async def next(self, name: str = "1") -> Any:
-        """What the next message of an operation says; a busy machine may be slow enough for a ping before it."""
+        """Return the payload of the operation's next message; skip pings that a slow machine may get."""
         while (message := await self.hear())["type"] == "ping":
             pass
         assert (message["type"], message["id"]) == ("next", name), message

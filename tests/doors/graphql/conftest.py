@@ -7,10 +7,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from tests.doors.graphql.client import Client
-from tests.doors.http.conftest import nobody_started_us, served, url
+from tests.doors.http.conftest import outside_any_session, served, url
 from tests.doors.http.server import Served
 
-__all__ = ["gql", "nobody_started_us", "served", "url"]
+__all__ = ["gql", "outside_any_session", "served", "url"]
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from moorage.doors.http.gate import Gate
+from moorage.doors.http.authorizer import Authorizer
 from moorage.doors.http.limits import Rates
 from moorage.service import keys
 from tests.doors.graphql.client import Client, raw_socket
-from tests.doors.http.server import OwnerGate, Served, serving
+from tests.doors.http.server import OwnerAuthorizer, Served, serving
 
 EVENTS = "subscription ($id: ID!) { agentSessionEvents(sessionId: $id) { id type } }"
 
@@ -37,7 +37,7 @@ async def codes(client: Client, query: str, **variables: Any) -> list[str]:
     return [each["extensions"]["code"] for each in answer.get("errors", ())]
 
 
-async def test_with_keys_on_nobody_is_answered_without_one(gql: Client, served: Served) -> None:
+async def test_requests_without_a_key_are_refused(gql: Client, served: Served) -> None:
     async with known(served) as friend:
         for query in (
             "{ __schema { types { name } } }",
@@ -135,7 +135,7 @@ async def test_a_sessions_token_reaches_down_and_not_up(served: Served) -> None:
     for name, parent in (("top", None), ("mine", "top"), ("below", "mine"), ("beside", "top")):
         await moor.create(session_id=name, parent=parent)
     asked = await moor.request_approval("below", "Apply?")
-    await moor.create_key(scopes=["admin"])  # from now on, nobody is let in without anything
+    await moor.create_key(scopes=["admin"])  # from now on every caller needs a key
     async with of_session(served, "mine") as agent:
         seen = await agent.data("""{ agentSession(sessionId: "mine") { parentSessionId
           children { nodes { sessionId parent { sessionId } approvals { question } } } } }""")
@@ -199,10 +199,10 @@ async def test_without_keys_only_this_machine_is_answered(gql: Client, served: S
 
 
 async def test_operations_on_a_socket_count_as_requests(url: str) -> None:
-    def strict(deps: Any) -> Gate:
-        return Gate(deps, rates=Rates(per_second=0.001, burst=4))
+    def strict(deps: Any) -> Authorizer:
+        return Authorizer(deps, rates=Rates(per_second=0.001, burst=4))
 
-    async with serving(url, gate=strict) as served:
+    async with serving(url, authorizer=strict) as served:
         made = await served.moorage().create_key(scopes=["read"])
         async with Client(served.url, made.text) as client, client.socket() as socket:
             heard = []
@@ -218,10 +218,10 @@ async def test_operations_on_a_socket_count_as_requests(url: str) -> None:
 
 
 async def test_a_batch_counts_as_the_requests_it_holds(url: str) -> None:
-    def strict(deps: Any) -> Gate:
-        return Gate(deps, rates=Rates(per_second=0.001, burst=3))
+    def strict(deps: Any) -> Authorizer:
+        return Authorizer(deps, rates=Rates(per_second=0.001, burst=3))
 
-    async with serving(url, gate=strict) as served:
+    async with serving(url, authorizer=strict) as served:
         made = await served.moorage().create_key(scopes=["read"])
         async with Client(served.url, made.text) as client:
             answers = (await client.post([{"query": "{ __typename }"}] * 5)).json()
@@ -229,8 +229,21 @@ async def test_a_batch_counts_as_the_requests_it_holds(url: str) -> None:
 
 
 async def test_the_owner_is_the_gates_word(url: str) -> None:
-    async with serving(url, gate=OwnerGate) as served:
+    async with serving(url, authorizer=OwnerAuthorizer) as served:
         await served.moorage("anna").create(session_id="s", parent=None)
         async with Client(served.url, **{"x-owner": "anna"}) as anna, Client(served.url) as other:
             assert (await anna.data("{ agentSessions { owner } }"))["agentSessions"] == [{"owner": "anna"}]
             assert (await other.data("{ agentSessions { owner } }"))["agentSessions"] == []
+
+
+async def test_token_of_a_session_reaches_no_memory(served: Served) -> None:
+    await served.moorage().create(session_id="s", parent=None)
+    async with of_session(served, "s") as token, known(served, "read") as reader:
+        for query in (
+            '{ memory(namespace: "n", key: "k") { key } }',
+            '{ memories(namespace: "n") { key } }',
+            'mutation { setMemory(namespace: "n", key: "k", value: 1) { key } }',
+            'mutation { deleteMemory(namespace: "n", key: "k") }',
+        ):
+            assert await codes(token, query) == ["out_of_reach"]
+            assert await codes(reader, query) == (["forbidden"] if query.startswith("mutation") else [])

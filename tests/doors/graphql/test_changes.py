@@ -14,8 +14,8 @@ from tests.doors.http.server import Served
 async def test_a_session_lives_and_ends(gql: Client, served: Served) -> None:
     made = await gql.data("""mutation { createAgentSession(
       agentName: "planner", sessionId: "s", sessionName: "plan", taskId: "t", purpose: "p", projectDir: "/srv",
-      metadata: {colour: "red", password: "x"}, ttlSeconds: 3600
-    ) { sessionId sessionName state redacted metadata expiresAt purpose projectDir taskId } }""")
+      labels: ["urgent"], metadata: {colour: "red", password: "x"}, ttlSeconds: 3600
+    ) { sessionId sessionName state redacted metadata expiresAt purpose projectDir taskId labels } }""")
     session = made["createAgentSession"]
     assert session.pop("expiresAt") is not None
     assert session == {
@@ -27,6 +27,7 @@ async def test_a_session_lives_and_ends(gql: Client, served: Served) -> None:
         "purpose": "p",
         "projectDir": "/srv",
         "taskId": "t",
+        "labels": ["urgent"],
     }
     sent = (
         await gql.data("""mutation { sendMessageToSession(sessionId: "plan", message: "go on") {
@@ -171,3 +172,18 @@ async def test_two_doors_at_once_lose_no_word(gql: Client, served: Served) -> No
     said = (await served.moorage().messages("s", last=100)).items
     assert {entry.text for entry in said} == {f"{door}{number}" for door in "gr" for number in range(20)}
     assert {(entry.text[0], entry.interface) for entry in said} == {("g", "graphql"), ("r", "rest")}
+
+
+async def test_memory_is_stored_read_listed_and_deleted(gql: Client) -> None:
+    for key, value in (("b", "{n: 1}"), ("a", "null"), ("c", '"x"')):
+        wanted = f'setMemory(namespace: "n", key: "{key}", value: {value}) {{ key version }}'
+        assert (await gql.data(f"mutation {{ {wanted} }}"))["setMemory"] == {"key": key, "version": 1}
+    found = await gql.data('{ memory(namespace: "n", key: "b") { content form size version expiresAt } }')
+    assert found["memory"] == {"content": {"n": 1}, "form": "json", "size": 7, "version": 1, "expiresAt": None}
+    assert (await gql.data('{ memory(namespace: "n", key: "none") { key } }'))["memory"] is None
+    listed = await gql.data('{ memories(namespace: "n", limit: 1, after: "a") { key } }')
+    assert listed["memories"] == [{"key": "b"}]
+    refused = await gql.ask('mutation { setMemory(namespace: "n", key: "b", value: 2, version: 0) { version } }')
+    assert refused["errors"][0]["extensions"]["code"] == "version_conflict"
+    assert (await gql.data('mutation { deleteMemory(namespace: "n", key: "", prefix: true) }'))["deleteMemory"]
+    assert (await gql.data('{ memories(namespace: "n") { key } }'))["memories"] == []

@@ -111,14 +111,14 @@ async def test_a_query_may_be_answered_by_server_sent_events(gql: Client) -> Non
          "invalid_json"),
     ],
 )  # fmt: skip
-async def test_what_cannot_be_read_is_said_in_graphqls_words(gql: Client, body: bytes, status: int, code: str) -> None:
+async def test_unreadable_request_is_a_graphql_error(gql: Client, body: bytes, status: int, code: str) -> None:
     answer = await gql.http.post("/graphql", content=body, headers=AS_JSON)
     assert answer.status_code == status
     assert answer.json()["errors"][0]["extensions"]["code"] == code
     assert answer.json()["errors"][0]["message"]
 
 
-async def test_what_clients_send_besides_is_left_alone(gql: Client) -> None:
+async def test_unknown_request_fields_are_ignored(gql: Client) -> None:
     more = {"query": "query A { __typename }", "operationName": "A", "variables": None, "extensions": {"x": 1}, "id": 1}
     assert (await gql.post(more)).json() == {"data": {"__typename": "Query"}}
     packed = gzip.compress(json.dumps(more).encode())
@@ -183,7 +183,7 @@ async def test_only_the_pages_own_files_are_served(gql: Client) -> None:
         assert (await gql.http.get(f"/graphql/static/{name}")).status_code == 404
 
 
-def test_what_was_vendored_is_what_was_fetched() -> None:
+def test_vendored_files_match_their_hashes() -> None:
     subprocess.run([sys.executable, "scripts/graphiql.py", "--check"], check=True)
 
 

@@ -1,4 +1,4 @@
-"""What asks for too much is refused before anything is done, and cheaply."""
+"""Queries above the limits are refused before any work, and cheaply."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from graphql import get_introspection_query
 
 from moorage.core.errors import MoorageError
-from moorage.doors.graphql.documents import Documents, Refused
+from moorage.doors.graphql.documents import DocumentCache, DocumentRefused
 from moorage.doors.graphql.limits import QueryLimits
 from moorage.doors.graphql.schema import schema
 from tests.doors.graphql.client import Client
@@ -94,15 +94,15 @@ BOMBS = {
 
 
 @pytest.fixture
-def documents() -> Documents:
-    return Documents(schema(), QueryLimits())
+def documents() -> DocumentCache:
+    return DocumentCache(schema(), QueryLimits())
 
 
-def refused(documents: Documents, query: str, **variables: Any) -> list[str]:
+def refused(documents: DocumentCache, query: str, **variables: Any) -> list[str]:
     """The codes with which a query is refused."""
     try:
         documents.operation(query, None).price.check(variables, QueryLimits().cost)
-    except Refused as error:
+    except DocumentRefused as error:
         return [getattr(each, "code", "invalid_query") for each in error.errors]
     except MoorageError as error:
         return [error.code]
@@ -110,7 +110,7 @@ def refused(documents: Documents, query: str, **variables: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_a_bomb_is_refused_cheaply(documents: Documents, bomb: str) -> None:
+def test_a_bomb_is_refused_cheaply(documents: DocumentCache, bomb: str) -> None:
     query, code = BOMBS[bomb]
     refused(documents, "{ __typename }")  # what is loaded on first use is
     began = thread_time()
@@ -128,7 +128,7 @@ async def test_bombs_touch_nothing_and_are_told_by_their_code(gql: Client, serve
     assert len(answering.engine.documents) <= 4  # those that are sound, and only too dear
 
 
-def test_what_people_and_their_tools_ask_for_is_not_refused(documents: Documents) -> None:
+def test_common_queries_are_within_the_limits(documents: DocumentCache) -> None:
     everything = "sessionId agentName state status phase metadata createdAt updatedAt summary parentSessionId"
     for query in (
         get_introspection_query(),
@@ -147,16 +147,14 @@ def test_what_people_and_their_tools_ask_for_is_not_refused(documents: Documents
     [({}, []), ({"n": 10}, []), ({"n": 1000}, ["query_too_costly"]), ({"n": "1000"}, ["query_too_costly"]),
      ({"n": 10**30}, ["query_too_costly"]), ({"n": -1}, ["query_too_costly"]), ({"n": None}, ["query_too_costly"])],
 )  # fmt: skip
-def test_a_page_size_by_a_variable_counts_as_what_it_is(
-    documents: Documents, variables: dict[str, Any], codes: list[str]
-) -> None:
+def test_page_size_in_a_variable_counts(documents: DocumentCache, variables: dict[str, Any], codes: list[str]) -> None:
     query = """query ($n: Int! = 20) { agentSessions(limit: $n) { children(first: 50) { nodes {
       sessionId state } } } }"""
     assert refused(documents, query, **variables) == codes
 
 
 def test_the_same_words_are_read_once_and_only_so_many_are_kept() -> None:
-    documents = Documents(schema(), QueryLimits(), most=200)
+    documents = DocumentCache(schema(), QueryLimits(), most=200)
     first = documents.operation("{ __typename }", None)
     assert documents.operation("{ __typename }", None) is first
     for number in range(10, 60):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from moorage import config
-from moorage.client import Moorage
+from moorage.api import Moorage
 from moorage.service.deps import Deps
 from tests.doors.graphql.client import Client
 from tests.doors.http.server import Served, serving
@@ -77,7 +77,7 @@ async def family(moor: Moorage, name: str, children: int) -> None:
         await moor.append(f"{child}-x", [f"{child} x"])
 
 
-async def test_what_hangs_on_a_list_costs_as_many_reads_as_on_one(url: str) -> None:
+async def test_nested_fields_of_a_list_are_read_in_batches(url: str) -> None:
     async with counted(url) as (store, gql, moor):
         await family(moor, "small", 1)
         await family(moor, "large", 30)
@@ -92,7 +92,7 @@ async def test_what_hangs_on_a_list_costs_as_many_reads_as_on_one(url: str) -> N
         # its head; its children; their parents, and theirs; their children; two windows, then a third; their approvals
         assert sum(asked["large"].values()) <= 9, asked
         assert asked["large"]["tails"] == 3
-        assert asked["large"]["find_many"] == 2
+        assert asked["large"]["find"] == 2
 
 
 async def test_a_session_with_its_history_is_one_read(url: str) -> None:
@@ -180,7 +180,7 @@ async def test_histories_are_paged_backwards(gql: Client, served: Served) -> Non
         ("limit: 1", ["child"]),
     ],
 )
-async def test_filters_find_what_fits(gql: Client, served: Served, filters: str, found: list[str]) -> None:
+async def test_filters_find_matching_sessions(gql: Client, served: Served, filters: str, found: list[str]) -> None:
     moor = served.moorage()
     cli = await gql.http.post("/sessions", json={"session_id": "idle"}, headers={"x-moorage-interface": "cli"})
     assert cli.status_code == 201
@@ -197,7 +197,7 @@ async def test_the_variable_of_an_interface_takes_any_case(gql: Client, served: 
     assert await gql.data(query, by="CLI") == {"agentSessions": [{"sessionId": "idle", "interface": "cli"}]}
 
 
-async def test_a_window_keeps_pairs_and_what_is_pinned(gql: Client, served: Served, tmp_path: Path) -> None:
+async def test_window_keeps_pairs_and_pinned_messages(gql: Client, served: Served, tmp_path: Path) -> None:
     moor = served.moorage()
     await moor.create(session_id="s", parent=None)
     await moor.append("s", [{"role": "system", "content": "rules"}, "a", "b"])

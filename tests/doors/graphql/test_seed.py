@@ -1,4 +1,4 @@
-"""What the document that asked for this door shows runs word for word."""
+"""The examples of the requirements document run word for word."""
 
 from __future__ import annotations
 

@@ -65,9 +65,7 @@ async def test_queries_and_changes_come_over_the_socket_too(gql: Client) -> None
         (None, "invalid_query"),
     ],
 )  # fmt: skip
-async def test_what_cannot_be_done_is_an_error_of_its_operation(
-    gql: Client, served: Served, query: str | None, code: str
-) -> None:
+async def test_failure_is_an_error_of_its_operation(gql: Client, served: Served, query: str | None, code: str) -> None:
     await served.moorage().create(session_id="s", parent=None)
     async with gql.socket() as socket:
         await socket.say(type="subscribe", id="1", payload={"query": query})
@@ -78,7 +76,7 @@ async def test_what_cannot_be_done_is_an_error_of_its_operation(
         assert await socket.next() == {"data": {"__typename": "Query"}}
 
 
-async def test_an_operation_that_nobody_wants_any_more_ends(gql: Client, served: Served) -> None:
+async def test_cancelled_operation_ends(gql: Client, served: Served) -> None:
     await served.moorage().create(session_id="s", parent=None)
     async with gql.socket() as socket:
         await socket.subscribe("1", EVENTS, id="s")

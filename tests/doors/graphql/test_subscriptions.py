@@ -148,7 +148,7 @@ async def test_a_stream_may_begin_at_the_end(gql: Client, served: Served) -> Non
         assert await socket.next() == {"data": {"agentSessionEvents": {"id": "3"}}}
 
 
-async def test_each_subscriber_gets_what_it_asked_for(gql: Client, served: Served) -> None:
+async def test_each_subscriber_gets_its_own_selection(gql: Client, served: Served) -> None:
     moor = served.moorage()
     await moor.create(session_id="s", parent=None)
     queries = {
@@ -175,7 +175,7 @@ async def test_each_subscriber_gets_what_it_asked_for(gql: Client, served: Serve
 async def test_one_event_is_put_into_words_once_for_all(
     gql: Client, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from moorage.doors.graphql.streams import Rendering
+    from moorage.doors.graphql.engine import Rendering
 
     worded: list[int] = []
     answer: Callable[..., bytes] = Rendering.answer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import pytest
@@ -13,16 +12,19 @@ from moorage.core.entry import ROLES, Entry
 from moorage.core.event import Event
 from moorage.core.family import Deletion
 from moorage.core.query import STATUSES
+from moorage.core.record import Record
 from moorage.core.render import to_json
 from moorage.core.run import Join, Mode, Run, RunState
 from moorage.core.session import OUTCOMES, PUBLIC_FIELDS, Hold, Phase, State
 from moorage.core.status import Because, Child, LastRun, Reason, WaitingFor
-from moorage.doors.graphql.schema import schema, snake
+from moorage.doors.graphql.schema import camel, schema, snake
+from moorage.service.records import WrittenRecord
 from tests.doors.graphql.client import Client
 from tests.doors.http.server import Served
 
 SCHEMA = schema()
 MORE = {
+    "MemoryRecord": {"content"},
     "AgentSession": {"redacted", "checkpoint_id", "parent", "children", "history", "approvals"},
     "Entry": {"text"},
 }
@@ -38,6 +40,8 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "AwaitedChild": Child.__struct_fields__,
     "Because": Because.__struct_fields__,
     "LastRun": LastRun.__struct_fields__,
+    "MemoryRecord": tuple(name for name in Record.__struct_fields__ if name not in ("value", "parts")),
+    "WrittenMemory": WrittenRecord.__struct_fields__,
 }
 WORDS: dict[str, Any] = {
     "SessionState": State,
@@ -57,10 +61,6 @@ def kind(name: str) -> GraphQLObjectType:
     found = SCHEMA.get_type(name)
     assert isinstance(found, GraphQLObjectType)
     return found
-
-
-def camel(name: str) -> str:
-    return re.sub(r"_(\w)", lambda found: found[1].upper(), name)
 
 
 def selection(name: str, only: set[str] | None = None) -> str:
@@ -116,7 +116,7 @@ def test_every_enumeration_and_object_is_looked_at() -> None:
     }  # fmt: skip
 
 
-def test_what_is_never_null_is_said_to_be_so() -> None:
+def test_non_null_fields_are_declared_non_null() -> None:
     """A list is never null, nor anything in it; so clients need not ask."""
     for name, each in SCHEMA.type_map.items():
         if isinstance(each, GraphQLObjectType) and not name.startswith("__"):

@@ -1,4 +1,4 @@
-"""A home of its own for every test, so that agents, leases and stores are nobody else's."""
+"""A home of its own for every test, so that tests share no agents, leases and stores."""
 
 from __future__ import annotations
 

@@ -16,10 +16,10 @@ import grpc
 
 from moorage import config
 from moorage.agents.router import close_router
-from moorage.client import Moorage
+from moorage.client import LocalMoorage, OpenStore
 from moorage.doors.grpc.server import GrpcServer
 from moorage.doors.http.app import Door
-from moorage.doors.http.gate import Gate
+from moorage.doors.http.authorizer import Authorizer
 from moorage.protobuf import agent_platform_pb2_grpc, sessions_pb2_grpc
 from moorage.service.deps import Caller, Deps
 
@@ -28,9 +28,9 @@ ENDS_WITHIN = 15.0
 
 
 async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for what nobody tells of."""
+    """Poll until a condition holds."""
     async with asyncio.timeout(PATIENCE):
-        while not await is_so():  # noqa: ASYNC110  nobody tells
+        while not await is_so():  # noqa: ASYNC110  there is no event to wait for
             await asyncio.sleep(0.02)
 
 
@@ -52,17 +52,19 @@ class Served(Stubs):
         super().__init__(channel)
         self.deps, self.port, self.place = deps, port, f"127.0.0.1:{port}"
 
-    def moorage(self, owner: str = "local") -> Moorage:
+    def moorage(self, owner: str = "local") -> LocalMoorage:
         """The same store without the door in between."""
-        return Moorage(lambda: self.deps, Caller(owner=owner, by="test", interface="test", holder="test"))
+        return LocalMoorage(
+            OpenStore(lambda: self.deps), Caller(owner=owner, by="test", interface="test", holder="test")
+        )
 
 
 @asynccontextmanager
 async def serving(url: str, **options: Any) -> AsyncIterator[Served]:
     """The gRPC door on a store, on a free port, with a client."""
     deps = config.open_deps(url, threaded=True)
-    gate = options.pop("gate", None) or Gate(deps)
-    server = GrpcServer(deps, gate, deps_of=Door(deps, gate).deps_of, **options)
+    authorizer = options.pop("authorizer", None) or Authorizer(deps)
+    server = GrpcServer(deps, authorizer, deps_of=Door(deps, authorizer).deps_of, **options)
     port = await server.start("127.0.0.1", 0)
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:

@@ -9,7 +9,7 @@ import grpc
 import pytest
 
 from moorage import config
-from moorage.doors.http.gate import Gate
+from moorage.doors.http.authorizer import Authorizer
 from moorage.doors.http.limits import Rates
 from moorage.protobuf import agent_platform_pb2 as pb
 from moorage.protobuf import sessions_pb2 as sp
@@ -37,14 +37,14 @@ async def token(served: Served, session_id: str) -> list[tuple[str, str]]:
     return [("authorization", f"Bearer {text}")]
 
 
-async def test_nobody_slips_in_while_the_first_one_is_being_looked_at(guarded: Served) -> None:
+async def test_concurrent_request_waits_for_the_key_check(guarded: Served) -> None:
     calls = [guarded.agents.ExecuteTask(task("x", session_id=f"s-{number}")) for number in range(20)]
     assert {(await refused(call)).code() for call in calls} == {Code.UNAUTHENTICATED}
     assert (await guarded.moorage().list()).items == []
 
 
 @pytest.mark.parametrize("metadata", [[], [("authorization", "Bearer nonsense")], [("authorization", "Basic eDp5")]])
-async def test_where_there_are_keys_nobody_gets_in_without_one(guarded: Served, metadata: list[Any]) -> None:
+async def test_request_without_a_key_is_refused_once_keys_exist(guarded: Served, metadata: list[Any]) -> None:
     for call in (
         guarded.agents.ExecuteTask(task("x", session_id="s-1"), metadata=metadata),
         guarded.agents.StreamTask(task("x", session_id="s-1"), metadata=metadata).read(),
@@ -77,7 +77,7 @@ async def test_owners_see_their_own(guarded: Served) -> None:
     assert (await refused(watch.read())).code() is Code.NOT_FOUND
 
 
-async def test_a_sessions_token_reaches_it_and_what_hangs_on_it(guarded: Served) -> None:
+async def test_session_token_covers_the_session_and_its_tree(guarded: Served) -> None:
     moor = guarded.moorage()
     await moor.create("echo-agent", session_id="mine", parent=None)
     await moor.create("echo-agent", session_id="other", parent=None)
@@ -119,7 +119,7 @@ async def test_a_sessions_token_neither_decides_nor_registers_nor_sees_others_ta
 
 async def test_a_key_that_asks_too_often_is_told_when_to_come_back(home: Path) -> None:
     deps = config.open_deps(f"sqlite:///{home}/store.db", threaded=True)
-    async with serving(f"sqlite:///{home}/store.db", gate=Gate(deps, rates=Rates(0.01, 2))) as served:
+    async with serving(f"sqlite:///{home}/store.db", authorizer=Authorizer(deps, rates=Rates(0.01, 2))) as served:
         metadata = await bearer(served, "read")
         for _ in range(2):
             await served.agents.ListAgents(pb.ListAgentsRequest(), metadata=metadata)

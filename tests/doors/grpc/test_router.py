@@ -24,7 +24,7 @@ Code = grpc.StatusCode
 
 
 class Recorder(services.AgentServiceServicer, services.TaskWorkerServicer, services.ToolServiceServicer):
-    """An agent of somebody else's, which knows nothing of what Moorage adds; it keeps what it was asked."""
+    """A foreign agent, which knows nothing of what Moorage adds; it keeps what it was asked."""
 
     def __init__(self) -> None:
         self.asked: list[Any] = []
@@ -80,7 +80,7 @@ class Streamer(Recorder):
 
 @asynccontextmanager
 async def elsewhere(agent: Recorder, port: int = 0, credentials: Any = None) -> AsyncIterator[str]:
-    """A server of somebody else's; where it is."""
+    """Run a foreign server; yield its address."""
     server = grpc.aio.server()
     services.add_AgentServiceServicer_to_server(agent, server)
     services.add_TaskWorkerServicer_to_server(agent, server)
@@ -113,7 +113,7 @@ async def agent(served: Served, home: Path) -> AsyncIterator[Recorder]:
         yield recorder
 
 
-# What travels -----------------------------------------------------------------------------------
+# Transported data -------------------------------------------------------------------------------
 
 
 async def test_a_call_goes_to_where_the_agent_lives_with_its_session(served: Served, agent: Recorder) -> None:
@@ -128,7 +128,7 @@ async def test_a_call_goes_to_where_the_agent_lives_with_its_session(served: Ser
     assert said == [("user", "this"), ("assistant", "did this")]
 
 
-async def test_it_is_told_what_was_said_and_what_the_context_has(served: Served, agent: Recorder) -> None:
+async def test_router_gets_history_and_context(served: Served, agent: Recorder) -> None:
     await served.agents.ExecuteTask(task("I like tea", parameters={"preference": "milk"}, session_id="s-1"))
     await served.agents.ExecuteTask(task("more", "far", session_id="s-1"))
     memory = agent.asked[0].memory
@@ -216,7 +216,7 @@ async def test_a_stream_is_passed_on_while_it_is_made(served: Served, home: Path
 # Where it is ------------------------------------------------------------------------------------
 
 
-async def test_nobody_there_is_told_with_the_session(served: Served, home: Path) -> None:
+async def test_unknown_agent_is_reported_with_the_session(served: Served, home: Path) -> None:
     define(home, "lost", "127.0.0.1:1")
     for call in (
         served.agents.ExecuteTask(task("x", "lost", session_id="s-1")),
@@ -445,7 +445,7 @@ async def test_a_sample_alone_remembers_for_itself(home: Path) -> None:
             assert under_another_name.output == "Echo Agent Response: x"
 
 
-async def test_samples_behind_the_router_recall_what_the_router_keeps(home: Path) -> None:
+async def test_samples_behind_the_router_recall_its_history(home: Path) -> None:
     with (
         sample_process("echo-agent", home) as echo,
         sample_process("itinerary-worker", home) as worker,
@@ -472,5 +472,5 @@ async def test_a_run_at_any_door_reaches_an_agent_elsewhere(served: Served, agen
     moor = served.moorage()
     reply = await moor.run("far", "by another door", parent=None, timeout=30)
     assert (reply.status, reply.result) == ("completed", "did by another door")
-    while moor._launchers:
-        await moor._launchers.popitem()[1].__aexit__()
+    while moor.opened.launchers:
+        await moor.opened.launchers.popitem()[1].__aexit__()

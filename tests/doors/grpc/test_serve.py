@@ -58,7 +58,7 @@ def test_the_script_of_the_session_id_guide_works_as_it_is_written(home: Path) -
     assert "'session_turns': '2'" in ran.stdout
 
 
-async def test_what_is_said_survives_kill_9_in_the_middle_of_a_stream(home: Path) -> None:
+async def test_messages_survive_kill_9_during_a_stream(home: Path) -> None:
     store, words = f"sqlite:///{home}/store.db", " ".join(["word"] * 100_000)
     with server_process(store, home) as server:
         async with grpc.aio.insecure_channel(server.place) as channel:
@@ -79,7 +79,7 @@ async def to_the_end(stream: Any) -> None:
         pass
 
 
-async def test_told_to_stop_it_finishes_what_was_begun_and_ends_streams(home: Path) -> None:
+async def test_shutdown_finishes_calls_and_ends_streams(home: Path) -> None:
     with server_process(f"sqlite:///{home}/store.db", home) as server:
         async with grpc.aio.insecure_channel(server.place) as channel:
             stubs = Stubs(channel)
@@ -92,11 +92,11 @@ async def test_told_to_stop_it_finishes_what_was_begun_and_ends_streams(home: Pa
             assert await asyncio.to_thread(server.process.wait, PATIENCE) == 0
 
 
-# For whoever looks after it ---------------------------------------------------------------------
+# For operators ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha"])
-async def test_reflection_tells_what_there_is(served: Served, version: str) -> None:
+async def test_reflection_lists_the_services(served: Served, version: str) -> None:
     reflect = Reflecting(served.channel, version)
     [listed] = await reflect.ask(list_services="")
     assert {service.name for service in listed.list_services_response.service} == NAMES | {
@@ -189,7 +189,7 @@ async def test_health_can_be_watched_until_the_server_stops(home: Path) -> None:
                 assert (await watch.read()).status == NOT_SERVING
 
 
-async def test_what_is_too_large_is_refused(served: Served) -> None:
+async def test_oversized_message_is_refused(served: Served) -> None:
     error = await refused(served.agents.ExecuteTask(task("x" * 5_000_000, session_id="s-1")))
     assert error.code() is Code.RESOURCE_EXHAUSTED
     whole = await served.agents.ExecuteTask(task("x" * 900_000, session_id="s-1"))
@@ -247,7 +247,7 @@ def test_a_port_that_is_taken_is_an_error_if_it_was_asked_for(home: Path) -> Non
 WITHOUT = "for name in ('grpc', 'grpc_health', 'grpc_reflection', 'google.protobuf'): sys.modules[name] = None"
 
 
-def test_without_the_extra_the_server_works_and_says_what_to_install(home: Path) -> None:
+def test_server_without_the_extra_names_the_package_to_install(home: Path) -> None:
     program = f"import sys\n{WITHOUT}\nfrom moorage.doors.cli.main import main\nsys.exit(main())"
     process = subprocess.Popen(
         [sys.executable, "-c", program, "serve", "--store", "memory://", "--port", "0", "--log-format", "text"],
@@ -277,7 +277,7 @@ def test_without_the_extra_the_server_works_and_says_what_to_install(home: Path)
 
 
 async def test_several_workers_listen_at_one_port(home: Path) -> None:
-    """Each connection goes to one of them, and each remembers its own tasks; sessions are everybody's."""
+    """Each connection goes to one of them, and each remembers its own tasks; they share the sessions."""
     with server_process(f"sqlite:///{home}/store.db", home, "--workers", "2") as server:
         first = task("I like tea", session_id="s-1")
         async with _fresh_channel(server.place) as channel:

@@ -7,9 +7,15 @@ import json
 from pathlib import Path
 
 import grpc
+import msgspec
 import pytest
 
+from moorage.core.session import PUBLIC_FIELDS, Birth, Hold
+from moorage.core.status import LastRun
+from moorage.doors.grpc import sessions
+from moorage.doors.grpc.sessions import _MORE, _session
 from moorage.protobuf import sessions_pb2 as sp
+from moorage.testing.builders import NOON, a_session
 from tests.doors.grpc.serving import Served, server_process
 from tests.doors.grpc.test_platform import refused, task, trailing
 
@@ -116,7 +122,7 @@ async def test_a_request_that_makes_no_sense_is_told_so(served: Served, request_
     assert (await refused(served.sessions.CreateSession(request_))).code() is Code.INVALID_ARGUMENT
 
 
-async def test_a_session_that_is_not_known_is_made_by_what_is_said_in_it(served: Served) -> None:
+async def test_message_to_an_unknown_session_creates_it(served: Served) -> None:
     await served.moorage().create(session_id="top", parent=None)
     metadata = (("x-agent-session-id", "top"),)
     said = await served.sessions.SendMessage(sp.SendMessageRequest(session="new", content="hi"), metadata=metadata)
@@ -130,7 +136,7 @@ async def test_a_session_that_is_not_known_is_made_by_what_is_said_in_it(served:
 # Streams ----------------------------------------------------------------------------------------
 
 
-async def test_watching_tells_what_was_and_what_comes_and_goes_on_from_a_cursor(served: Served) -> None:
+async def test_watch_replays_follows_and_continues_from_a_cursor(served: Served) -> None:
     moor = served.moorage()
     await moor.create("planner", session_id="s-1", parent=None)
     await moor.append("s-1", "one")
@@ -150,7 +156,7 @@ async def test_watching_tells_what_was_and_what_comes_and_goes_on_from_a_cursor(
         assert await again.read() is grpc.aio.EOF
 
 
-async def test_watching_without_following_ends_with_what_is_stored(served: Served) -> None:
+async def test_watch_without_follow_ends_after_stored_entries(served: Served) -> None:
     moor = served.moorage()
     await moor.create("planner", session_id="s-1", parent=None)
     for start in range(0, 500, 250):
@@ -174,3 +180,22 @@ async def test_a_message_sent_here_is_answered_by_a_launcher(home: Path) -> None
                 sp.SendMessageRequest(session="s-1", content="hello", client_key="k", wait_seconds=30)
             )
             assert (again.run_id, again.number) == (sent.run_id, sent.number)
+
+
+def test_every_public_field_of_a_session_has_a_place_or_is_in_more() -> None:
+    """Only a hold is told in other words, as `holder` and `held_until`."""
+    head = a_session("s-1")(Birth()).session
+    given = {"hold": Hold("ann", NOON), "last_run": LastRun("r-1", "failed", "lost", NOON), "summary": "done"}
+    told = _session(msgspec.structs.replace(head, **given))
+    places = set(sp.Session.DESCRIPTOR.fields_by_name)
+
+    assert (told.summary, told.holder, told.last_run.id, told.more) == ("done", "ann", "r-1", "")
+    assert places - set(PUBLIC_FIELDS) == {"holder", "held_until", "more"}
+    assert set(_MORE) == set(PUBLIC_FIELDS) - places - {"hold"}
+
+
+def test_field_without_a_place_is_in_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "_MORE", ("summary", "purpose"))
+    head = msgspec.structs.replace(a_session("s-1")(Birth()).session, summary="done", purpose=None)
+
+    assert json.loads(_session(head).more) == {"summary": "done"}

@@ -9,6 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+import moorage
 from moorage.protobuf import agent_platform_pb2 as pb
 from moorage.protobuf import sessions_pb2 as sp
 from tests.doors.grpc.serving import PATIENCE, Stubs, server_process, until
@@ -30,7 +31,7 @@ async def stubs(home: Path) -> AsyncIterator[Stubs]:
             yield Stubs(channel)
 
 
-async def test_a_program_answers_in_its_own_session_in_anothers_and_in_none(stubs: Stubs) -> None:
+async def test_a_program_answers_in_its_own_session_in_anothers_and_in_none(stubs: Stubs, home: Path) -> None:
     none = await stubs.agents.ExecuteTask(task("nothing kept", "upper"), timeout=PATIENCE)
     assert (none.output.strip(), none.session_id) == ("NOTHING KEPT", "")
     own = await stubs.agents.ExecuteTask(task("mine", "upper", session_id="own"), timeout=PATIENCE)
@@ -43,10 +44,15 @@ async def test_a_program_answers_in_its_own_session_in_anothers_and_in_none(stub
     assert '"A":"B"' in other.output
     recalled = await stubs.agents.ExecuteTask(task("what did I say?", session_id="echoed"))
     assert recalled.output.endswith("Remembered: hello; as a guest")
-    children = (await stubs.sessions.ListChildren(sp.ListChildrenRequest(session="echoed"))).sessions
-    assert [(each.agent_name, each.session_id) for each in children] == [("upper", "echoed.upper")]
     sessions = (await stubs.sessions.ListSessions(sp.ListSessionsRequest())).sessions
-    assert {each.session_id for each in sessions} == {"own", "echoed", "echoed.upper"}
+    assert {each.session_id: each.agent_name for each in sessions} == {"own": "upper", "echoed": "echo-agent"}
+    async with moorage.connect(f"sqlite:///{home}/store.db") as moor:
+        runs = (await moor.runs(session="echoed")).items
+    assert [(each.agent_name, each.state) for each in reversed(runs)] == [
+        ("echo-agent", "completed"),
+        ("upper", "completed"),
+        ("echo-agent", "completed"),
+    ]
 
 
 async def test_a_program_can_be_heard_in_pieces(stubs: Stubs) -> None:

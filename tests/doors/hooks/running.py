@@ -38,7 +38,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Told:
-    """What a hook left behind."""
+    """The output of a hook."""
 
     code: int
     out: str
@@ -58,7 +58,7 @@ class Told:
 
     @property
     def answer(self) -> Any:
-        """What it said, if it had nothing to complain of."""
+        """Return its stdout; stderr must be empty."""
         assert (self.code, self.err) == (0, "")
         return self.json
 
@@ -243,5 +243,5 @@ def assert_safe(name: str, done: Told, *, lines: int = 1) -> None:
 
 
 def spooled(home: Path, ending: str = ".json") -> list[Path]:
-    """What waits in the spool, oldest first; or what was set aside there."""
+    """Return the waiting files of the spool, oldest first, or those that were moved aside."""
     return sorted((home / "spool").glob(f"*{ending}"), key=lambda path: path.name.split("-")[1])

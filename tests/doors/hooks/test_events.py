@@ -129,7 +129,7 @@ def test_a_turn_that_failed_counts_as_an_error(moor: sync.Moorage) -> None:
     assert (moor.get(HOST).error_count, moor.get(HOST).last_error) == (1, "rate_limit: try later")
 
 
-def test_what_the_host_writes_in_the_users_name_is_not_kept(moor: sync.Moorage) -> None:
+def test_messages_generated_by_the_host_are_not_stored(moor: sync.Moorage) -> None:
     tell("session_start-startup", "user_prompt_submit-notification")
     tell(recorded("user_prompt_submit", source="system", prompt="go on"))
     assert said(moor, HOST) == []
@@ -175,7 +175,7 @@ def test_a_sub_agent_is_a_child_of_its_hosts_session(moor: sync.Moorage) -> None
 @pytest.mark.parametrize(
     "order", [("subagent_start", "post_tool_use-agent"), ("post_tool_use-agent", "subagent_start")]
 )
-def test_the_call_that_started_it_tells_what_it_was_asked(moor: sync.Moorage, order: tuple[str, str]) -> None:
+def test_prompt_of_a_subagent_comes_from_its_tool_call(moor: sync.Moorage, order: tuple[str, str]) -> None:
     tell("session_start-startup", "pre_tool_use-agent", *order, "subagent_stop")
     session = moor.get(AGENT)
     assert said(moor, AGENT) == [
@@ -245,7 +245,7 @@ def test_one_that_was_suspended_goes_on_where_it_was(moor: sync.Moorage) -> None
     assert "plan.json" in told.json["hookSpecificOutput"]["additionalContext"]
 
 
-def test_one_in_the_foreground_is_asked_what_its_transcript_says(moor: sync.Moorage, tmp_path: Path) -> None:
+def test_prompt_of_a_foreground_subagent_comes_from_its_transcript(moor: sync.Moorage, tmp_path: Path) -> None:
     transcript = tmp_path / "agent.jsonl"
     first = {"type": "user", "message": {"role": "user", "content": "Find out why"}, "isSidechain": True}
     transcript.write_text(json.dumps(first) + "\n")
@@ -259,7 +259,7 @@ def test_agents_the_host_uses_for_itself_are_left_out(moor: sync.Moorage) -> Non
     assert [session.id for session in moor.list()] == [HOST]
 
 
-def test_what_still_runs_when_the_host_ends_is_suspended(moor: sync.Moorage) -> None:
+def test_sessions_still_running_when_the_host_ends_are_suspended(moor: sync.Moorage) -> None:
     tell("session_start-startup", "subagent_start", recorded("subagent_start", agent_id="another"))
     tell(recorded("subagent_stop", agent_id="another"), "session_end-other")
     assert (moor.get(AGENT).state.value, moor.get("another").state.value) == ("suspended", "completed")
@@ -361,10 +361,10 @@ def test_a_delegation_is_denied_only_if_configured_so(moor: sync.Moorage, home: 
     assert hook(recorded("pre_tool_use-agent", tool_use_id="toolu_03")).code == 0
 
 
-# What the host is told at the start --------------------------------------------------------------
+# Output for the host at the start ----------------------------------------------------------------
 
 
-def test_a_start_tells_what_waits_in_this_folder(moor: sync.Moorage) -> None:
+def test_session_start_lists_waiting_sessions_of_the_folder(moor: sync.Moorage) -> None:
     waiting = moor.create("terraform-architect", project_dir=FOLDER, task_id="T001", purpose="two buckets").id
     approval = moor.request_approval(waiting, "Apply the plan?")
     idle = moor.create("gitops-operator", project_dir=FOLDER).id

@@ -1,4 +1,4 @@
-"""Eight hosts at once on one store, and hooks that die any time: nothing lost, nothing doubled, nobody blocked."""
+"""Eight hosts at once on one store, and hooks that die any time: nothing lost, nothing doubled, no hook blocked."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ LONGEST = 15.0  # seconds for one hook, when twelve share a machine with whateve
 
 
 class Sender:
-    """Somebody who tells of several agents at a time; what is killed before it answered is told once more.
+    """A host with several agents at a time; an event whose hook was killed before its answer is sent again.
 
-    So is what may be lost: on a machine with no time for anybody, that is the last thing a hook has to say.
+    So is an event that may be lost: on an overloaded machine a hook says last that it was.
     """
 
     def __init__(self, number: int, seed: int, moor: sync.Moorage) -> None:
@@ -57,7 +57,7 @@ class Sender:
             self.tell(sent, args)
 
     def story(self, agent: str) -> list[tuple[Json, tuple[str, ...]]]:
-        """What happens to one agent, and to a session of our own beside it."""
+        """Return the events of one agent and of a session of our own beside it."""
         call, task = f"toolu-{agent}", f"task-{agent}"
         launched = [(post_tool_use(agent, call), ()), (subagent_start(agent), ())]
         self.chance.shuffle(launched)
@@ -187,10 +187,10 @@ def test_first_events_of_a_host_at_once_make_one_session_each(moor: sync.Moorage
     family = {(session.id, session.parent_session_id) for session in moor.list()}
     assert family == {(HOST, None), ("a1", HOST), ("a2", HOST)}
     holders = {session.id: session.hold.holder for session in moor.list() if session.hold}
-    assert holders[HOST] == f"claude-code:{HOST}", "whoever came first"
+    assert holders[HOST] == f"claude-code:{HOST}", "the first holder"
 
 
-def test_a_prompt_is_kept_once_whoever_tells_of_it_first(moor: sync.Moorage, tmp_path: Path) -> None:
+def test_prompt_reported_by_several_hooks_is_stored_once(moor: sync.Moorage, tmp_path: Path) -> None:
     transcript = tmp_path / "agent.jsonl"
     transcript.write_text('{"type": "user", "message": {"role": "user", "content": "Look into it"}}\n')
     for number in range(3):

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from moorage import sync
-from moorage.doors.hooks.work import Work
+from moorage.doors.hooks.work import HookWork
 from moorage.stores.sqlite.migrate import LATEST
 from moorage.testing.faults import (
     NOBODY,
@@ -51,6 +51,7 @@ from tests.doors.hooks.running import (
     subagent_start,
     subagent_stop,
 )
+from tests.fuzz.inputs import SHORT, kept, many, tried
 
 PROMPT = event("UserPromptSubmit", prompt="Why?")
 SPOOL_HANGS = "import os, time; os.fsync = lambda file: time.sleep(10)"
@@ -103,7 +104,7 @@ def test_a_broken_character_costs_that_character_and_nothing_else(moor: sync.Moo
 
 
 @pytest.mark.parametrize("depth", [60, 500, 900, 935, 940, 945, 950, 980, 990, 995, 1000])
-def test_what_can_just_be_read_can_be_answered_and_put_off(depth: int, tmp_path: Path) -> None:
+def test_largest_readable_event_is_answered_and_spooled(depth: int, tmp_path: Path) -> None:
     deep = b'{"agent_name": "a", "metadata": {"m": ' + b"[" * depth + b"]" * depth + b"}}"
     url = f"sqlite:///{tmp_path}/missing/moorage.db"
     done = hook(deep, "pre-delegate", MOORAGE_URL=url)
@@ -219,16 +220,29 @@ def mutilated(draw: st.DrawFn) -> tuple[str, Json]:
     return (args[0] if args else draw(st.sampled_from(["", "", "pre-delegate", "subagent-stop"]))), fields
 
 
+def test_kept_events_are_answered_and_change_something_whole_or_nothing(moor: sync.Moorage, home: Path) -> None:
+    for sent in kept("hooks"):
+        check_event(moor, home, *json.loads(sent))
+
+
+@pytest.mark.timeout(120 + many(200))
 @settings(
-    max_examples=200, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=many(200),
+    derandomize=SHORT,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(call=mutilated(), create=st.booleans())
 def test_any_event_is_answered_and_changes_something_whole_or_nothing(
     moor: sync.Moorage, home: Path, call: tuple[str, Json], create: bool
 ) -> None:
-    command, fields = call
+    with tried("hooks", json.dumps([*call, create]).encode()):
+        check_event(moor, home, *call, create)
+
+
+def check_event(moor: sync.Moorage, home: Path, command: str, fields: Json, create: bool) -> None:
     before = whole(moor)
-    work = Work(command, encoded(fields), url=None, create=create, deadline=time.monotonic() + 60)
+    work = HookWork(command, encoded(fields), url=None, create=create, deadline=time.monotonic() + 60)
     answer = work.answer()
     body = json.loads(answer.encoded())
     name = fields.get("hook_event_name")
@@ -275,7 +289,7 @@ def test_an_agent_with_the_hosts_id_does_not_close_the_host(moor: sync.Moorage) 
 def test_a_transcript_that_cannot_be_read_costs_nothing(moor: sync.Moorage, tmp_path: Path, kind: str) -> None:
     path = tmp_path / "transcript"
     if kind == "a pipe":
-        os.mkfifo(path)  # opening it would wait for somebody to write
+        os.mkfifo(path)  # opening it would wait for a writer
     elif kind == "a folder":
         path.mkdir()
     elif kind == "endless":
@@ -298,7 +312,7 @@ def test_last_words_are_kept_though_the_metadata_are_full(moor: sync.Moorage) ->
 
 
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1), (1, 2), (0, 1, 2)], ids=str)
-def test_closed_streams_are_nobodys_business(moor: sync.Moorage, database: Path, closed: tuple[int, ...]) -> None:
+def test_closed_streams_cause_no_error(moor: sync.Moorage, database: Path, closed: tuple[int, ...]) -> None:
     def close() -> None:
         for number in closed:
             os.close(number)
@@ -309,7 +323,7 @@ def test_closed_streams_are_nobodys_business(moor: sync.Moorage, database: Path,
     assert moor.check() == []
 
 
-def test_what_is_said_to_a_closed_stream_ends_up_in_no_file(home: Path) -> None:
+def test_output_to_a_closed_stream_reaches_no_file(home: Path) -> None:
     """The next file that a process opens gets the smallest free number: that of standard output."""
     env = {"MOORAGE_URL": "sqlite:////missing/moorage.db"}
     assert ended(Running(PROMPT, before=lambda: os.close(1), first=SPOOL_HANGS, env=env)).code == 0
@@ -351,7 +365,7 @@ def test_a_user_whose_name_is_no_text_is_served(moor: sync.Moorage) -> None:
     assert prompts(moor) == ["Why?"]
 
 
-def test_a_folder_that_is_gone_is_nobodys_business(moor: sync.Moorage, tmp_path: Path) -> None:
+def test_missing_folder_causes_no_error(moor: sync.Moorage, tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     first = f"import os; os.chdir({str(gone)!r}); os.rmdir({str(gone)!r})"
@@ -464,7 +478,7 @@ def test_a_store_in_trouble_is_told_of_and_the_event_kept(
     done = hook(sent, *args, **({"MOORAGE_URL": url} if url else {}))
     assert_safe(name, done)
     never = trouble in (no_store, no_url)
-    assert ("set aside" if never else "put off") in done.err
+    assert ("moved aside" if never else "put off") in done.err
     assert len(spooled(home, ".refused" if never else ".json")) == 1
     assert (database.read_bytes() if database.is_file() else None) == before, "not one byte was changed"
 
@@ -510,9 +524,7 @@ def test_a_store_that_stays_locked_is_not_waited_for(
     assert len(spooled(home)) == len(names)
 
 
-def test_whoever_is_stopped_in_the_middle_of_a_write_is_not_waited_for(
-    begun: sync.Moorage, home: Path, database: Path
-) -> None:
+def test_hook_does_not_wait_for_a_stopped_writer(begun: sync.Moorage, home: Path, database: Path) -> None:
     with write_lock(database) as locker:
         locker.stop()
         locked_out("SubagentStop", "pre-delegate")
@@ -528,15 +540,15 @@ def test_a_first_start_that_finds_the_file_locked_gives_up_in_time(home: Path, d
 
 def test_the_end_of_a_session_takes_less_time_than_its_hooks_share(begun: sync.Moorage, database: Path) -> None:
     with write_lock(database):
-        work = Work("", encoded(EVENTS["SessionEnd"]), url=None, create=False, deadline=time.monotonic() + 1.9)
+        work = HookWork("", encoded(EVENTS["SessionEnd"]), url=None, create=False, deadline=time.monotonic() + 1.9)
         began = time.monotonic()
         assert work.deadline <= began + 1.0
         assert "put off" in work.answer().complaint
         assert time.monotonic() < work.deadline + 0.5
 
 
-def test_a_work_that_hangs_is_put_off_by_somebody_else(moor: sync.Moorage, home: Path) -> None:
-    hang = "from moorage.doors.hooks.work import Work; import time; Work.answer = lambda self: time.sleep(10)"
+def test_event_of_a_hanging_worker_is_spooled(moor: sync.Moorage, home: Path) -> None:
+    hang = "from moorage.doors.hooks.work import HookWork; import time; HookWork.answer = lambda self: time.sleep(10)"
     done = ended(Running(PROMPT, first=hang))
     assert_safe("an event", done)
     assert "did not answer in time" in done.err

@@ -175,7 +175,7 @@ def test_a_wrong_request_is_named_and_harmless(moor: sync.Moorage, request_: dic
     assert len(moor.delegations()) == 0
 
 
-def test_the_self_check_says_what_it_did(home: Path) -> None:
+def test_self_check_reports_its_steps(home: Path) -> None:
     told = hook(b"", "pre-delegate", "--test")
     assert told.code == 0, told.out
     assert told.out.count("\nok ") == 5

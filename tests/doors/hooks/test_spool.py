@@ -1,4 +1,4 @@
-"""What could not be stored is kept, and taken in later: all of it, in order, with its times, once."""
+"""Events that could not be stored are spooled and stored later: all, in order, with their times, once."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_story_told_late_is_the_same_story(moor: sync.Moorage, later: Later, h
         assert behind.check() == []
 
 
-def test_what_is_told_late_happened_when_it_happened(later: Later, home: Path) -> None:
+def test_late_event_keeps_its_time(later: Later, home: Path) -> None:
     later.tell(subagent_start("a1"), subagent_stop("a1"))
     began, stopped = (datetime.fromisoformat(item["at"]) for item in items(home))
     for number, path in enumerate(spooled(home)):  # as if an hour, and then half an hour, had gone by
@@ -154,7 +154,7 @@ def test_a_host_inside_an_agent_is_so_when_it_is_told_late(later: Later) -> None
 
 
 @pytest.mark.parametrize("text", ["[hooks\n", "[hooks]\ndeny_if_resumable = 7\n"], ids=["no TOML", "no sense"])
-def test_what_came_while_the_configuration_was_broken_is_taken_in(
+def test_events_spooled_under_a_broken_configuration_are_stored_later(
     url: str, home: Path, later: Later, text: str
 ) -> None:
     home.mkdir()
@@ -186,7 +186,7 @@ def test_an_event_does_not_overtake_those_that_wait(moor: sync.Moorage, home: Pa
     assert said(moor, HOST) == ["0", "1", "2", "3"]
 
 
-def test_a_late_start_does_not_open_again_what_has_ended(moor: sync.Moorage, later: Later, home: Path) -> None:
+def test_late_start_does_not_reopen_an_ended_session(moor: sync.Moorage, later: Later, home: Path) -> None:
     later.tell(subagent_start("a1"))
     with later.be_there() as behind:
         behind.create("general-purpose", session_id="a1")
@@ -206,7 +206,7 @@ sys.stdin.readline()
 """
 
 
-def test_whoever_takes_events_in_and_is_stopped_holds_up_nobody_for_long(later: Later, home: Path) -> None:
+def test_stopped_spool_reader_blocks_others_only_briefly(later: Later, home: Path) -> None:
     later.tell(prompt(1))
     with later.be_there() as moor:
         later.nudge()  # leaves the file that is locked
@@ -227,7 +227,7 @@ def test_whoever_takes_events_in_and_is_stopped_holds_up_nobody_for_long(later: 
         assert said(moor, HOST) == ["1", "2", "3"]
 
 
-def test_hooks_that_find_a_full_spool_at_once_take_each_event_once_and_come_after_it(later: Later, home: Path) -> None:
+def test_concurrent_hooks_store_each_spooled_event_once(later: Later, home: Path) -> None:
     later.tell(prompt(1))
     (first,) = spooled(home)
     item, (mark, at, pid) = json.loads(first.read_bytes()), first.stem.split("-")
@@ -352,7 +352,7 @@ def test_who_dies_while_putting_off_leaves_nothing_that_looks_whole(later: Later
         assert [session.id for session in moor.list()] == ["another"]
 
 
-def test_what_is_acknowledged_as_put_off_is_on_disk(later: Later, home: Path) -> None:
+def test_spooled_event_is_on_disk_when_acknowledged(later: Later, home: Path) -> None:
     trace = (
         "import os; real, synced = os.fsync, []\n"
         "def fsync(file): synced.append(os.readlink(f'/proc/self/fd/{file}')); real(file)\n"
@@ -384,7 +384,7 @@ BROKEN = {
 }
 
 
-def test_broken_files_are_set_aside_and_stand_in_nobodys_way(later: Later, home: Path) -> None:
+def test_broken_files_are_moved_aside_and_do_not_block_others(later: Later, home: Path) -> None:
     later.tell(prompt(1))
     mark, at, pid = spooled(home)[0].stem.split("-")
     for number, (name, content) in enumerate(BROKEN.items(), 1):
@@ -400,9 +400,7 @@ def test_broken_files_are_set_aside_and_stand_in_nobodys_way(later: Later, home:
         assert len(spooled(home, ".refused")) == len(BROKEN) + 1
 
 
-def test_a_session_that_does_not_read_back_stands_in_nobodys_way(
-    moor: sync.Moorage, home: Path, database: Path
-) -> None:
+def test_corrupt_session_does_not_block_others(moor: sync.Moorage, home: Path, database: Path) -> None:
     hook(subagent_start("a1"))
     with opened_raw(database) as db:
         db.execute("UPDATE sessions SET metadata = '{broken' WHERE id = 'a1'")
@@ -413,7 +411,7 @@ def test_a_session_that_does_not_read_back_stands_in_nobodys_way(
     assert (len(spooled(home)), len(spooled(home, ".refused"))) == (0, 1), "it is kept, and the doctor tells"
 
 
-def test_what_the_rules_refuse_is_set_aside(later: Later, home: Path) -> None:
+def test_refused_events_are_moved_aside(later: Later, home: Path) -> None:
     later.tell(event("PreCompact", custom_instructions="x" * 2_000_000))
     with later.be_there():
         later.nudge()
@@ -426,7 +424,7 @@ def test_what_the_rules_refuse_is_set_aside(later: Later, home: Path) -> None:
 # Whose ------------------------------------------------------------------------------------------
 
 
-def test_what_waits_for_another_store_is_left_alone(moor: sync.Moorage, later: Later, home: Path) -> None:
+def test_events_for_another_store_are_left_alone(moor: sync.Moorage, later: Later, home: Path) -> None:
     later.tell(prompt(1))
     assert hook(prompt(2)).answer == {}
     assert said(moor, HOST) == ["2"]
@@ -437,7 +435,7 @@ def test_what_waits_for_another_store_is_left_alone(moor: sync.Moorage, later: L
 
 
 @contextmanager
-def standing_in(folder: Path) -> Iterator[None]:
+def working_in(folder: Path) -> Iterator[None]:
     before = Path.cwd()
     os.chdir(folder)
     try:
@@ -451,13 +449,13 @@ def test_a_relative_url_is_another_store_in_another_folder(tmp_path: Path, home:
     here, there = tmp_path / "here", tmp_path / "there"
     here.mkdir()
     (there / "data").mkdir(parents=True)
-    with standing_in(here):
+    with working_in(here):
         assert "put off until" in hook(prompt(1), MOORAGE_URL=url).err
-    with standing_in(there):
+    with working_in(there):
         assert hook(prompt(2), MOORAGE_URL=url).answer == {}
     assert len(spooled(home)) == 1
     (here / "data").mkdir()
-    with standing_in(here):
+    with working_in(here):
         assert hook(prompt(3), MOORAGE_URL=url).answer == {}
         with sync.connect(url) as moor:
             assert said(moor, HOST) == ["1", "3"]
@@ -492,7 +490,7 @@ def test_a_verdict_is_given_though_it_can_never_be_counted(moor: sync.Moorage, h
     assert "not counted" in done.err
 
 
-def test_what_has_run_out_of_time_does_not_keep_a_question_from_its_answer(moor: sync.Moorage, database: Path) -> None:
+def test_slow_event_does_not_delay_the_answer(moor: sync.Moorage, database: Path) -> None:
     moor.create("architect", session_id="mine", task_id="T001")
     moor.update("mine", phase="planning")
     moor.create("other", ttl=0.001)
@@ -545,10 +543,10 @@ def test_doctor_tells_how_many_events_wait_since_when_and_how_to_store_them(late
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:9", "carrier-pigeon://home"])
-def test_event_for_what_is_no_store_is_a_dead_letter_and_does_not_wait(url: str, home: Path, database: Path) -> None:
+def test_event_for_an_unknown_store_is_a_dead_letter(url: str, home: Path, database: Path) -> None:
     for number in (1, 2):
         done = hook(prompt(number), MOORAGE_URL=url)
-        assert (done.code, "set aside" in done.err) == (0, True)
+        assert (done.code, "moved aside" in done.err) == (0, True)
     assert spooled(home) == []
     code, found = moorage("doctor")
     assert (code, found["spooled_events"], found["refused_events"]) == (1, 0, 2)

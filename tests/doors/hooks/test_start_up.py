@@ -21,30 +21,30 @@ RULES = {
         "moorage.config",
         "moorage.ports",
         "moorage.core",
+        "moorage.core.brief",
         "moorage.service",
         "moorage.stores",
     ),
-    *(f"moorage.core.{name}" for name in "approval codec context delegation duration entry errors".split()),
+    *(f"moorage.core.{name}" for name in "approval codec delegation duration entry errors".split()),
     *(f"moorage.core.{name}" for name in "event fact family ids policy query redact session status window".split()),
     *(f"moorage.service.{name}" for name in "approvals delegation deps inline retention".split()),
 }
 STORE = {
     *("moorage.stores.rows", "moorage.stores.places", "moorage.stores.session_rows", "moorage.stores.sqlite"),
-    *(
-        f"moorage.stores.sql{name}"
-        for name in ("", ".counts", ".db", ".family", ".history", ".lookup", ".query", ".store")
-    ),
-    *(f"moorage.stores.sqlite.{name}" for name in "access connection context cursors deletion driven".split()),
-    *(f"moorage.stores.sqlite.{name}" for name in "find heads log migrate store".split()),
+    "moorage.stores.sql",
+    *(f"moorage.stores.sql.{name}" for name in "changes counts db family find history lookup".split()),
+    *(f"moorage.stores.sql.{name}" for name in "query store views".split()),
+    *(f"moorage.stores.sqlite.{name}" for name in "access connection deletion driven".split()),
+    *(f"moorage.stores.sqlite.{name}" for name in "log migrate store writes".split()),
 }
 DOOR = {
     *("moorage.doors", "moorage.doors.start", "moorage.doors.hooks"),
-    *(f"moorage.doors.hooks.{name}" for name in "desk main spool work".split()),
+    *(f"moorage.doors.hooks.{name}" for name in "context main spool work".split()),
 }
 PLAIN = {"moorage.compat", "moorage.compat.pre_delegate", "moorage.doors.hooks.plain"}
 HOSTS = {
     *(f"moorage.doors.hooks.{name}" for name in ("claude_code", "words")),
-    *(f"moorage.service.{name}" for name in ("context", "conversation", "hosts", "sessions", "status")),
+    *(f"moorage.service.{name}" for name in ("conversation", "hosts", "sessions", "status")),
 }
 OTHERS = {"apsw", "msgspec"}  # and nothing else that is not the standard library's
 HEAVY = {  # of the standard library
@@ -83,7 +83,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("call", "more"), CASES, ids=[str(call[-1]) for call, _ in CASES])
-def test_what_a_hook_loads_is_on_the_list(
+def test_hook_imports_only_listed_modules(
     moor: sync.Moorage, home: Path, call: tuple[Any, ...], more: set[str]
 ) -> None:
     event, *args = call

@@ -28,7 +28,7 @@ PROMPTS = ("walk> ", "more> ")
 
 
 class Terminal:
-    """A Python prompt in a terminal, and somebody who types."""
+    """A Python prompt in a terminal, and its user."""
 
     def __init__(self, handle: int) -> None:
         self._handle = handle
@@ -44,7 +44,7 @@ class Terminal:
         return printed
 
     def value(self, expression: str) -> str:
-        """What an expression says when it is printed."""
+        """Return the printed value of an expression."""
         found = re.search(r"<<(.*)>>\r", self.type(f"print('<<' + str({expression}) + '>>')"))
         assert found is not None
         return found[1]

@@ -32,7 +32,7 @@ async def http(served: Served) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 @pytest.fixture(autouse=True)
-def nobody_started_us(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def outside_any_session(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No agent's environment, and a home of its own."""
     for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_RUN_ID", "MOORAGE_URL"):
         monkeypatch.delenv(name, raising=False)

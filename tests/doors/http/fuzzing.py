@@ -1,9 +1,8 @@
 """Hooks of Schemathesis, loaded by its own process: what it makes up leads to sessions that are there, and soon back.
 
-Ids that are made up lead nowhere, so every other one is replaced by that of a session made for the request. What no
-schema can describe is made here as well, where a request is meant to be right: cursors, which only the server makes,
-definitions of agents, decisions, which are among the choices of a question, files to import, and values without
-integers of more than 64 bits.
+Ids that are made up lead nowhere, so every other one is replaced by that of a session made for the request. Valid
+values that no schema can describe are made here as well: cursors, which only the server makes, definitions of agents,
+decisions among the options of an approval, files to import, and values without integers of more than 64 bits.
 """
 
 from __future__ import annotations
@@ -79,12 +78,24 @@ def _complete(case: schemathesis.Case[Any], places: dict[str, Any]) -> None:
         places.update({"name": name} if "name" in places else {})
         if _is_chain(case):  # what comes next looks for it
             case.body["dry_run"] = False
+    for writes in (case.body.get("writes"), case.body.get("memory")):
+        if isinstance(writes, list):
+            _part(writes)
     if "decision" in case.body:
         case.body.update(decision="approve", plan_hash=None)
     if case.body.get("session"):  # which has an agent of its own
         case.body.pop("agent_name", None)
     if "new_id" in case.body and case.body["new_id"] == case.body.get("host"):  # a session is not its own parent
         del case.body["host"]
+
+
+def _part(writes: Any) -> None:
+    """Let writes of records differ: one commit writes a key once, and below a prefix there are numbers only."""
+    for write in writes:
+        if isinstance(write, dict) and isinstance(write.get("prefix"), str):
+            write["prefix"] = f"numbered-{next(_turn)}/"
+        elif isinstance(write, dict) and isinstance(write.get("key"), str) and write["key"]:
+            write["key"] = f"{write['key'][:200]}-{next(_turn)}"
 
 
 def _has_too_large(value: Any) -> bool:

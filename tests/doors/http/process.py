@@ -73,7 +73,7 @@ def starting(folder: Path) -> Iterator[Callable[..., Process]]:
 
 
 def until(look: Callable[[], T | None]) -> T:
-    """What a look finds, as soon as it finds something."""
+    """Call `look` until it finds a value, and return that."""
     deadline = time.monotonic() + PATIENCE
     while True:
         if found := look():

@@ -13,13 +13,13 @@ import httpx2
 import uvicorn
 
 from moorage import config
-from moorage.client import Moorage
+from moorage.client import LocalMoorage, OpenStore
 from moorage.doors.graphql import door as graphql
 from moorage.doors.graphql.door import Graphql
 from moorage.doors.http import agent_sessions, messages, streams
 from moorage.doors.http.app import Door
-from moorage.doors.http.exchange import App
-from moorage.doors.http.gate import Gate
+from moorage.doors.http.authorizer import Authorizer
+from moorage.doors.http.exchange import AsgiApp
 from moorage.doors.http.streams import LiveStreams, StreamSettings
 from moorage.doors.http.visit import Visitor
 from moorage.launcher.embedded import Embedded
@@ -39,9 +39,11 @@ class Served:
         """How many are open."""
         return len(self._server.server_state.connections)
 
-    def moorage(self, owner: str = "local") -> Moorage:
+    def moorage(self, owner: str = "local") -> LocalMoorage:
         """The same store without the door in between."""
-        return Moorage(lambda: self.deps, Caller(owner=owner, by="test", interface="test", holder="test"))
+        return LocalMoorage(
+            OpenStore(lambda: self.deps), Caller(owner=owner, by="test", interface="test", holder="test")
+        )
 
     def client(self, **options: Any) -> httpx2.AsyncClient:
         """A client of it; close it after use."""
@@ -50,16 +52,16 @@ class Served:
 
 @asynccontextmanager
 async def launching(served: Served) -> AsyncIterator[None]:
-    """Agents that come with Moorage get to work; whoever asks from here on is never told `no_launcher`."""
+    """Run a launcher for the agents that come with Moorage; requests in this block never get `no_launcher`."""
     async with Embedded(served.deps, config.agents):
         async with asyncio.timeout(PATIENCE):
-            while not (await served.moorage().launchers()).items:  # noqa: ASYNC110  nobody tells when it is known
+            while not (await served.moorage().launchers()).items:  # noqa: ASYNC110  there is no event to wait for
                 await asyncio.sleep(0.01)
         yield
 
 
-class OwnerGate(Gate):
-    """A gate that believes a header which owner is asking; `local` without one."""
+class OwnerAuthorizer(Authorizer):
+    """An authorizer that believes a header which owner is asking; `local` without one."""
 
     async def admit(self, exchange: Any) -> Visitor:
         self._check_local(exchange)
@@ -69,11 +71,11 @@ class OwnerGate(Gate):
 
 @asynccontextmanager
 async def serving(
-    where: Deps | str, *, gate: Callable[[Deps], Gate] = Gate, settings: StreamSettings | None = None
+    where: Deps | str, *, authorizer: Callable[[Deps], Authorizer] = Authorizer, settings: StreamSettings | None = None
 ) -> AsyncIterator[Served]:
     """The door on a store (by its URL, closed afterwards) or on what a test has made, on a free port."""
     deps = config.open_deps(where, threaded=True) if isinstance(where, str) else where
-    door = Door(deps, gate(deps))
+    door = Door(deps, authorizer(deps))
     live = streams.add_to(door, settings)
     messages.add_to(door, live)
     agent_sessions.add_to(door, live)
@@ -87,7 +89,7 @@ async def serving(
 
 
 @asynccontextmanager
-async def running(door: Door, app: App | None = None, **options: Any) -> AsyncIterator[uvicorn.Server]:
+async def running(door: Door, app: AsgiApp | None = None, **options: Any) -> AsyncIterator[uvicorn.Server]:
     """A door under uvicorn, on a free port; behind `app`, if there is one."""
     usual = {"port": 0, "lifespan": "off", "log_config": None}
     usual |= {"ws": "websockets-sansio", "ws_per_message_deflate": False}
@@ -95,7 +97,7 @@ async def running(door: Door, app: App | None = None, **options: Any) -> AsyncIt
     task = asyncio.create_task(server._serve())  # `serve` would take the test run's signals
     try:
         async with asyncio.timeout(PATIENCE):
-            while not server.started:  # noqa: ASYNC110  uvicorn tells nobody
+            while not server.started:  # noqa: ASYNC110  uvicorn has no event for it
                 await asyncio.sleep(0.005)
         yield server
     finally:
@@ -123,13 +125,15 @@ async def _stop(server: uvicorn.Server, task: asyncio.Task[None]) -> None:
 SERVE = """
 import sys
 from moorage.doors.cli.main import main
+from moorage.doors.http import metrics
+metrics.LOOK_EVERY = 0.005  # short, so that little of what was computed before a stall counts as part of it
 sys.argv = ["moorage", "serve", "--no-launcher", "--no-grpc", "--store", sys.argv[1], "--port", sys.argv[2]]
 main()
 """
 
 
 def free_port() -> int:
-    """A port that nobody listens at."""
+    """Return a free port."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         return int(listening.getsockname()[1])
 

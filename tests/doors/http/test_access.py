@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 
 from moorage import config
-from moorage.doors.http.gate import Gate
+from moorage.doors.http.authorizer import Authorizer
 from moorage.doors.http.limits import Rates
 from moorage.doors.http.serve import make_door
 from moorage.service.deps import Deps
@@ -24,10 +24,10 @@ Opened = tuple[Deps, httpx2.AsyncClient]
 
 
 @asynccontextmanager
-async def opened(url: str, gate: Callable[[Deps], Gate] = Gate) -> AsyncIterator[Opened]:
+async def opened(url: str, authorizer: Callable[[Deps], Authorizer] = Authorizer) -> AsyncIterator[Opened]:
     deps = config.open_deps(url, threaded=True)
     try:
-        async with running(make_door(deps, gate(deps))) as server, client_of(server) as http:
+        async with running(make_door(deps, authorizer(deps))) as server, client_of(server) as http:
             yield deps, http
     finally:
         await deps.store.close()
@@ -42,7 +42,7 @@ def as_(text: str) -> dict[str, str]:
 
 
 async def test_a_key_that_asks_too_often_is_told_when_to_come_back(url: str) -> None:
-    async with opened(url, lambda deps: Gate(deps, rates=Rates(per_second=2, burst=3))) as (deps, http):
+    async with opened(url, lambda deps: Authorizer(deps, rates=Rates(per_second=2, burst=3))) as (deps, http):
         one, other = [(await create_key(deps)).text for _ in range(2)]
         answers = [await http.get("/sessions", headers=as_(one)) for _ in range(4)]
         assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
@@ -54,10 +54,10 @@ async def test_a_key_that_asks_too_often_is_told_when_to_come_back(url: str) -> 
 
 
 async def test_where_all_may_come_each_address_has_its_rate(url: str) -> None:
-    def gate(deps: Deps) -> Gate:
-        return Gate(deps, any_host=True, rates=Rates(per_second=0.01, burst=2))
+    def authorizer(deps: Deps) -> Authorizer:
+        return Authorizer(deps, any_host=True, rates=Rates(per_second=0.01, burst=2))
 
-    async with opened(url, gate) as (_, http):
+    async with opened(url, authorizer) as (_, http):
         elsewhere = {"host": "sessions.example.org", "origin": "https://sessions.example.org"}
         answers = [await http.get("/sessions", headers=elsewhere) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [200, 200, 429]
@@ -67,7 +67,7 @@ async def test_a_key_made_elsewhere_shuts_an_open_server_for_good(url: str) -> N
     async with opened(url) as (deps, http), asyncio.timeout(PATIENCE):
         assert (await http.get("/sessions")).status_code == 200
         made = await create_key(deps)
-        while (await http.get("/sessions")).status_code == 200:  # noqa: ASYNC110  a server tells nobody
+        while (await http.get("/sessions")).status_code == 200:  # noqa: ASYNC110  there is no event to wait for
             await asyncio.sleep(0)
         assert (await http.get("/sessions")).headers["www-authenticate"] == "Bearer"
         assert (await http.get("/sessions", headers={"x-api-key": made.text})).status_code == 200

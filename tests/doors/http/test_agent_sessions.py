@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from moorage.doors.http.gate import Gate
+from moorage.doors.http.authorizer import Authorizer
 from moorage.doors.http.visit import Visitor
 from moorage.service.deps import Caller
 from tests.doors.http.server import Served, launching, serving
@@ -196,8 +196,8 @@ async def test_a_session_is_paused_gone_on_with_and_closed(http: httpx2.AsyncCli
     assert (await http.get("/agent-sessions/nobody")).status_code == 404
 
 
-class TokenGate(Gate):
-    """A gate that takes everybody for the session `own`, as if they had its token."""
+class TokenAuthorizer(Authorizer):
+    """An authorizer that takes every caller for the session `own`, as if they had its token."""
 
     async def admit(self, exchange: Any) -> Visitor:
         caller = Caller(by="own", interface="rest", holder="own")
@@ -206,7 +206,7 @@ class TokenGate(Gate):
 
 @pytest.fixture
 async def with_a_token(url: str) -> AsyncIterator[Served]:
-    async with serving(url, gate=TokenGate) as served:
+    async with serving(url, authorizer=TokenAuthorizer) as served:
         moor = served.moorage()
         await moor.create(session_id="own", parent=None)
         await moor.create(session_id="below", parent="own")
@@ -233,7 +233,7 @@ async def test_a_token_reaches_nothing_beside_its_session(
     assert (answer.status_code, answer.json()["code"]) == (403, "out_of_reach"), answer.text
 
 
-async def test_a_token_reaches_its_session_and_what_is_below(with_a_token: Served) -> None:
+async def test_token_covers_its_session_and_descendants(with_a_token: Served) -> None:
     async with with_a_token.client() as http:
         for ref in ("own", "below"):
             assert (await http.get(f"/agent-sessions/{ref}")).status_code == 200

@@ -93,7 +93,7 @@ async def test_a_wrong_definition_is_refused_with_its_line(
     assert len((await client.get("/agents")).json()["items"]) == 3
 
 
-async def test_who_may_do_what(client: httpx2.AsyncClient) -> None:
+async def test_scopes_of_each_operation(client: httpx2.AsyncClient) -> None:
     definition: dict[str, Any] = {"json": {"definition": TEXT}}
     for key in ("local:read,write,launch,approve", "token/local/s-1"):
         for request in (
@@ -116,7 +116,7 @@ async def test_launchers_get_definitions_as_they_are(client: httpx2.AsyncClient)
     assert (await client.get("/definitions", **by("local:read,write,admin,approve"))).status_code == 403
 
 
-async def test_a_dry_run_says_what_is_wrong_and_keeps_nothing(client: httpx2.AsyncClient) -> None:
+async def test_dry_run_reports_errors_and_stores_nothing(client: httpx2.AsyncClient) -> None:
     tried = await client.post("/agents", json={"definition": TEXT, "dry_run": True})
     assert (tried.status_code, tried.json()["name"]) == (201, "greeter")
     assert (await client.get("/agents/greeter")).status_code == 404

@@ -14,8 +14,8 @@ from msgspec.structs import replace
 
 from moorage import config
 from moorage.core.errors import InvalidField
+from moorage.doors.http.authorizer import Authorizer
 from moorage.doors.http.browsers import is_same
-from moorage.doors.http.gate import Gate
 from moorage.doors.http.protocol import BoundedProtocol
 from moorage.doors.http.serve import make_door, with_cors
 from moorage.service.deps import Deps
@@ -31,7 +31,7 @@ async def opened(url: str, *origins: str) -> AsyncIterator[tuple[Deps, httpx2.As
     deps = config.open_deps(url, threaded=True)
     server = replace(deps.settings.server, allowed_origins=frozenset(origins))
     deps.settings = replace(deps.settings, server=server)
-    door = make_door(deps, Gate(deps))
+    door = make_door(deps, Authorizer(deps))
     try:
         async with (
             running(door, with_cors(door, frozenset(origins)), http=BoundedProtocol) as serving,
@@ -163,7 +163,7 @@ def test_origin_is_compared_with_its_port(origin: str, host: str, same: bool) ->
 
 
 @pytest.mark.parametrize("value", ["*", "https://x/", "https://x/path", "HTTPS://X", "x.example", "null"])
-def test_configuration_refuses_what_is_no_origin(value: str) -> None:
+def test_configuration_refuses_an_invalid_origin(value: str) -> None:
     with pytest.raises(InvalidField, match="allowed_origins"):
         config._origins([value])
 
@@ -175,7 +175,7 @@ async def test_answers_may_not_be_taken_for_another_type(url: str) -> None:
             assert answer.headers.get_list("x-content-type-options") == ["nosniff"], path
 
 
-async def test_docs_page_may_run_nothing_and_be_framed_by_nobody(url: str) -> None:
+async def test_docs_page_allows_no_scripts_and_no_frames(url: str) -> None:
     async with opened(url) as (_, http):
         policy = (await http.get("/docs")).headers["content-security-policy"]
         assert "default-src 'none'" in policy

@@ -11,6 +11,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from tests.doors.cli.agent_files import SLOW, define
 from tests.doors.cli.talking import CTRL_C, a_talk
 
 SERVE = ("serve", "--port", "0", "--grpc-port", "0", "--store", "memory://")
@@ -42,16 +43,29 @@ def test_terminal_gets_addresses_and_commands_without_log_lines() -> None:
         assert "server process" not in talk.shown
 
 
-def test_commands_of_the_greeting_work_as_they_are_shown() -> None:
+def test_command_of_the_greeting_works_as_it_is_shown_and_is_told() -> None:
     with a_talk(*SERVE) as talk:
         shown = talk.wait_for("Ctrl-C ends the server")
-        commands = re.findall(r"^    (\S.* --url .*)$", shown, re.MULTILINE)
-        run, listing, watch = commands
-        assert watch.endswith("watch")
-        asked = subprocess.run(shlex.split(run), capture_output=True, text=True, timeout=60, check=False)
+        [command] = re.findall(r"^    try +(\S.* --url .*)$", shown, re.MULTILINE)
+        asked = subprocess.run(shlex.split(command), capture_output=True, text=True, timeout=60, check=False)
         assert asked.stdout == "Echo Agent Response: hello\n", asked.stderr
-        listed = subprocess.run(shlex.split(listing), capture_output=True, text=True, timeout=60, check=False)
-        assert "echo-agent" in listed.stdout
+        told = talk.wait_for("ended its turn: completed")
+        assert re.search(r"^  \d\d:\d\d:\d\d  echo-agent begins a turn  session [0-9a-f]{8}-[0-9a-f]{4}$", told, re.M)
+
+
+def test_ctrl_c_names_the_agents_that_go_on(tmp_path: Path) -> None:
+    define(tmp_path, SLOW)
+    database = f"sqlite:///{tmp_path}/x.db"
+    with a_talk(*SERVE[:-1], database) as talk:
+        page = addresses(talk.wait_for("Ctrl-C ends the server"))["page"]
+        wanted = {"agent_name": "slow", "prompt": "x", "mode": "async_poll"}
+        session_id = httpx2.post(f"{page}runs", json=wanted).json()["run"]["session_id"]
+        talk.wait_for("slow begins a turn")
+        talk.type(CTRL_C)
+        assert talk.end() == 0
+        told = f"agents that go on until the next start: slow ({session_id[:13]})"
+        assert told in talk.shown
+        assert talk.shown.rstrip().endswith("The server has stopped; sessions stay.")
 
 
 def test_several_workers_greet_once(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ class Wire:
         await self._writer.drain()
 
     async def trickle(self, data: bytes, every: float) -> None:
-        """A byte now and then, until nobody listens."""
+        """Send a byte now and then, until the connection is closed."""
         try:
             for byte in data:
                 await self.send(bytes([byte]))
@@ -85,9 +85,7 @@ SLOW = {
 
 
 @pytest.mark.parametrize(("said", "drop"), SLOW.values(), ids=SLOW)
-async def test_what_comes_a_byte_at_a_time_is_hung_up_on_and_others_are_answered(
-    url: str, said: bytes, drop: bytes
-) -> None:
+async def test_slow_client_is_disconnected_and_others_are_served(url: str, said: bytes, drop: bytes) -> None:
     wires = [await Wire.open(url) for _ in range(MANY)]
     for wire in wires:
         await wire.send(said)
@@ -127,7 +125,7 @@ async def test_a_head_that_is_too_large_is_refused(url: str, said: bytes) -> Non
 
 
 @pytest.mark.parametrize("said", [b"\x16\x03\x01\x02\x00", b"GET\r\n\r\n", HEAD + b"content-length: -1\r\n\r\n"])
-async def test_what_is_no_http_is_refused(url: str, said: bytes) -> None:
+async def test_invalid_http_is_refused(url: str, said: bytes) -> None:
     wire = await Wire.open(url)
     await wire.send(said)
     assert (await wire.heard()).startswith(b"HTTP/1.1 400")

@@ -191,7 +191,7 @@ async def test_a_newer_claim_of_a_launcher_ends_the_one_before(door: Visitors) -
         assert len(await second) == 1
 
 
-async def test_only_what_a_launcher_does_not_know_is_given_again(door: Visitors) -> None:
+async def test_only_turns_unknown_to_the_launcher_are_given_again(door: Visitors) -> None:
     client = door.with_key()
     launcher_id = await registered(client)
     await door.stage.ask("echo", "one")
@@ -235,8 +235,8 @@ async def test_bad_requests_change_nothing(door: Visitors) -> None:
 
 
 def test_everything_that_travels_can_be_described() -> None:
-    kinds = [launching.Registration, launching.Claiming, launching.News, launching.Heartbeat, launching.Beaten]
-    kinds += [launching.Held, launching.Report, launching.Reported, launching.Ending]
+    kinds = [launching.LauncherRegistration, launching.Claiming, launching.News, launching.Heartbeat, launching.Beaten]
+    kinds += [launching.Held, launching.Report, launching.Reported, launching.TurnEnding]
     schemas, parts = msgspec.json.schema_components(kinds)
     assert len(schemas) == len(kinds)
-    assert "Taken" in parts
+    assert "Given" in parts

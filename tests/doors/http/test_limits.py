@@ -33,7 +33,7 @@ def test_a_burst_then_the_rate(clock: list[float]) -> None:
     assert taken(rates) == 6
 
 
-def test_servers_part_what_a_visitor_may_ask_for(clock: list[float]) -> None:
+def test_servers_share_the_rate_limit_of_a_client(clock: list[float]) -> None:
     servers = [Rates(9, 30) for _ in range(3)]
     for rates in servers:
         rates.share(3)
@@ -51,7 +51,7 @@ def test_who_is_left_alone_has_all_of_it(clock: list[float]) -> None:
     assert taken(rates) == 30
 
 
-def test_however_many_servers_there_are_each_lets_somebody_in(clock: list[float]) -> None:
+def test_each_of_many_servers_allows_at_least_one_request(clock: list[float]) -> None:
     rates = Rates(1, 2)
     rates.share(50)
     assert taken(rates) == 1

@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from moorage import config
+from moorage.connection import LaunchOptions
 from moorage.core.errors import VersionConflict
 from moorage.core.session import Change, View
 from moorage.core.turn import Launcher
@@ -28,7 +29,7 @@ async def say(http: httpx2.AsyncClient, session: str, *, headers: Any = None, **
     return await http.post(f"/sessions/{session}/messages", json=body, headers=headers)
 
 
-async def test_a_message_to_nobodys_agent_is_kept_and_starts_nothing(http: httpx2.AsyncClient) -> None:
+async def test_message_without_a_known_agent_is_stored_and_starts_nothing(http: httpx2.AsyncClient) -> None:
     session = await made(http, "somebody-elses")
     answer = await say(http, session, content="hello")
     told = answer.json()
@@ -127,7 +128,7 @@ async def test_a_closed_session_takes_no_message(http: httpx2.AsyncClient) -> No
     assert (await say(http, "nobody", content="hello")).status_code == 404
 
 
-# What asking costs -------------------------------------------------------------------------------
+# Cost of requests --------------------------------------------------------------------------------
 
 
 class CountedStore:
@@ -157,7 +158,7 @@ async def test_asking_is_one_write_and_one_read_of_the_store(url: str) -> None:
         await save_launcher(deps.store, Launcher(launcher_id="l-1", name="one", registered_at=now, seen_at=now))
         session = await made(http)
         python = served.moorage()
-        python.launches = False
+        python.launching = LaunchOptions(launches=False)
         both = ["apply", "documents"]
 
         async def cost(asking: Awaitable[Any]) -> list[str]:

@@ -12,11 +12,13 @@ import httpx2
 import pytest
 
 from moorage import config
-from moorage.client import Moorage
+from moorage.client import LocalMoorage, OpenStore
 from moorage.core.session import PUBLIC_FIELDS
 from moorage.doors.http.app import Door
+from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.openapi import openapi
 from moorage.doors.http.serve import make_door
+from moorage.doors.http.visit import Visitor
 from moorage.service.deps import Caller
 from moorage.testing.faults import PATIENCE
 from tests.doors.http.server import address_of, running
@@ -34,12 +36,12 @@ def operations(document: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 async def test_every_operation_has_a_name_of_its_own(door: Door) -> None:
-    names = Counter(operation["operationId"] for operation in operations(openapi(door.described)))
+    names = Counter(operation["operationId"] for operation in operations(openapi(door.routes)))
     assert [name for name, count in names.items() if count > 1] == []
 
 
 async def test_every_reference_leads_somewhere(door: Door) -> None:
-    document = openapi(door.described)
+    document = openapi(door.routes)
     known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
     assert set(_references(document)) == known, "both ways: nothing dangles, nothing is left over"
 
@@ -52,20 +54,20 @@ def _references(value: Any) -> list[str]:
 
 
 async def test_a_session_has_its_public_fields(door: Door) -> None:
-    session = openapi(door.described)["components"]["schemas"]["Session"]
+    session = openapi(door.routes)["components"]["schemas"]["Session"]
     assert set(session["required"]) == set(PUBLIC_FIELDS)
 
 
 async def test_once_keys_are_needed_the_document_says_so(door: Door) -> None:
-    assert {} in openapi(door.described, needs_key=False)["security"]
-    document = openapi(door.described, needs_key=True)
+    assert {} in openapi(door.routes, needs_key=False)["security"]
+    document = openapi(door.routes, needs_key=True)
     assert document["security"] == [{"key": []}]
     without = {each["operationId"] for each in operations(document) if each.get("security") == []}
     assert without == {"healthz", "readyz", "openapi", "docs", "web"}
 
 
-async def test_what_a_field_may_say_is_in_the_document(door: Door) -> None:
-    document = openapi(door.described)
+async def test_openapi_has_the_constraints_of_each_field(door: Door) -> None:
+    document = openapi(door.routes)
     [sort] = [each for each in document["paths"]["/sessions"]["get"]["parameters"] if each["name"] == "sort"]
     assert sort["schema"]["enum"] == ["-created", "created", "-updated", "updated"]
     assert "created" in document["paths"]["/sessions"]["get"]["parameters"][1]["schema"]["enum"]
@@ -74,18 +76,23 @@ async def test_what_a_field_may_say_is_in_the_document(door: Door) -> None:
 async def test_two_types_of_one_name_are_told(door: Door) -> None:
     from msgspec import Struct, defstruct
 
-    from moorage.doors.http.described import Described
+    from moorage.doors.http.routing import Route
 
     class Session(Struct):
         other: int
 
-    odd = Described(name="odd", summary="odd", body=defstruct("Run", [("other", int)]), answer=Session)
+    run = defstruct("Run", [("other", int)])
+    odd = Route(verb="GET", path="/odd", name="odd", endpoint=nothing, summary="odd", body=run, answer=Session)
     with pytest.raises(TypeError, match="two types are called"):
-        openapi([*door.described, ("GET", "/odd", odd)])
+        openapi([*door.routes, odd])
+
+
+async def nothing(_: Exchange, __: Visitor) -> None:
+    """Answer nothing."""
 
 
 async def test_one_name_for_a_session_in_every_path(door: Door) -> None:
-    document = openapi(door.described)
+    document = openapi(door.routes)
     places = {place for path in document["paths"] for place in re.findall(r"{(\w+)}", path)}
     assert "session_id" in places
     assert "ref" not in places
@@ -95,8 +102,8 @@ async def test_one_name_for_a_session_in_every_path(door: Door) -> None:
             assert named == re.findall(r"{(\w+)}", path), path
 
 
-async def test_links_lead_to_operations_that_take_what_they_give(door: Door) -> None:
-    document = openapi(door.described)
+async def test_openapi_links_match_their_target_parameters(door: Door) -> None:
+    document = openapi(door.routes)
     known = {each["operationId"]: each for each in operations(document)}
     links = [
         link
@@ -111,19 +118,19 @@ async def test_links_lead_to_operations_that_take_what_they_give(door: Door) -> 
 
 
 async def test_a_line_that_does_not_validate_and_an_error_are_two_types(door: Door) -> None:
-    schemas = openapi(door.described)["components"]["schemas"]
+    schemas = openapi(door.routes)["components"]["schemas"]
     assert "expected" in schemas["Problem"]["properties"]
     assert "code" in schemas["ProblemDetails"]["properties"]
 
 
 async def test_a_file_to_import_is_a_body_that_generators_know(door: Door) -> None:
-    paths = openapi(door.described)["paths"]
+    paths = openapi(door.routes)["paths"]
     for path in ("/import", "/import/histories"):
         [content] = paths[path]["post"]["requestBody"]["content"].items()
         assert content == ("application/octet-stream", {"schema": {"type": "string", "format": "binary"}})
 
 
-# What the document allows is taken, and nothing else; Schemathesis looks for more of it ----------
+# The server accepts exactly the values of the document; Schemathesis looks for more --------------
 
 NEWER = "\U0003fffd"  # not assigned yet
 KEY = {"idempotency-key": "other"}
@@ -160,7 +167,7 @@ ASKED: list[tuple[int, str, str, dict[str, Any]]] = [
 async def test_server_agrees_with_its_document(
     door: Door, status: int, verb: str, path: str, request_: dict[str, Any]
 ) -> None:
-    moor = Moorage(lambda: door.deps, Caller())
+    moor = LocalMoorage(OpenStore(lambda: door.deps), Caller())
     await moor.create(session_id="s", parent=None)
     await moor.append("s", ["one", "two", "three"])
     async with running(door) as server, httpx2.AsyncClient(base_url=address_of(server), timeout=PATIENCE) as http:
@@ -168,8 +175,8 @@ async def test_server_agrees_with_its_document(
     assert answer.status_code == status, answer.text
 
 
-async def test_a_window_after_a_number_has_only_what_was_said_there(door: Door) -> None:
-    moor = Moorage(lambda: door.deps, Caller())
+async def test_window_after_a_number_has_only_later_messages(door: Door) -> None:
+    moor = LocalMoorage(OpenStore(lambda: door.deps), Caller())
     await moor.create(session_id="s", parent=None)
     await moor.append("s", [{"role": "system", "content": "be kind"}, "one", "two", "three"])
     assert [entry.number for entry in (await moor.messages("s", last=9, after=3)).items] == [4, 5]

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 
 from moorage import config
+from moorage.connection import LaunchOptions
 from moorage.core.session import PUBLIC_FIELDS
 from moorage.core.turn import Launcher
 from moorage.launcher.embedded import Embedded
@@ -24,7 +25,7 @@ GREETER = {"name": "other", "kind": "command", "command": ["cat"]}
 
 
 class World:
-    """A family with a conversation, a question to a person, a run that waits, and an item that was set aside."""
+    """A family with a conversation, a question to a person, a run that waits, and a dead letter."""
 
     def __init__(self, http: httpx2.AsyncClient, served: Served) -> None:
         self.http, self.served = http, served
@@ -41,7 +42,7 @@ class World:
         await moor.delegate("planner", task_id="T1")
         await moor.create(session_id="asks", parent=None)
         self.places["approval_id"] = (await moor.request_approval("asks", "Sure?")).approval_id
-        moor.launches = False
+        moor.launching = LaunchOptions(launches=False)
         asked = await moor.run("echo-agent", "hello", mode="async_poll", session_id="runs", parent=None)
         self.places["run_id"] = asked.run.run_id
         await moor.define_agent(GREETER | {"name": "greeter"})
@@ -54,21 +55,21 @@ class World:
     failed_run = ""
 
     async def set_one_aside(self) -> None:
-        """What an agent that cannot be started was told three times."""
+        """Make a dead letter: ask an agent that cannot be started three times."""
         folder = Path(config.home()) / "agents"
         folder.mkdir(parents=True, exist_ok=True)
         text = '[agent]\nname = "broken"\nkind = "command"\ncommand = ["no-such-program"]\n'
         (folder / "broken.toml").write_text(text)
         moor = self.served.moorage()
-        moor.launches = False
+        moor.launching = LaunchOptions(launches=False)
         async with Embedded(self.served.deps, config.agents):
             failed = await moor.run("broken", "hello", parent=None, timeout=60)
         assert failed.status == "failed"
         self.failed_run = failed.run.run_id
-        self.places["item_id"] = (await moor.inbox(set_aside=True)).items[0].item_id
+        self.places["item_id"] = (await moor.inbox(dead_letters=True)).items[0].item_id
 
     async def make_key(self) -> None:
-        """One that may do everything, and is used from now on: without, nobody gets in any more."""
+        """Make a key for everything and use it from now on: requests without a key are refused."""
         made = await self.served.moorage().create_key(scopes=["admin"])
         self.places["key_id"] = made.key.key_id
         self.http.headers["authorization"] = f"Bearer {made.text}"
@@ -111,6 +112,7 @@ SUCCESSES: dict[tuple[str, str], Case] = {
     ("POST", "/sessions/{session_id}/release"): Case(session(hold=None), {}),
     ("POST", "/sessions/{session_id}/finalize"): Case(session(state="failed"), {"outcome": "failed"}),
     ("POST", "/sessions/{session_id}/fork"): Case(lambda fork: fork["last_entry"] == 3, {"at": 2}),
+    ("POST", "/sessions/{session_id}/rename"): Case(session(session_name="dinner"), {"session_name": "dinner"}),
     ("POST", "/sessions/{session_id}/stop"): Case(items(lambda them: them == []), {}),
     ("GET", "/sessions/{session_id}/resume-verdict"): Case(lambda verdict: verdict["reason"] == "phase_not_resumable"),
     ("GET", "/resume-verdict"): Case(lambda verdict: verdict["reason"] == "no_existing_session", agent="nobody"),
@@ -212,7 +214,7 @@ NAMED = [operation for operation in OPERATIONS if operation.in_path]
 
 
 @pytest.mark.parametrize("operation", NAMED, ids=lambda each: f"{each.verb}{each.path}")
-async def test_what_is_not_there_is_not_found(world: World, operation: Any) -> None:
+async def test_missing_resource_is_404(world: World, operation: Any) -> None:
     case = SUCCESSES[operation.verb, operation.path]
     world.places |= dict.fromkeys((set(world.places) | {"item_id", "key_id"}) - {"number"}, "nobody")
     answer = await world.ask(operation.verb, operation.path, case.body, case.query)
@@ -226,7 +228,7 @@ async def test_what_is_not_there_is_not_found(world: World, operation: Any) -> N
 @pytest.mark.parametrize(
     "operation", [each for each in NAMED if "session_id" in each.in_path], ids=lambda each: f"{each.verb}{each.path}"
 )
-async def test_what_was_deleted_is_gone(world: World, operation: Any) -> None:
+async def test_deleted_session_is_410(world: World, operation: Any) -> None:
     case = SUCCESSES[operation.verb, operation.path]
     await world.served.moorage().delete("s-1")
     answer = await world.ask(operation.verb, operation.path, case.body, case.query)
@@ -254,7 +256,7 @@ async def test_a_version_from_yesterday_is_refused_with_412(world: World) -> Non
     assert (await world.http.get("/sessions/s-1")).json()["phase"] == "planning"
 
 
-async def test_what_did_not_change_is_not_sent_again(world: World) -> None:
+async def test_unchanged_resource_is_304(world: World) -> None:
     tag = (await world.http.get("/sessions/s-1")).headers["etag"]
     same = await world.http.get("/sessions/s-1", headers={"if-none-match": tag})
     assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", tag)
@@ -263,7 +265,7 @@ async def test_what_did_not_change_is_not_sent_again(world: World) -> None:
 
 
 @pytest.mark.parametrize("known", ["{}", "W/{}", '"9-9", {}', "*"])
-async def test_whoever_knows_the_tag_in_any_of_its_forms_gets_no_body(world: World, known: str) -> None:
+async def test_every_form_of_a_matching_etag_gets_no_body(world: World, known: str) -> None:
     tag = (await world.http.get("/sessions/s-1")).headers["etag"]
     same = await world.http.get("/sessions/s-1", headers={"if-none-match": known.format(tag)})
     assert (same.status_code, same.content) == (304, b"")
@@ -293,7 +295,7 @@ async def test_no_message_is_taken_for_a_version_from_yesterday(world: World) ->
 
 
 @pytest.mark.parametrize("wanted", ["", "abc", '"1-1", "2-2"', '"1-x"'])
-async def test_what_is_no_tag_is_refused(world: World, wanted: str) -> None:
+async def test_invalid_etag_is_refused(world: World, wanted: str) -> None:
     answer = await world.http.patch("/sessions/s-1", json={}, headers={"if-match": wanted})
     problem(answer, 422, "invalid_if-match")
 
@@ -376,10 +378,10 @@ async def test_a_header_makes_the_session_that_asks_the_parent(world: World) -> 
 
 
 @pytest.mark.parametrize("path", ["/runs", "/inbox", "/approvals"])
-async def test_a_filter_takes_a_name_and_knows_what_is_not_there(world: World, path: str) -> None:
+async def test_filter_accepts_a_name_and_reports_an_unknown_one(world: World, path: str) -> None:
     await world.served.moorage().create("echo-agent", session_id="named", name="by-name", parent=None)
     moor = world.served.moorage()
-    moor.launches = False
+    moor.launching = LaunchOptions(launches=False)
     await moor.run(None, "hello", session="named", mode="async_poll")
     await moor.request_approval("named", "Sure?")
     asked = [{"session": "named"}, {"session": "by-name"}, {"session_id": "named"}]
@@ -402,7 +404,7 @@ async def test_sessions_are_filtered_by_the_short_name_and_by_the_fields(
     assert 0 < len(found[0]) < 4
 
 
-async def test_a_run_of_nobody_is_refused_as_a_wrong_request(http: httpx2.AsyncClient) -> None:
+async def test_run_without_an_agent_is_a_bad_request(http: httpx2.AsyncClient) -> None:
     problem(await http.post("/runs", json={"prompt": "hello"}), 422, "invalid_agent")
 
 

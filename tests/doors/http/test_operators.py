@@ -1,4 +1,4 @@
-"""What whoever looks after a server sees of it: health, numbers, lines of the log, traces."""
+"""Observability of a server: health, metrics, log lines, traces."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -22,10 +23,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from moorage import config, sync
 from moorage.doors import logs
-from moorage.doors.http import gate, health
+from moorage.doors.http import authorizer, health
 from moorage.doors.http.app import Door
 from moorage.doors.http.health import Heart
-from moorage.doors.http.metrics import Meter
+from moorage.doors.http.metrics import Meter, watch_stalls
 from moorage.doors.http.serve import make_door
 from moorage.doors.http.visit import Visit
 from moorage.protobuf.agent_platform_pb2 import TaskRequest
@@ -79,7 +80,7 @@ async def test_a_server_that_cannot_write_is_not_ready_and_later_not_well(
 
 
 def numbers(text: str) -> dict[str, float]:
-    """What Prometheus reads: values by name, those with labels by name and labels."""
+    """Return the metrics by name, those with labels by name and labels."""
     found = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -88,7 +89,7 @@ def numbers(text: str) -> dict[str, float]:
     return found
 
 
-async def test_the_numbers_tell_what_happens_and_what_waits(tmp_path: Path) -> None:
+async def test_metrics_count_requests_and_waiting_work(tmp_path: Path) -> None:
     with opened(f"sqlite:///{tmp_path / 'x.db'}") as (door, http):
         asked = {"agent_name": "echo-agent", "prompt": "waits for a launcher", "mode": "async_poll"}
         assert (await http.post("/runs", json=asked)).status_code == 201
@@ -105,8 +106,24 @@ async def test_the_numbers_tell_what_happens_and_what_waits(tmp_path: Path) -> N
     assert told["moorage_queued_turns"] == 1
     assert 0 < told["moorage_oldest_queued_seconds"] < timedelta(hours=1).total_seconds()
     assert told["moorage_running_turns"] == told["moorage_streams"] == 0
-    assert told["moorage_callbacks_waiting"] == told["moorage_set_aside"] == 0
+    assert told["moorage_callbacks_waiting"] == told["moorage_dead_letters"] == 0
     assert told["moorage_store_bytes"] > 10_000
+
+
+async def test_stall_of_the_event_loop_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "moorage.doors.http.metrics")
+    meter, stop = Meter(), asyncio.Event()
+    watching = asyncio.create_task(watch_stalls(meter.stall, stop))
+    async with asyncio.timeout(PATIENCE):
+        while not numbers(meter.text().decode())["moorage_loop_stall_seconds_count"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        time.sleep(0.4)  # noqa: ASYNC251  it blocks the loop
+        stop.set()
+        await watching
+    told = numbers(meter.text().decode())
+    assert told["moorage_loop_stall_seconds_sum"] > 0.3
+    assert told["moorage_loop_stall_computing_seconds_sum"] < 0.3, "it slept and computed nothing"
+    assert "the event loop stalled for" in caplog.text
 
 
 def test_every_number_is_documented() -> None:
@@ -134,7 +151,7 @@ def test_whichever_worker_is_asked_it_tells_the_numbers_of_all(start: Callable[.
 IDS = {"session", "task", "run", "request_id"}
 
 
-def test_every_line_is_json_and_has_the_ids_of_what_it_is_about(start: Callable[..., Process]) -> None:
+def test_every_log_line_is_json_with_ids(start: Callable[..., Process]) -> None:
     server = start("--log-level", "debug")
     with sync.connect(server.url) as moor:
         session = moor.create(agent="echo-agent", task_id="T-1")
@@ -149,8 +166,8 @@ def test_every_line_is_json_and_has_the_ids_of_what_it_is_about(start: Callable[
     assert (asked["session"], asked["task"], asked["operation"], asked["status"]) == (session.id, "T-1", "get", 200)
     [said] = [line for line in lines if line.get("operation") == "post_messages"]
     assert (said["session"], said["task"]) == (session.id, "T-1")
-    turns = [line for line in lines if line["message"].startswith("turn ")]
-    assert [line["message"].partition(": ")[2] for line in turns] == ["echo-agent", "completed"]
+    turns = [line for line in lines if line["message"].startswith("echo-agent ")]
+    assert [line["message"] for line in turns] == ["echo-agent begins a turn", "echo-agent ended its turn: completed"]
     assert {(line["session"], line["task"], line["run"]) for line in turns} == {(session.id, "T-1", run.run_id)}
 
 
@@ -172,7 +189,7 @@ def test_no_secret_is_in_the_log(start: Callable[..., Process], tmp_path: Path) 
         assert secret not in log, secret
 
 
-@pytest.mark.parametrize("lines", [logs.JsonLines(), logs.TextLines()])
+@pytest.mark.parametrize("lines", [logs.JsonLines(), logs.TextLines(), logs.TerminalLines()])
 def test_keys_and_tokens_are_taken_out_of_any_text(lines: logging.Formatter) -> None:
     text = "Authorization: Bearer abc.def; moor_k1_0123456789abcdef0123; moors_eyJ.c2ln at postgresql://ann:pw@db/x"
     try:
@@ -188,12 +205,14 @@ def test_keys_and_tokens_are_taken_out_of_any_text(lines: logging.Formatter) -> 
     assert "moor_session" in lines.format(logging.makeLogRecord({"msg": "moor_session is a name like any other"}))
 
 
-async def test_what_fails_is_in_the_log_with_its_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failure_is_logged_with_its_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lines: list[dict[str, Any]] = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(json.loads(logs.JsonLines().format(record)))  # type: ignore[method-assign]
     monkeypatch.setattr(logging.getLogger("moorage.doors.http.app"), "handlers", [handler])
-    monkeypatch.setattr(gate, "LOOK_FOR_KEYS", timedelta(hours=1))  # once it has looked, the gate needs no store
+    monkeypatch.setattr(
+        authorizer, "LOOK_FOR_KEYS", timedelta(hours=1)
+    )  # once it has looked, the authorizer needs no store
     with opened(f"sqlite:///{tmp_path / 'x.db'}") as (door, http):
         assert (await http.get("/agents")).status_code == 200
         await door.deps.store.close()
@@ -246,7 +265,7 @@ def collector() -> Iterator[Collector]:
     opened.close()
 
 
-def test_requests_are_spans_in_the_trace_of_whoever_asks(
+def test_requests_are_spans_in_the_trace_of_the_caller(
     start: Callable[..., Process], collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)

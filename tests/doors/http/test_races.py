@@ -45,9 +45,7 @@ async def test_of_two_that_resume_one_gets_it_and_the_other_is_told_who(
         assert "token" not in told
 
 
-async def test_whoever_says_who_they_are_gets_the_hold_again_with_a_new_token(
-    served: Served, http: httpx2.AsyncClient
-) -> None:
+async def test_same_holder_gets_the_hold_again_with_a_new_token(served: Served, http: httpx2.AsyncClient) -> None:
     await http.post("/sessions", json={"session_id": "s"})
     same = ("POST", "/sessions/s/resume", {"json": {"holder": "ann's laptop"}})
     answers = await at_once(served, *[same] * AT_ONCE)
@@ -77,9 +75,7 @@ OTHERS |= {"summary": "y", "question": "y?", "purpose": "y"}
 
 
 @pytest.mark.parametrize("path", CREATES)
-async def test_what_is_asked_at_once_under_one_key_is_done_once(
-    served: Served, http: httpx2.AsyncClient, path: str
-) -> None:
+async def test_concurrent_requests_with_one_key_run_once(served: Served, http: httpx2.AsyncClient, path: str) -> None:
     await http.post("/sessions", json={"session_id": "s"})
     body, headers = CREATES[path], {"idempotency-key": "k"}
     answers = await at_once(served, *[("POST", path, {"json": body, "headers": headers})] * AT_ONCE)

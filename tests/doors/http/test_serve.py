@@ -27,7 +27,7 @@ def _is_replaced(process: Process, victim: int) -> bool:
     return len(workers) == 2 and victim not in workers
 
 
-def test_what_a_server_started_is_finished_by_the_next_one(start: Callable[..., Process]) -> None:
+def test_next_server_finishes_runs_of_the_last_one(start: Callable[..., Process]) -> None:
     first = start()
     with sync.connect(first.url) as moor:
         reply = moor.run("echo-agent", "hello", name="talk")
@@ -56,7 +56,7 @@ def test_agents_work_on_without_the_server(start: Callable[..., Process], tmp_pa
     agent = int(until(lambda: (tmp_path / "pid").read_text() if (tmp_path / "pid").exists() else None))
     began = time.monotonic()
     first.end(number)
-    assert time.monotonic() - began < 15, "a stop does not wait for agents that need nobody"
+    assert time.monotonic() - began < 15, "a stop does not wait for agents that work without it"
     os.kill(agent, 0)  # it is there
 
     (tmp_path / "go").touch()
@@ -107,7 +107,7 @@ def test_a_second_launcher_of_one_name_is_refused(start: Callable[..., Process])
     assert answers(first.url)
 
 
-def test_a_killed_worker_is_replaced_and_nobody_notices(start: Callable[..., Process]) -> None:
+def test_killed_worker_is_replaced_without_failed_requests(start: Callable[..., Process]) -> None:
     process = start("--workers", "2")
     url = process.url
     until(lambda: len(process.workers()) == 2)
@@ -123,9 +123,7 @@ def test_a_killed_worker_is_replaced_and_nobody_notices(start: Callable[..., Pro
     assert process.workers() == [] if Path(f"/proc/{process.pid}").exists() else True
 
 
-def test_workers_leave_when_whoever_started_them_is_killed_and_the_next_one_clears_up(
-    start: Callable[..., Process], tmp_path: Path
-) -> None:
+def test_workers_exit_when_their_parent_is_killed(start: Callable[..., Process], tmp_path: Path) -> None:
     process = start("--workers", "2")
     port = process.url.rpartition(":")[2]
     until(lambda: len(process.workers()) == 2)
@@ -205,7 +203,7 @@ def test_a_store_that_cannot_be_opened_is_told(start: Callable[..., Process], tm
     (tmp_path / "broken.db").write_bytes(b"no database " * 100)
     refused = start("--store", f"sqlite:///{tmp_path / 'broken.db'}")
     assert refused.ended() == 5
-    assert "not a whole database" in refused.log.read_text()
+    assert "not a complete database" in refused.log.read_text()
 
 
 def test_an_unreachable_server_is_reported() -> None:

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from moorage import config
-from moorage.client import Moorage
+from moorage.client import LocalMoorage, OpenStore
 from moorage.core.render import to_json
 from moorage.doors.http.serve import make_door
 from moorage.service.deps import Caller, Deps
@@ -30,7 +30,7 @@ async def http(deps: Deps) -> AsyncIterator[httpx2.AsyncClient]:
 
 
 async def test_messages_are_those_of_the_window(http: httpx2.AsyncClient, deps: Deps) -> None:
-    moor = Moorage(lambda: deps, Caller())
+    moor = LocalMoorage(OpenStore(lambda: deps), Caller())
     session = await moor.create("agent", name="trip")
     await moor.append("trip", [{"role": "system", "content": "be brief"}, *map(str, range(30))])
 
@@ -42,8 +42,8 @@ async def test_messages_are_those_of_the_window(http: httpx2.AsyncClient, deps: 
     assert "messages" not in (await http.get("/sessions/trip")).json()
 
 
-async def test_what_has_not_changed_is_not_sent_again(http: httpx2.AsyncClient, deps: Deps) -> None:
-    moor = Moorage(lambda: deps, Caller())
+async def test_unchanged_session_is_304(http: httpx2.AsyncClient, deps: Deps) -> None:
+    moor = LocalMoorage(OpenStore(lambda: deps), Caller())
     session = await moor.create("agent")
     path = f"/sessions/{session.id}?messages=5"
     tag = (await http.get(path)).headers["etag"]
@@ -58,7 +58,7 @@ async def test_what_has_not_changed_is_not_sent_again(http: httpx2.AsyncClient, 
 
 @pytest.mark.parametrize("number", ["0", "-1", "many", "1.5", ""])
 async def test_a_wrong_number_is_refused(http: httpx2.AsyncClient, deps: Deps, number: str) -> None:
-    session = await Moorage(lambda: deps, Caller()).create("agent")
+    session = await LocalMoorage(OpenStore(lambda: deps), Caller()).create("agent")
 
     got = await http.get(f"/sessions/{session.id}", params={"messages": number})
 

@@ -1,4 +1,4 @@
-"""Streams over HTTP: replayed, live, resumed by their cursor, bounded, and nobody else's."""
+"""Streams over HTTP: replayed, live, resumed by their cursor, bounded, and closed to other owners."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ import pytest
 from httpx_sse import aconnect_sse
 
 from moorage import config
+from moorage.connection import LaunchOptions
 from moorage.core.event import Event
 from moorage.core.render import to_json
 from moorage.doors.http.streams import StreamSettings
 from moorage.service.deps import Deps
-from moorage.stores.memory.store import MemoryStore
 from moorage.testing.faults import Worker
+from moorage.testing.model_store import ModelStore
 from tests.doors.http.listening import PATIENCE, STREAM, Listener, listening
-from tests.doors.http.server import OwnerGate, Served, launching, serving
+from tests.doors.http.server import OwnerAuthorizer, Served, launching, serving
 
 
 async def until(holds: Callable[[], bool], within: float = 60.0) -> None:
     """Until this holds."""
     async with asyncio.timeout(within):
-        while not holds():  # noqa: ASYNC110  nobody tells when a connection has been noticed to be closed
+        while not holds():  # noqa: ASYNC110  there is no event for a closed connection
             await asyncio.sleep(0.01)
 
 
-# What is read ------------------------------------------------------------------------------------
+# Reading -----------------------------------------------------------------------------------------
 
 
 async def test_a_session_is_replayed_and_followed_with_the_logs_numbers(
@@ -294,7 +295,7 @@ async def test_a_deletion_ends_a_sessions_stream_and_each_of_a_cascade_is_told(
     assert {each.data["data"]["root_of_deletion"] for each in gone} == {"root"}
 
 
-async def test_time_runs_out_while_nobody_asks_for_anything_else(served: Served, http: httpx2.AsyncClient) -> None:
+async def test_approval_expires_without_any_other_request(served: Served, http: httpx2.AsyncClient) -> None:
     moor = served.moorage()
     session = await moor.create(parent=None, ttl=1)
     async with listening(http, f"/sessions/{session.id}/events") as stream:
@@ -314,7 +315,7 @@ async def test_a_server_that_stops_ends_its_streams(served: Served, http: httpx2
 
 async def test_closing_a_stream_leaves_the_run(served: Served, http: httpx2.AsyncClient) -> None:
     moor = served.moorage()
-    moor.launches = False
+    moor.launching = LaunchOptions(launches=False)
     session = await moor.create("echo-agent", parent=None)
     body = {"content": "hello", "stream": True}
     async with listening(http, f"/sessions/{session.id}/messages", verb="POST", json=body) as stream:
@@ -352,7 +353,7 @@ async def test_an_answer_is_streamed_until_its_run_has_settled(served: Served, h
     assert served.live.count == 0
 
 
-async def test_the_stream_of_a_message_that_asks_nobody_ends_with_it(served: Served, http: httpx2.AsyncClient) -> None:
+async def test_stream_of_a_message_without_a_run_ends_with_it(served: Served, http: httpx2.AsyncClient) -> None:
     await served.moorage().create(session_id="one", parent=None)
     body = {"messages": ["a", "b"], "stream": True}
     async with listening(http, "/sessions/one/messages", verb="POST", json=body) as stream:
@@ -390,8 +391,8 @@ async def test_a_deletion_is_a_warning_in_the_log_and_an_event_for_each_leaves_f
 # Whose they are, and how many --------------------------------------------------------------------
 
 
-async def test_one_owners_streams_carry_nobody_elses_events(url: str) -> None:
-    async with serving(url, gate=OwnerGate) as served, served.client() as http, AsyncExitStack() as stack:
+async def test_streams_carry_only_events_of_their_owner(url: str) -> None:
+    async with serving(url, authorizer=OwnerAuthorizer) as served, served.client() as http, AsyncExitStack() as stack:
         for owner in ("ann", "bob"):
             await served.moorage(owner).create(session_id=f"of-{owner}", parent=None)
             await served.moorage(owner).create(session_id="same", parent=None)
@@ -417,7 +418,7 @@ async def test_one_owners_streams_carry_nobody_elses_events(url: str) -> None:
 
 async def test_streams_are_limited_for_each_and_in_all(url: str) -> None:
     settings = StreamSettings(per_visitor=2, in_all=3)
-    async with serving(url, gate=OwnerGate, settings=settings) as served, served.client() as http:
+    async with serving(url, authorizer=OwnerAuthorizer, settings=settings) as served, served.client() as http:
         async with AsyncExitStack() as stack:
             for _ in range(2):
                 await stack.enter_async_context(listening(http, "/events"))
@@ -463,15 +464,15 @@ async def _read_all(connection: socket.socket) -> bytes:
 # Wake-ups are hints ------------------------------------------------------------------------------
 
 
-class Deaf(MemoryStore):
-    """A store whose pulse never reaches anybody."""
+class Deaf(ModelStore):
+    """A store that never sends a pulse."""
 
     async def wait(self, seen: int, timeout: float) -> int:
         await asyncio.sleep(timeout)
         return seen
 
 
-class Forgetful(MemoryStore):
+class Forgetful(ModelStore):
     """A store whose feed leaves out every third event."""
 
     async def feed(self, owner: str, after: int, limit: int) -> list[Event]:
@@ -479,10 +480,10 @@ class Forgetful(MemoryStore):
 
 
 @pytest.fixture
-async def on_a_store() -> AsyncIterator[Callable[[MemoryStore], Awaitable[Served]]]:
+async def on_a_store() -> AsyncIterator[Callable[[ModelStore], Awaitable[Served]]]:
     async with AsyncExitStack() as stack:
 
-        async def serve(store: MemoryStore) -> Served:
+        async def serve(store: ModelStore) -> Served:
             deps = Deps(store, config.SystemClock(), config.entropy)
             return await stack.enter_async_context(serving(deps))
 
@@ -506,7 +507,7 @@ async def test_events_arrive_though_no_wake_up_does(on_a_store: Any) -> None:
                 assert (await stream.next()).data["data"]["content"] == "unannounced"
 
 
-async def test_a_gap_in_what_is_handed_over_is_filled_from_the_store(on_a_store: Any) -> None:
+async def test_gap_in_pushed_events_is_filled_from_the_store(on_a_store: Any) -> None:
     served = await on_a_store(Forgetful())
     moor = served.moorage()
     await moor.create(session_id="one", parent=None)
@@ -528,7 +529,7 @@ for line in sys.stdin:
 """
 
 
-async def test_what_another_process_writes_arrives(tmp_path: Path) -> None:
+async def test_events_of_another_process_arrive(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'moorage.db'}"
     async with serving(url) as served, served.client() as http:
         await served.moorage().create(session_id="one", parent=None)

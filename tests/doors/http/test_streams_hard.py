@@ -109,5 +109,5 @@ async def test_a_thousand_sessions_with_a_stream_each_get_every_message(tmp_path
         assert everything.ids == list(range(1, SESSIONS * (TURNS + 1) + 1))
         for stream in (*streams, everything):
             stream.close()
-        while served.live.count:  # noqa: ASYNC110  nobody tells when a connection has been noticed to be closed
+        while served.live.count:  # noqa: ASYNC110  there is no event for a closed connection
             await asyncio.sleep(0.01)

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 import httpx2
 
 from moorage import config
-from moorage.client import Moorage
+from moorage.client import LocalMoorage, OpenStore
+from moorage.connection import LaunchOptions
 from moorage.doors.http.app import Door
+from moorage.doors.http.openapi import described
 from moorage.doors.http.serve import make_door
-from moorage.remote.operations import OPERATIONS
 from moorage.service.deps import Caller, Deps
 from moorage.testing.faults import PATIENCE
 from tests.doors.http.server import address_of, running
@@ -36,6 +37,7 @@ BODIES: dict[tuple[str, str], Any] = {  # of what refuses an empty one
     ("PUT", "/sessions/{session_id}/context/{key}"): 1,
     ("POST", "/sessions"): {"parent_session_id": "{session_id}"},
     ("POST", "/sessions/{session_id}/compact"): {"summary": "they met"},
+    ("POST", "/sessions/{session_id}/rename"): {"session_name": None},
     ("POST", "/sessions/{session_id}/checkpoints"): {"checkpoint": {"step": 2}},
     ("POST", "/sessions/{session_id}/approvals"): {"question": "Really?"},
     ("POST", "/approvals/{approval_id}/decision"): {"decision": "approve"},
@@ -45,6 +47,13 @@ BODIES: dict[tuple[str, str], Any] = {  # of what refuses an empty one
     ("PUT", "/agents/{name}"): {"definition": {"name": "greeter", "kind": "command", "command": ["cat"]}},
     ("POST", "/tools/{tool}"): {"parameters": {"location": "Rome"}, "session_id": "{session_id}"},
     ("POST", "/sessions/{session_id}/messages"): {"content": "hello"},
+    ("POST", "/sessions/{session_id}/records"): {"writes": []},
+    ("POST", "/sessions/{session_id}/records/{namespace}"): {"keys": ["{record_key}"]},
+    ("PUT", "/sessions/{session_id}/records/{namespace}/{record_key}"): 1,
+    ("POST", "/records/{namespace}/{record_key}"): {"session_ids": ["{session_id}"]},
+    ("POST", "/memory"): {"writes": []},
+    ("POST", "/memory/{namespace}"): {"keys": ["{record_key}"]},
+    ("PUT", "/memory/{namespace}/{record_key}"): 1,
     ("POST", "/agent-sessions/create"): {"parent_session_id": "{session_id}"},
     ("POST", "/agent-sessions/list"): {"parent_session_id": "{session_id}"},
     ("POST", "/agent-sessions/{session_id}/messages"): {"content": "hello", "wait": 0},
@@ -62,14 +71,14 @@ QUERIES: dict[tuple[str, str], dict[str, Any]] = {
     ("GET", "/search"): {"q": SECRET},
     ("GET", "/resume-verdict"): {"agent": "planner", "host": "{session_id}"},
     ("GET", "/events"): {"session": "{session_id}"},
+    ("GET", "/last-lines"): {"sessions": "{session_id}"},
     ("GET", "/turns/{turn_id}/approvals/{approval_id}"): {"epoch": 1},
 }
 
 
 def everything(door: Door) -> list[Asked]:
     """One request for each route."""
-    routes = [(operation.verb, operation.path) for operation in OPERATIONS]
-    routes += [(verb, path) for verb, path, _ in door.described]
+    routes = [(route.verb, route.path) for route in described(door.routes)]
     return [Asked(*route, BODIES.get(route), QUERIES.get(route, {})) for route in routes]
 
 
@@ -81,15 +90,17 @@ class Guarded:
         self._clients: list[httpx2.AsyncClient] = []
 
     def visitor(self, key: str, **headers: str) -> httpx2.AsyncClient:
-        """Somebody with a key, who wants no streams."""
+        """Return a client with a key that accepts no streams."""
         headers = {"authorization": f"Bearer {key}", "accept": "application/json", **headers}
         self._clients.append(httpx2.AsyncClient(base_url=self.url, timeout=PATIENCE, headers=headers))
         return self._clients[-1]
 
-    def embedded(self, owner: str) -> Moorage:
+    def embedded(self, owner: str) -> LocalMoorage:
         """The same store without the door."""
-        moor = Moorage(lambda: self.door.deps, Caller(owner=owner, by=owner, interface="test", holder="test"))
-        moor.launches = False
+        moor = LocalMoorage(
+            OpenStore(lambda: self.door.deps), Caller(owner=owner, by=owner, interface="test", holder="test")
+        )
+        moor.launching = LaunchOptions(launches=False)
         return moor
 
     async def key(self, owner: str, *scopes: str) -> str:
@@ -131,6 +142,8 @@ async def settle_in(place: Guarded, owner: str) -> dict[str, str]:
     await moor.context.put(session.id, "tone", told)
     await moor.delegate("planner", task_id=session.task_id)
     await moor.create(session_id=f"asks-{owner}", parent=session.id)
+    await moor.records.put(session.id, "notes", "note", told)
+    await moor.memory.put("notes", "note", told)
     approval = await moor.request_approval(f"asks-{owner}", f"{told}?")
     run = (await moor.run("echo-agent", told, mode="async_poll", session_id=f"runs-{owner}", parent=session.id)).run
     [item] = (await moor.inbox(f"runs-{owner}")).items
@@ -143,6 +156,8 @@ async def settle_in(place: Guarded, owner: str) -> dict[str, str]:
     return {
         "session_id": session.id,
         "key": "tone",
+        "namespace": "notes",
+        "record_key": "note",
         "number": str(number),
         "approval_id": approval.approval_id,
         "run_id": run.run_id,

@@ -12,7 +12,7 @@ import httpx2
 import uvicorn
 
 from moorage import config
-from moorage.client import Moorage
+from moorage.client import LocalMoorage, OpenStore
 from moorage.doors.http.serve import make_door
 from moorage.service.deps import Caller, Deps
 from tests.doors.mcp.ways import OLD, PATIENCE
@@ -32,11 +32,13 @@ class Served:
     def __init__(self, deps: Deps, port: int, home: Path) -> None:
         self.deps, self.port, self.home, self.url = deps, port, home, f"http://127.0.0.1:{port}"
 
-    def moorage(self, owner: str = "local") -> Moorage:
-        return Moorage(lambda: self.deps, Caller(owner=owner, by="test", interface="test", holder="test"))
+    def moorage(self, owner: str = "local") -> LocalMoorage:
+        return LocalMoorage(
+            OpenStore(lambda: self.deps), Caller(owner=owner, by="test", interface="test", holder="test")
+        )
 
     async def key(self, owner: str, *scopes: str) -> dict[str, str]:
-        """The headers of whoever has a new key."""
+        """Return the headers of a caller with a new key."""
         made = await self.moorage().create_key(owner=owner, scopes=scopes or ("read", "write"))
         return {"Authorization": f"Bearer {made.text}"}
 

@@ -1,4 +1,4 @@
-"""Who may come in by MCP, and how far they reach: the same gate as everywhere."""
+"""Who may come in by MCP, and how far they reach: the same authorizer as everywhere."""
 
 from __future__ import annotations
 
@@ -126,14 +126,14 @@ async def test_a_token_reaches_its_session_and_below(served: Served) -> None:
             ("resume_agent_session", {"session_id": "made-here", "prompt": "x"}),
             ("echo-agent", {"input": "x", "session_id": "somewhere"}),
             ("set_context", {"session_id": "somewhere", "key": "k", "value": 1}),
+            ("get_memory", {"namespace": "n"}),
+            ("set_memory", {"namespace": "n", "key": "k", "value": 1}),
         ):
             refused = await mcp.call_tool(name, arguments)
             assert refused.structured_content["error"]["code"] == "out_of_reach", name
 
 
-async def test_without_the_library_the_server_says_what_is_missing(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_server_without_the_library_names_it(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("moorage.doors.mcp.door.find_spec", lambda _: None)
     async with open_http(served, headers=ACCEPT) as http:
         answer = await http.post("/mcp", json=HELLO)

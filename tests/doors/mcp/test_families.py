@@ -97,7 +97,7 @@ async def test_a_parent_is_told_by_callback_and_can_wait_for_all(tmp_path: Path)
         assert sorted(callbacks) == ["one", "two"]
 
 
-async def test_a_template_that_nobody_filled_in_is_no_parent(tmp_path: Path) -> None:
+async def test_unfilled_template_is_no_parent(tmp_path: Path) -> None:
     env = {"AGENT_SESSION_NAME": "${AGENT_SESSION_NAME}", "AGENT_SESSION_ID": ""}
     async with client(f"alone {NEW}", tmp_path, env=env) as mcp:
         started = await mcp.call_tool("start_agent_session", {"agent": "echo-agent", "prompt": "hi"})

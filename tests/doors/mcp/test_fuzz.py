@@ -15,6 +15,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from tests.doors.mcp.serving import ACCEPT, HELLO, Served, open_http
 from tests.doors.mcp.test_stdio import META, called, said, talking
 from tests.doors.mcp.ways import NEW, OLD, server_process
+from tests.fuzz.inputs import SEED, SHORT, kept, many, no_stalls, tried
 
 ODD: tuple[Any, ...] = (
     None,
@@ -64,9 +65,9 @@ NAMES = ("echo-agent", "start_agent_session", "set_context", "weather-tool", "ge
 
 
 def frames(seed: int, count: int) -> list[bytes]:
-    """Messages with something wrong in them, a good many of them almost right."""
-    chance = random.Random(seed)
-    return [_frame(chance) for _ in range(count)]
+    """The corpus, and messages with something wrong in them, a good many of them almost right."""
+    chance = random.Random(f"{SEED} {seed}")
+    return [*kept("mcp"), *(_frame(chance) for _ in range(count))]
 
 
 def _frame(chance: random.Random) -> bytes:
@@ -104,7 +105,7 @@ async def test_over_http_frames_are_refused_and_nothing_stays(served: Served) ->
             {"MCP-Protocol-Version": "nonsense"},
             {"Mcp-Session-Id": "nonsense"},
         )
-        await _throw(http, eras, 1)
+        await _throw(http, eras, 1, 80 if SHORT else many(80) - 160)
         gc.collect()
         before = len(gc.get_objects())
         await _throw(http, eras, 2)
@@ -119,19 +120,23 @@ async def test_over_http_frames_are_refused_and_nothing_stays(served: Served) ->
         assert said(answer.json()) == "Echo Agent Response: still here"
 
 
-async def _throw(http: Any, eras: tuple[dict[str, str], ...], seed: int) -> None:
+async def _throw(http: Any, eras: tuple[dict[str, str], ...], seed: int, count: int = 80) -> None:
     chance = random.Random(seed)
-    for frame in frames(seed, 80):
-        answer = await http.post("/mcp", content=frame, headers=chance.choice(eras))
-        assert answer.status_code < 500, (frame, answer.text)
+    async with no_stalls():
+        for frame in frames(seed, count):
+            with tried("mcp", frame):
+                answer = await http.post("/mcp", content=frame, headers=chance.choice(eras))
+                assert answer.status_code < 500, (frame, answer.text)
 
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_over_stdio_frames_are_refused_and_life_goes_on(tmp_path: Path, alone: bool) -> None:
     def talk_nonsense(url: str | None) -> None:
         with talking(tmp_path, *(() if url is None else ("--url", url))) as talk:
+            talk.say(called(1, "echo-agent", input="hello"))  # the first frame chooses the version
             for frame in frames(4, 120):
-                talk.say(frame)
+                with tried("mcp", frame):
+                    talk.say(frame)
             talk.say({**called(77_777, "echo-agent", input="still here"), "id": "sane"})
             while (answer := talk.hear()).get("id") != "sane":
                 assert answer["jsonrpc"] == "2.0"

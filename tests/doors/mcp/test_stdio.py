@@ -22,7 +22,7 @@ from tests.doors.mcp.ways import NEW, OLD, PATIENCE, SLOW, define, environment, 
 # All that the bridge may load besides the standard library's small change; nothing of this may grow unnoticed.
 OURS = {
     *("", ".clocks", ".config", ".connecting", ".client", ".ports", ".core", ".doors", ".doors.start", ".doors.cli"),
-    *(".doors.cli.main", ".doors.cli.quick", ".doors.cli.edge", ".service", ".service.deps", ".doors.mcp"),
+    *(".doors.cli.main", ".doors.cli.edge", ".service", ".service.deps", ".doors.mcp"),
     *(".doors.mcp.stdio", ".doors.mcp.bridge", ".doors.mcp.wire"),
 }
 HEAVY = {"asyncio", "click", "rich", "mcp", "pydantic", "anyio", "starlette", "uvicorn", "httpx2", "http.client", "ssl"}
@@ -182,7 +182,7 @@ def test_a_client_does_not_notice_that_the_server_was_restarted(tmp_path: Path) 
                 server.kill()
 
 
-def test_what_is_no_message_is_refused_and_forgotten(tmp_path: Path) -> None:
+def test_invalid_message_is_refused_and_dropped(tmp_path: Path) -> None:
     with server_process(tmp_path) as server, talking(tmp_path, "--url", f"http://127.0.0.1:{server.port}") as talk:
         for line, code in ((b"nonsense", -32700), (b"[1, 2]", -32600), (b'"text"', -32600), (b"\xff\xfe", -32700)):
             talk.say(line)
@@ -220,7 +220,7 @@ def test_work_goes_on_when_the_server_that_was_asked_stops(tmp_path: Path) -> No
             until(lambda: len(moor.runs(state="running").items) == 2)
             server.process.send_signal(signal.SIGTERM)
             server.process.wait(PATIENCE)
-            assert {talk.hear()["id"], talk.hear()["id"]} == {1, 2}  # that nobody answered
+            assert {talk.hear()["id"], talk.hear()["id"]} == {1, 2}  # which had no answer
         assert [run.state.value for run in moor.runs().items] == ["running", "running"]
         with server_process(tmp_path):
             for session in ("slow-1", "slow-2"):

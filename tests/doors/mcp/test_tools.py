@@ -1,4 +1,4 @@
-"""Single tools: what each does to sessions, and how long answers are cut where everybody sees it."""
+"""Single tools: what each does to sessions, and where long answers are cut."""
 
 from __future__ import annotations
 
@@ -60,6 +60,20 @@ async def test_a_session_is_paused_resumed_asked_about_and_deleted(served: Serve
         assert refused.structured_content["error"]["code"] == "session_gone"
 
 
+async def test_named_agent_resumes_suspended_sessions_and_respects_holds(served: Served) -> None:
+    moor = served.moorage()
+    async with client(f"http {NEW}", served.home, served.port) as mcp:
+        asked = {"input": "hi", "session_id": "s"}
+        await mcp.call_tool("echo-agent", asked)
+        await moor.suspend("s")
+        assert not (await mcp.call_tool("echo-agent", asked)).is_error
+        held = await moor.resume("s")
+        refused = await mcp.call_tool("echo-agent", asked)
+        assert refused.structured_content["error"]["code"] == "held_by_another"
+        await moor.release("s", token=str(held.hold.token))
+        assert not (await mcp.call_tool("echo-agent", asked)).is_error
+
+
 async def test_context_is_shared_and_long_values_come_in_pieces(served: Served) -> None:
     long = "é" * (MAX_TEXT + 10)
     async with client(f"http {NEW}", served.home, served.port) as mcp:
@@ -79,6 +93,26 @@ async def test_context_is_shared_and_long_values_come_in_pieces(served: Served) 
         for wrong in ({}, {"key": "a", "values": {}}):
             refused = await mcp.call_tool("set_context", {"session_id": "c", **wrong})
             assert refused.structured_content["error"]["code"] == "invalid_key"
+
+
+async def test_memory_is_shared_by_all_sessions_and_long_values_come_in_pieces(served: Served) -> None:
+    long = "é" * (MAX_TEXT + 10)
+    async with client(f"http {NEW}", served.home, served.port) as mcp:
+        for key, value in {"a": {"n": 1}, "b": long, "c": None}.items():
+            assert (await ask(mcp, "set_memory", namespace="notes", key=key, value=value))["version"] == 1
+        whole = await ask(mcp, "get_memory", namespace="notes")
+        assert (whole["values"], whole["left_out"]) == ({"a": {"n": 1}, "c": None}, {"b": len(long) + 2})
+        first = await ask(mcp, "get_memory", namespace="notes", limit=1)
+        assert (first["values"], first["next"]) == ({"a": {"n": 1}}, "a")
+        assert (await ask(mcp, "get_memory", namespace="notes", key="none"))["values"] == {}
+        text = ""
+        offset: int | None = 0
+        while offset is not None:
+            piece = await ask(mcp, "get_memory", namespace="notes", key="b", offset=offset)
+            text, offset = text + piece["text"], piece.get("next_offset")
+        assert json.loads(text) == long
+        refused = await mcp.call_tool("set_memory", {"namespace": "notes", "key": "a", "value": 2, "version": 0})
+        assert refused.is_error
 
 
 async def test_a_long_answer_is_cut_visibly_and_the_rest_can_be_had(served: Served) -> None:
@@ -126,16 +160,16 @@ async def test_the_operation_of_a_tool_is_found_by_its_arguments(
         assert (answer["operation"], answer["success"], answer["session_id"]) == (operation, True, None)
 
 
-def test_annotations_and_schemas_say_what_tools_do() -> None:
+def test_tools_have_annotations_and_schemas() -> None:
     reads = {name for name, tool in TOOLS.items() if tool.reads}
     assert reads == {
         *("list_agents", "get_agent_session_status", "get_agent_session_result", "list_agent_sessions"),
-        *("list_children", "wait_for_children", "get_context", "search_sessions"),
+        *("list_children", "wait_for_children", "get_context", "get_memory", "search_sessions"),
     }
     assert {name for name, tool in TOOLS.items() if tool.destroys} == {"stop_agent_session", "delete_agent_session"}
     for name, tool in TOOLS.items():
         assert "session_id" in tool.input_schema["properties"] or name in (
-            *("list_agents", "list_agent_sessions", "search_sessions"),
+            *("list_agents", "list_agent_sessions", "search_sessions", "get_memory", "set_memory"),
         )
         assert tool.input_schema["additionalProperties"] is False
         assert tool.output_schema["type"] == "object"
@@ -143,10 +177,10 @@ def test_annotations_and_schemas_say_what_tools_do() -> None:
     assert named.AGENT_INPUT["required"] == ["input"]
 
 
-async def test_send_message_waits_for_the_answer_unless_told_otherwise_or_in_its_own_session(served: Served) -> None:
+async def test_send_message_waits_for_the_answer_except_in_its_own_session(served: Served) -> None:
     await served.moorage().create("echo-agent", session_id="talk", parent=None)
     async with client(f"http {NEW}", served.home, served.port) as mcp:
-        async with asyncio.timeout(AT_ONCE):  # nobody takes the turn yet
+        async with asyncio.timeout(AT_ONCE):  # no launcher takes the turn yet
             asked = await ask(mcp, "send_message", session_id="talk", message="one", wait_seconds=0)
         async with Embedded(served.deps, config.agents):
             answered = await ask(mcp, "send_message", session_id="talk", message="two")

@@ -41,7 +41,7 @@ echo '{\\"type\\":\\"result\\",\\"text\\":\\"done\\"}'"]
 
 
 def environment(home: Path, **more: str) -> dict[str, str]:
-    """An environment in which nobody works for a session, unless told so."""
+    """An environment outside of any session, unless told so."""
     known = {name: value for name, value in os.environ.items() if name not in FORGOTTEN}
     return {**known, "MOORAGE_HOME": str(home), **more}
 
@@ -55,7 +55,7 @@ def server_process(home: Path, *arguments: str) -> Iterator[Process]:
         "serves",
         ready="Started server process",
     ) as started:
-        assert eventually(lambda: _hears(started.port)), "nobody listens"
+        assert eventually(lambda: _hears(started.port)), "the server does not listen"
         yield started
 
 
@@ -97,7 +97,7 @@ def define(home: Path, text: str) -> None:
 
 
 def text_of(result: Any) -> str:
-    """What a result says."""
+    """Return the text of a result."""
     [content] = result.content
     assert content.type == "text"
     return str(content.text)

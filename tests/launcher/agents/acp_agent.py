@@ -1,4 +1,4 @@
-"""An agent written with the official SDK of the Agent Client Protocol. What it does, the prompt says.
+"""An agent written with the official SDK of the Agent Client Protocol. The prompt selects its behaviour.
 
 It keeps its sessions in a folder (ACP_SESSIONS), so that one started later can load them.
 """

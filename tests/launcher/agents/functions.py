@@ -76,7 +76,7 @@ def leave(turn: Turn) -> None:
     sys.exit(4)
 
 
-class Shelf:
+class Basket:
     """Functions may be in classes, too."""
 
     @staticmethod

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from moorage.doors.cli.app import group
 
+PLACES = {
+    "run": "runs:run",
+    "list-sessions": "sessions:list_",
+    "show-session": "sessions:get",
+    "resume": "holds:agent_resume",
+    "suspend": "holds:suspend",
+    "cleanup": "cleanup:cleanup",
+}
 
-@group(
-    "agent",
-    places={
-        "run": "runs:run",
-        "list-sessions": "sessions:list_",
-        "show-session": "sessions:get",
-        "resume": "holds:agent_resume",
-        "suspend": "holds:suspend",
-        "cleanup": "care:cleanup",
-    },
-    examples=('moorage agent run echo-agent "hello"', "moorage agent list-sessions --active-only"),
-)
+
+@group("agent", 'moorage agent run echo-agent "hello"', "moorage agent list-sessions --active-only", places=PLACES)
 def agent() -> None:
-    """Other names for run, list, show, suspend and cleanup; `resume` talks to the session's agent."""
+    """Other names: agent run, list-sessions, show-session, …
+
+    They are run, list, show, suspend and cleanup; `resume` talks to the session's agent.
+    """

@@ -3,114 +3,136 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from moorage.doors.cli.app import App, command, group, pass_app
+from moorage.doors.cli.app import App, group
 from moorage.doors.cli.arguments import STDIN, read_file
-from moorage.doors.cli.output import complain, facts, fields, is_terminal, page_of, say, table
+from moorage.doors.cli.output import complain, facts, groups, is_terminal, page_of, say
+from moorage.doors.cli.tables import show_rows, wide_option
 from moorage.doors.cli.verdicts import NO
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from moorage.core.agent import AgentDefinition
     from moorage.launcher.check import Checked
 
 
-@group(
-    "agents",
-    places={
-        "list": "agents:list_",
-        "show": "agents:show",
-        "add": "agents:add",
-        "remove": "agents:remove",
-        "check": "agents:check",
-    },
-    examples=("moorage agents list", "moorage agents add reviewer.toml", "moorage agents check reviewer"),
-)
+@group("agents", "moorage agents list", "moorage agents add reviewer.toml", "moorage agents check reviewer")
 def agents() -> None:
-    """List, show, add, remove and check agents: named recipes for what `run` starts."""
+    """List, show, add, remove and check agents.
+
+    An agent is a named recipe for what `run` starts.
+    """
 
 
-@command("list", examples=("moorage agents list", "moorage agents list --json"))
-@pass_app
+@agents.subcommand("list", "moorage agents list", "moorage agents list --json")
+@wide_option
 def list_(app: App) -> None:
-    """List agents by name; files that describe none are complained about.
+    """List agents by name.
+
+    A file that describes no agent gets a warning.
 
     Piped, one line for each: name, kind, whether it is enabled, and its description.
     """
     found = app.moor.agents()
     for problem in found.problems:
         complain(f"warning: {problem['detail']}")
-    app.show({**page_of(found.items), "problems": found.problems}, lambda: _show_agents(found.items))
-
-
-def _show_agents(found: list[dict[str, Any]]) -> None:
+    columns = ("agent", "kind", "enabled", "description")
     rows = [
-        (each["name"], each["kind"], "yes" if each["enabled"] else "no", each.get("description", "")) for each in found
+        (each["name"], each["kind"], "yes" if each["enabled"] else "no", each.get("description", ""))
+        for each in found.items
     ]
-    if is_terminal():
-        table(("agent", "kind", "enabled", "description"), rows)
-        return
-    for row in rows:
-        say(fields(*row))
+    app.show({**page_of(found.items), "problems": found.problems}, lambda: show_rows(columns, rows, spare=("enabled",)))
 
 
-@command("show", examples=("moorage agents show echo-agent", "moorage agents show reviewer --json"))
+@agents.subcommand("show", "moorage agents show echo-agent", "moorage agents show reviewer --json")
 @click.argument("name", metavar="NAME")
-@pass_app
 def show(app: App, name: str) -> None:
     """Show one agent as it is defined."""
     agent = app.moor.agent(name)
-    app.show(agent, lambda: say(facts(agent.items())))
+    app.show(agent, lambda: _show_one(agent))
 
 
-@command("add", examples=("moorage agents add reviewer.toml", "cat reviewer.toml | moorage agents add - --replace"))
+def _show_one(agent: dict[str, Any]) -> None:
+    if not is_terminal():
+        say(facts(agent.items()))
+        return
+    shown = {name: value for name, value in agent.items() if name not in ("name", "description", "enabled")}
+    says = f": {agent['description']}" if agent.get("description") else ""
+    say(f"{agent['name']}{says}{'' if agent['enabled'] else ' (switched off)'}")
+    print(groups({"Definition": [(name.replace("_", " ").capitalize(), value) for name, value in shown.items()]}))
+
+
+@agents.subcommand("add", "moorage agents add reviewer.toml", "cat reviewer.toml | moorage agents add - --replace")
 @click.argument("file", metavar="FILE|-")
 @click.option("--replace", is_flag=True, help="Put it in the place of the agent that has its name.")
-@pass_app
 def add(app: App, file: str, replace: bool) -> None:
     """Add the agent that a TOML file describes, and print its name.
 
-    What is wrong in the file is told with its line, and nothing is added.
+    The program beside the file is copied along. A mistake in the file is reported with its line, and nothing is
+    added.
     """
     from moorage import config
     from moorage.agents.registry import decoded
+    from moorage.doors.cli import programs
 
     source = "standard input" if file == STDIN else file
     text = decoded(read_file(file, "file"), source)
-    config.read_definition(text, source)  # a server would not know what the file is called
+    definition = config.read_definition(text, source)  # a server would not know what the file is called
+    folder, target = os.path.dirname(os.path.abspath(file)), os.path.join(config.home(), config.AGENTS_NAME)
+    program = None if file == STDIN else programs.beside(definition, folder)
+    if program is not None and not app.is_remote:
+        programs.check_free(program, folder, target, replace=replace)
     agent = app.moor.define_agent(text, source=source, replace=replace)
-    app.show(agent, lambda: say(f"Added {agent['name']}: {agent['source']}" if is_terminal() else agent["name"]))
+    if program is not None and not app.is_remote:
+        programs.copy(program, folder, target)
+    for warning in _warnings(app, definition, program, folder, target):
+        complain(f"warning: {warning}")
+    along = f", with {program}" if program is not None and not app.is_remote else ""
+    app.tell(agent, f"Added {agent['name']}: {agent['source']}{along}", agent["name"])
 
 
-@command("remove", examples=("moorage agents remove reviewer",))
+def _warnings(app: App, agent: AgentDefinition, program: str | None, folder: str, target: str) -> Iterator[str]:
+    """Yield what will not be found when the agent starts."""
+    from moorage.doors.cli import programs
+
+    if not app.is_remote:
+        yield from programs.warnings(agent, folder, target)
+    elif program is not None:
+        yield (
+            f"the server looks for {program!r} in its PATH and beside its own definition files; "
+            "copy it there, or write an absolute path in `command`"
+        )
+
+
+@agents.subcommand("remove", "moorage agents remove reviewer")
 @click.argument("name", metavar="NAME")
-@pass_app
 def remove(app: App, name: str) -> None:
     """Remove an agent that was added; its sessions stay."""
     agent = app.moor.remove_agent(name)
-    app.show(agent, lambda: say(f"Removed {agent['name']}: {agent['source']}" if is_terminal() else agent["name"]))
+    app.tell(agent, f"Removed {agent['name']}: {agent['source']}", agent["name"])
 
 
-@command("check", examples=("moorage agents check reviewer", 'moorage agents check reviewer "Review README.md" --json'))
+@agents.subcommand("check", "moorage agents check reviewer", 'moorage agents check reviewer "Review README.md" --json')
 @click.argument("name", metavar="NAME")
 @click.argument("prompt", default="Hello", metavar="[PROMPT]")
 @click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Stop it if it takes longer.")
-@click.pass_context
-def check(ctx: click.Context, name: str, prompt: str, timeout: float | None) -> None:
+def check(app: App, name: str, prompt: str, timeout: float | None) -> int:
     """Run an agent once in a scratch session and report every line that does not validate.
 
     It runs here, whatever --url says, and leaves nothing behind. Its questions are rejected. Exit code 1
     if there are problems or it did not complete.
     """
     checked = asyncio.run(_checked(name, prompt, timeout))
-    ctx.ensure_object(App).show(checked, lambda: _show_checked(checked))
-    ctx.exit(0 if checked.is_sound else NO)
+    app.show(checked, lambda: _show_checked(checked))
+    return 0 if checked.is_sound else NO
 
 
 async def _checked(name: str, prompt: str, timeout: float | None) -> Checked:
-    from moorage.doors.cli.patience import cancelled_by_signals
+    from moorage.doors.cli.waiting import cancelled_by_signals
     from moorage.launcher.check import check_agent
 
     with cancelled_by_signals():

@@ -1,7 +1,8 @@
 """The command line as a whole: its commands, what they share, and how one is run.
 
-A command's module is loaded when the command is used. `--url` and `--json` may stand before
-or after a command's name, so every command and group takes them.
+A command's module is loaded when the command is used. `--url` and `--json` may stand before or after a command's
+name, so every command and group takes them. The function of a command gets the `App` first, then its options, and
+returns its exit code; None means 0.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property, partial
 from importlib import import_module
 from typing import Any
@@ -17,23 +19,27 @@ from typing import Any
 import click
 
 from moorage import __version__, config
+from moorage.core.errors import MoorageError, SessionNotFound
 from moorage.doors.cli import edge
 from moorage.doors.cli.connection import connect
 from moorage.doors.cli.edge import UsageProblem
-from moorage.doors.cli.output import complain, show_json
+from moorage.doors.cli.hints import PROGRAM, remember_url
+from moorage.doors.cli.output import complain, folded, is_terminal, say, show_json
+from moorage.doors.cli.wording import nearest
 from moorage.sync import Moorage
 
-PROGRAM = "moorage"
+SHORT = 60  # characters of a command's line: it fits beside the longest name at 80 columns
+LOOKED_THROUGH = 200  # sessions, for one that was meant
 COMPLETE = "_MOORAGE_COMPLETE"  # by this variable the shell's script asks for completions
 
 # Where each command lives: "module:function", by the section of `moorage --help` that lists it.
 COMMANDS: dict[str, dict[str, str]] = {
     "Sessions": {
         "create": "sessions:create",
-        "get": "sessions:get",
-        "show": "sessions:get",
         "list": "sessions:list_",
+        "show": "sessions:get",
         "update": "sessions:update",
+        "rename": "sessions:rename",
         "finalize": "sessions:finalize",
         "fork": "sessions:fork",
     },
@@ -47,11 +53,12 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Conversation and memory": {
         "send": "conversation:send",
         "log": "conversation:log",
-        "watch": "watch:watch",
-        "replay": "watch:replay",
+        "watch": "conversation:watch",
+        "replay": "conversation:replay",
         "compact": "conversation:compact",
         "search": "conversation:search",
         "context": "context:context",
+        "memory": "memory:memory",
     },
     "Agents": {
         "agents": "agents:agents",
@@ -60,53 +67,46 @@ COMMANDS: dict[str, dict[str, str]] = {
         "runs": "runs:runs",
         "result": "runs:result",
         "stop": "runs:stop",
-        "retry": "retry:retry",
+        "retry": "runs:retry",
         "inbox": "runs:inbox",
         "launcher": "launcher:launcher",
-        "launchers": "launchers:launchers",
-        "drain": "launchers:drain",
+        "launchers": "launcher:launchers",
+        "drain": "launcher:drain",
     },
-    "Families": {
-        "tree": "family:tree",
-        "children": "family:children",
-        "delete": "family:delete",
-    },
+    "Families": {"tree": "family:tree", "children": "family:children", "delete": "family:delete"},
     "Approvals": {
         "approvals": "approvals:approvals",
         "approve": "approvals:approve",
         "reject": "approvals:reject",
         "request-approval": "approvals:request_approval",
     },
-    "Server": {
+    "Servers and hosts": {
         "serve": "serve:serve",
-        "sample": "sample:sample",
+        "keys": "keys:keys",
+        "mcp": "mcp:mcp",
+        "hooks": "hooks:hooks",
+        "sample": "serve:sample",
     },
     "Care": {
         "stats": "stats:stats",
-        "cleanup": "care:cleanup",
-        "audit": "audit:audit",
+        "cleanup": "cleanup:cleanup",
+        "audit": "cleanup:audit",
         "export": "transfer:export",
         "import": "transfer:import_",
-        "migrate": "care:migrate",
-        "encryption-key": "encryption:encryption_key",
+        "continue": "transfer:continue_",
+        "migrate": "migrate:migrate",
+        "encryption-key": "keys:encryption_key",
         "doctor": "doctor:doctor",
         "completion": "completion:completion",
     },
-    "Servers": {
-        "keys": "keys:keys",
-    },
-    "Hosts": {
-        "hooks": "hooks:hooks",
-        "mcp": "mcp:mcp",
-    },
-    "Other names": {
-        "agent": "agent:agent",
-    },
+    "Help and other names": {"help": "help:help_", "get": "sessions:get", "agent": "agent:agent"},
 }
+COMMON = ("agents", "run", "attach", "list", "show", "log", "approvals", "approve", "resume", "serve")
+OTHER_NAMES = {"get": "Another name of `show`."}
 
 
 class App:
-    """What a command line asked for, and the connection its command works on."""
+    """The shared options of a command line, and the connection its command works on."""
 
     def __init__(self, arguments: Sequence[str] = ()) -> None:
         self.arguments = arguments
@@ -115,31 +115,35 @@ class App:
 
     @cached_property
     def moor(self) -> Moorage:
-        """The connection, opened when it is first needed and closed after the command."""
+        """The connection, opened on first use and closed after the command."""
         opened = connect(self.url)
         click.get_current_context().find_root().call_on_close(opened.close)
         return opened
 
     @property
     def full_url(self) -> str:
-        """The store's URL, wherever it was given."""
+        """The URL of the store, from the command line, the environment or the configuration."""
         return config.pick_url(self.url)
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is a server's."""
+        """Whether the URL is that of a server."""
         return config.is_server(self.full_url)
 
     def id_of(self, ref: str) -> str:
-        """The id behind an id, a name, or a prefix of four characters and more."""
+        """Return the id for an id, a name, or a prefix of at least four characters."""
         return self.moor.resolve(ref)
 
     def show(self, answer: Any, as_text: Callable[[], None]) -> None:
-        """Print an answer: as a document for a program, else as text."""
+        """Print an answer, as JSON if that was asked for, else as text."""
         if self.as_json:
             show_json(answer)
         else:
             as_text()
+
+    def tell(self, answer: Any, sentence: str, line: str) -> None:
+        """Print an answer: as JSON if that was asked for, as a sentence on a terminal, else as one line."""
+        self.show(answer, lambda: say(folded(sentence, sys.stdout) if is_terminal() else line))
 
 
 pass_app = click.make_pass_decorator(App, ensure=True)
@@ -148,38 +152,26 @@ pass_app = click.make_pass_decorator(App, ensure=True)
 # Commands and groups ----------------------------------------------------------------------------
 
 
-def _take_url(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        ctx.ensure_object(App).url = value
-
-
-def _take_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    if value:
-        ctx.ensure_object(App).as_json = True
+def _take_shared(ctx: click.Context, param: click.Parameter, value: str | bool | None) -> None:
+    """Keep a shared option in the App; the last one given counts."""
+    if value is not None and value is not False:
+        setattr(ctx.ensure_object(App), str(param.name), value)
+        if param.name == "url":
+            remember_url(str(value))
 
 
 def _shared_options() -> list[click.Parameter]:
-    """What every command takes; the last one given counts."""
+    url = "The store or the server: sqlite:///FILE, http://HOST:PORT.  [env: MOORAGE_URL]"
+    as_json = "Print one JSON document and nothing else."
+    taken: dict[str, Any] = {"expose_value": False, "callback": _take_shared}
     return [
-        click.Option(
-            ["--url"],
-            metavar="URL",
-            expose_value=False,
-            callback=_take_url,
-            help="The store or the server: sqlite:///FILE, http://HOST:PORT.  [env: MOORAGE_URL]",
-        ),
-        click.Option(
-            ["--json"],
-            is_flag=True,
-            expose_value=False,
-            callback=_take_json,
-            help="Print one JSON document and nothing else.",
-        ),
+        click.Option(["--url"], metavar="URL", help=url, **taken),
+        click.Option(["--json", "as_json"], is_flag=True, help=as_json, **taken),
     ]
 
 
-class _Exemplary(click.Command):
-    """A command that shows how it is used, and takes the shared options."""
+class Command(click.Command):
+    """A command with examples in its help, which takes the shared options."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **settings: Any) -> None:
         super().__init__(*args, **settings)
@@ -187,61 +179,83 @@ class _Exemplary(click.Command):
         self.params += _shared_options()
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Put the examples after everything else."""
+        """Put the examples last."""
         super().format_epilog(ctx, formatter)
         with formatter.section("Examples"):
             for example in self.examples:
                 formatter.write(f"{' ' * formatter.current_indent}{example}\n")
 
 
-class Command(_Exemplary):
-    """One thing a person or program can ask."""
-
-
-class Group(_Exemplary, click.Group):
-    """Commands under a common name, each loaded when it is used."""
-
-    command_class = Command
+class Group(Command, click.Group):
+    """Commands under a common name: its own, and others by their places, loaded on use."""
 
     def __init__(self, *args: Any, places: Mapping[str, str] | None = None, **settings: Any) -> None:
         super().__init__(*args, no_args_is_help=False, **settings)
         self.places = dict(places or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the order in which they are best read."""
+        """Return the names in the order in which the help lists them."""
         return [*self.places, *self.commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of that name."""
+        """Return the command of that name."""
         if cmd_name not in self.places:
             return super().get_command(ctx, cmd_name)
         module, _, name = self.places[cmd_name].partition(":")
         found: click.Command = getattr(import_module(f"moorage.doors.cli.{module}"), name)
         return found
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first word names. Raise UsageError with the nearest one if there is none."""
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            meant = nearest(args[0], self.list_commands(ctx))
+            guess = f"; did you mean `{ctx.command_path} {meant}`?" if meant else ""
+            raise click.UsageError(f"there is no command {args[0]!r}{guess}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def subcommand(self, name: str, *examples: str) -> Callable[[Callable[..., Any]], Command]:
+        """Make a function a command of this group."""
+
+        def added(function: Callable[..., Any]) -> Command:
+            made = command(name, *examples)(function)
+            self.add_command(made)
+            return made
+
+        return added
+
 
 class Root(Group):
-    """All commands, listed by what they are about."""
+    """All commands. The help lists those that most people use; `help all` lists all by what they are about."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Put the commands first: people look for them."""
+        self.format_commands(ctx, formatter)
+        click.Command.format_options(self, ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """One section after another."""
-        for section, places in COMMANDS.items():
-            with formatter.section(section):
-                formatter.write_dl([(name, self._short_help(ctx, name)) for name in places])
+        """List the common commands, and say where the others are."""
+        with formatter.section("Common commands"):
+            formatter.write_dl(self.texts(ctx, COMMON))
+        with formatter.section("More"):
+            formatter.write_dl([("moorage help all", "All commands."), ("moorage COMMAND --help", "One command.")])
+
+    def texts(self, ctx: click.Context, names: Iterable[str]) -> list[tuple[str, str]]:
+        """Return commands with one line about each."""
+        return [(name, OTHER_NAMES.get(name) or self._short_help(ctx, name)) for name in names]
 
     def _short_help(self, ctx: click.Context, name: str) -> str:
         command = self.get_command(ctx, name)
-        return command.get_short_help_str(limit=90) if command else ""
+        return command.get_short_help_str(limit=SHORT) if command else ""
 
 
-def command(name: str, *, examples: Sequence[str]) -> Callable[[Callable[..., Any]], Command]:
-    """Make a function a command."""
-    return click.command(name, cls=Command, examples=examples)
+def command(name: str, *examples: str) -> Callable[[Callable[..., Any]], Command]:
+    """Make a function a command; it gets the App first."""
+    return lambda function: click.command(name, cls=Command, examples=examples)(pass_app(function))
 
 
-def group(
-    name: str, *, examples: Sequence[str], places: Mapping[str, str] | None = None
-) -> Callable[[Callable[..., Any]], Group]:
+def group(name: str, *examples: str, places: Mapping[str, str] | None = None) -> Callable[[Callable[..., Any]], Group]:
     """Make a function a group of commands."""
     return click.group(name, cls=Group, examples=examples, places=places)
 
@@ -262,9 +276,9 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     places={name: place for places in COMMANDS.values() for name, place in places.items()},
     invoke_without_command=True,
     examples=(
-        "moorage create --agent terraform-architect --name plan-prod",
-        'moorage send plan-prod "Plan the change"',
-        "moorage --json list --active-only",
+        "moorage run echo-agent",
+        'moorage run echo-agent "hello"',
+        "moorage list --active-only --json",
         "moorage resume plan-prod",
     ),
 )
@@ -273,22 +287,21 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 )
 @click.pass_context
 def cli(ctx: click.Context) -> None:
-    """Keep an agent's session alive: across pauses, crashes, machines and interfaces.
+    """Durable sessions for AI agents: across pauses, crashes, machines and interfaces.
 
-    A session is named by its id, its name, or the first four and more characters of its id.
-
-    Exit codes: 0 done, 1 a "no", 2 usage, 3 not found, 4 refused, 5 unreachable.
+    Name a session by its id, its name, or the beginning of its id.
     """
     if ctx.invoked_subcommand is None:
-        click.echo(ctx.get_help(), err=True)
-        raise UsageProblem("say what to do: one of the commands above")
+        if ctx.ensure_object(App).as_json:
+            raise UsageProblem("say what to do: `moorage help all` lists the commands")
+        click.echo(ctx.get_help())
 
 
 # Running ----------------------------------------------------------------------------------------
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run a command line; its exit code."""
+    """Run a command line and return its exit code."""
     return edge.run(partial(_run, arguments), arguments)
 
 
@@ -306,19 +319,34 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _invoke(arguments: Sequence[str]) -> int:
+    remember_url(None)
+    app = App(arguments)
     try:
-        with cli.make_context(PROGRAM, list(arguments), obj=App(arguments)) as ctx:
-            cli.invoke(ctx)
+        with cli.make_context(PROGRAM, list(arguments), obj=app) as ctx:
+            try:
+                return cli.invoke(ctx) or 0
+            except SessionNotFound as error:
+                _suggest(app, error)
+                raise
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.Abort:
         raise KeyboardInterrupt from None
     except click.ClickException as error:
         raise UsageProblem(_in_one_line(error)) from None
-    return 0
+
+
+def _suggest(app: App, error: SessionNotFound) -> None:
+    """Add the session whose name or id is nearest to the one that was asked for."""
+    with suppress(MoorageError):  # the store was there a moment ago; without it there is no suggestion
+        sessions = app.moor.list(limit=LOOKED_THROUGH).items
+        names = [name for session in sessions for name in (session.session_name, session.session_id) if name]
+        if meant := nearest(str(error.facts.get("session_id")), names):
+            error.add_note(f"Did you mean {meant}?")
 
 
 def _in_one_line(error: click.ClickException) -> str:
     message = " ".join(error.format_message().split()).rstrip(".")
     ctx = error.ctx if isinstance(error, click.UsageError) else None
-    return f"{message}; see `{ctx.command_path if ctx else PROGRAM} --help`"
+    joint = " See" if message.endswith("?") else "; see"
+    return f"{message}{joint} `{ctx.command_path if ctx else PROGRAM} --help`"

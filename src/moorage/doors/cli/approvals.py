@@ -1,134 +1,297 @@
-"""Approvals: ask a person, see what waits, answer."""
+"""Approvals: ask a person, list and show open questions, answer them."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import click
 
-from moorage.core.approval import Approval
-from moorage.core.errors import AmbiguousReference, ApprovalNotFound, Forbidden, InvalidRequest, NotFound, utc_text
+from moorage.core.approval import Approval, ApprovalState
+from moorage.core.errors import AmbiguousReference, ApprovalNotFound, Forbidden, NotFound, error_from, utc_text
+from moorage.core.ids import MIN_PREFIX
 from moorage.core.query import MAX_LIMIT
-from moorage.doors.cli.app import App, command, pass_app
+from moorage.core.render import to_json
+from moorage.core.session import Session
+from moorage.doors.cli.app import App, Group, command, pass_app
 from moorage.doors.cli.arguments import DURATION, JSON, SESSION, session_argument
-from moorage.doors.cli.output import fields, is_terminal, note, page_of, say, table
+from moorage.doors.cli.edge import UsageProblem
+from moorage.doors.cli.hints import command_line, ref_of, shown_id
+from moorage.doors.cli.output import facts, fields, hint, is_terminal, note, page_of, printable, say
+from moorage.doors.cli.plans import difference, earlier_plan, plan_lines
+from moorage.doors.cli.tables import named, table, wide_option
+from moorage.doors.cli.terminal import paint, style_of_state
+from moorage.doors.cli.wording import ago, counted, short_ids
 
-COLUMNS = ("approval", "session", "state", "question", "options")
-SPARE_COLUMNS = ("session", "options", "state")  # which go first where a row does not fit
-
-note_option = click.option("--note", metavar="TEXT", help="A word to whoever asked.")
+note_option = click.option("--note", metavar="TEXT", help="A note to the agent that asked.")
 approval_argument = click.argument("approval", type=SESSION, metavar="APPROVAL")
 plan_hash_option = click.option(
     "--plan-hash", metavar="HASH", help="Refuse if the plan in question is another one than you looked at."
 )
 
 
-@command(
+@click.group(
     "approvals",
-    examples=("moorage approvals", "moorage approvals --session plan-prod --all", "moorage approvals --json"),
+    cls=Group,
+    invoke_without_command=True,
+    examples=(
+        "moorage approvals",
+        "moorage approvals --session plan-prod --all",
+        "moorage approvals show 0199a3f2-7c1e",
+    ),
 )
 @click.option("--all", "everything", is_flag=True, help="Answered, expired and withdrawn ones too.")
 @click.option("--session", type=SESSION, metavar="SESSION", help="Of this session.")
+@wide_option
 @pass_app
-def approvals(app: App, everything: bool, session: str | None) -> None:
-    """List what waits for an answer, oldest first.
+@click.pass_context
+def approvals(ctx: click.Context, app: App, everything: bool, session: str | None) -> None:
+    """List open questions; `show` one with its plan.
 
     Piped, one line for each: approval, session, state, time asked and question, separated by tabs.
     """
+    if ctx.invoked_subcommand is not None:
+        return
     ref = None if session is None else _session_id(app, session)
     found = app.moor.approvals(ref, pending_only=not everything, limit=MAX_LIMIT)
-    app.show(page_of(found), lambda: _show_all(found))
+    app.show(page_of(found), lambda: _show_all(app, found, everything))
 
 
-def _show_all(found: list[Approval]) -> None:
+def _show_all(app: App, found: list[Approval], everything: bool) -> None:
     if not is_terminal():
         for asked in found:
             say(fields(asked.approval_id, asked.session_id, asked.state, utc_text(asked.asked_at), asked.question))
-    elif found:
-        rows = [
-            (asked.approval_id, asked.session_id, asked.state, asked.question, ", ".join(asked.options))
-            for asked in found
-        ]
-        table(COLUMNS, rows, spare=SPARE_COLUMNS)
-        note(f"Next: moorage approve {found[0].approval_id}   or   moorage reject {found[0].approval_id}")
+        return
+    if not found:
+        hint("No approvals." if everything else "Nothing waits for an answer.")
+        return
+    sessions = _sessions(app, found)
+    names = {id: session.session_name for id, session in sessions.items()}
+    rows = [
+        (
+            asked.question,
+            asked.approval_id,
+            named(names.get(asked.session_id), asked.session_id),
+            sessions[asked.session_id].agent_name if asked.session_id in sessions else None,
+            asked.state,
+            ago(asked.asked_at),
+            ago(asked.expires_at) if asked.state is ApprovalState.PENDING else None,
+        )
+        for asked in found
+    ]
+    columns = ("question", "approval", "session", "agent", "state", "asked", "expires")
+    kept = [at for at, name in enumerate(columns) if everything or name != "state"]
+    table([columns[at] for at in kept], [[row[at] for at in kept] for row in rows], spare=("agent", "state"))
+    _propose(found)
+
+
+def _propose(found: list[Approval]) -> None:
+    """Say what to do about the first question that is open; nothing if all are decided."""
+    first = next((asked for asked in found if asked.state is ApprovalState.PENDING), None)
+    if first is not None:
+        id = short_ids(asked.approval_id for asked in found)[first.approval_id]
+        note(f"Look at one: {command_line('approvals', 'show', id)}")
+    if len(found) >= MAX_LIMIT:
+        note(f"Only the oldest {MAX_LIMIT:,} are shown; --session SESSION lists those of one session.")
+
+
+def _sessions(app: App, found: list[Approval]) -> dict[str, Session]:
+    """Return the sessions that ask; without those that this caller may not read."""
+    sessions = {}
+    for session_id in dict.fromkeys(asked.session_id for asked in found):
+        try:
+            sessions[session_id] = app.moor.get(session_id)
+        except (Forbidden, NotFound):
+            continue
+    return sessions
+
+
+@approvals.subcommand("show", "moorage approvals show plan-prod", "moorage approvals show 0199a3f2-7c1e --json")
+@approval_argument
+def show(app: App, approval: str) -> None:
+    """Show one approval with its plan, and how the plan differs from the session's last one.
+
+    APPROVAL is its id, the beginning of it, or a session that waits for exactly one.
+    """
+    asked = app.moor.approval(_approval_id(app, approval))
+    others = app.moor.approvals(asked.session_id, pending_only=False, limit=MAX_LIMIT)
+    earlier = earlier_plan(asked, others)
+    shown = {**to_json(asked), "earlier_plan": None if earlier is None else to_json(earlier)}
+    app.show(shown, lambda: _show_one(app, asked, earlier))
+
+
+def _show_one(app: App, asked: Approval, earlier: Approval | None) -> None:
+    if not is_terminal():
+        say(facts(to_json(asked).items()))
+        return
+    session = _sessions(app, [asked]).get(asked.session_id)
+    lines = [paint(printable(asked.question), "bold"), *_circumstances(asked, session)]
+    if asked.plan is not None:
+        lines += ["", paint("Plan", "bold"), *(f"  {line}" for line in plan_lines(asked.plan))]
+        lines += _compared(asked, earlier)
+    sys.stdout.write("\n".join(lines) + "\n")
+    sys.stdout.flush()
+    if asked.state is ApprovalState.PENDING:
+        _propose_answers(asked)
+
+
+def _circumstances(asked: Approval, session: Session | None) -> list[str]:
+    name = shown_id(asked.session_id) if session is None else ref_of(session)
+    agent = f" ({session.agent_name})" if session is not None and session.agent_name else ""
+    state = paint(asked.state.value.capitalize(), style_of_state(asked.state.value))
+    by = f" by {asked.decided_by}" if asked.decided_by else ""
+    lines = [f"Asked {ago(asked.asked_at)} in session {printable(name)}{agent}."]
+    if asked.state is ApprovalState.PENDING:
+        ends = f"; expires {ago(asked.expires_at)}" if asked.expires_at else ""
+        lines.append(f"{state}{ends}.")
     else:
-        note("Nothing waits for an answer.")
+        answer = f" ({asked.decision})" if asked.state is ApprovalState.ANSWERED else ""
+        told = f": {asked.note}" if asked.note else "."
+        lines.append(f"{state}{answer}{by} {ago(asked.decided_at)}{printable(told)}")
+    if asked.options:
+        lines.append(f"Options: {printable(', '.join(asked.options))}")
+    return lines
+
+
+def _compared(asked: Approval, earlier: Approval | None) -> list[str]:
+    """Return how a plan differs from the earlier one."""
+    if earlier is None:
+        return []
+    when = ago(earlier.decided_at or earlier.asked_at)
+    which = f"the plan of {shown_id(earlier.approval_id)}, {earlier.state.value} {when}"
+    if earlier.plan_hash == asked.plan_hash:
+        return ["", f"The same as {which}."]
+    return [
+        "",
+        paint(f"Difference from {which}", "bold"),
+        *(f"  {line}" for line in difference(earlier.plan, asked.plan)),
+    ]
+
+
+def _propose_answers(asked: Approval) -> None:
+    id = shown_id(asked.approval_id)
+    for option in asked.options or ("",):
+        chosen = ("--option", _quoted(option)) if option else ()
+        hint(f"Approve: {command_line('approve', id, *chosen)}")
+    hint(f"Reject:  {command_line('reject', id)}")
+
+
+def _quoted(word: str) -> str:
+    import shlex
+
+    return shlex.quote(word)
+
+
+# Answers ----------------------------------------------------------------------------------------
 
 
 @command(
     "approve",
-    examples=(
-        'moorage approve plan-prod --note "looks good"',
-        "moorage approve 0199a3f2-7c1e-7a55-9d0e-3b1f2a4c5d6e",
-        "moorage approve plan-prod --option staging-first",
-    ),
+    'moorage approve plan-prod --note "looks good"',
+    "moorage approve 0199a3f2-7c1e",
+    "moorage approve plan-prod --option staging-first",
 )
 @approval_argument
 @note_option
 @click.option("--option", metavar="CHOICE", help="Answer with one of the options asked for.")
 @plan_hash_option
-@pass_app
-def approve(app: App, approval: str, note: str | None, option: str | None, plan_hash: str | None) -> None:
-    """Say yes to what an agent asked.
+def approve(app: App, /, approval: str, option: str | None, **details: Any) -> None:
+    """Approve what an agent asks.
 
-    APPROVAL is its id, or a session that waits for exactly one.
+    APPROVAL is its id, the beginning of it, or a session that waits for exactly one. If the question has options,
+    give one with --option; on a terminal you are asked which.
     """
-    _decide(app, approval, option or "approve", note=note, plan_hash=plan_hash)
+    asked = app.moor.approval(_approval_id(app, approval))
+    if option is None and asked.options and asked.state is ApprovalState.PENDING:
+        option = _chosen(app, asked)
+    _decide(app, asked, option or "approve", details)
 
 
-@command("reject", examples=('moorage reject plan-prod --note "not on a Friday"',))
+def _chosen(app: App, asked: Approval) -> str:
+    """Ask which option is meant. Raise UsageProblem without a terminal."""
+    if "approve" in asked.options:
+        return "approve"
+    if not (sys.stdin.isatty() and is_terminal() and not app.as_json):
+        shown = ", ".join(f"--option {_quoted(option)}" for option in asked.options)
+        raise UsageProblem(f"approval {asked.approval_id} has options; choose one of: {shown}")
+    click.echo(printable(asked.question), err=True)
+    for number, option in enumerate(asked.options, 1):
+        click.echo(f"  {number}  {printable(option)}", err=True)
+    number = click.prompt("Which one?", type=click.IntRange(1, len(asked.options)), err=True)
+    return asked.options[number - 1]
+
+
+@command("reject", 'moorage reject plan-prod --note "not on a Friday"')
 @approval_argument
 @note_option
 @plan_hash_option
-@pass_app
-def reject(app: App, approval: str, note: str | None, plan_hash: str | None) -> None:
-    """Say no to what an agent asked.
+def reject(app: App, /, approval: str, **details: Any) -> None:
+    """Reject what an agent asks.
 
-    APPROVAL is its id, or a session that waits for exactly one.
+    APPROVAL is its id, the beginning of it, or a session that waits for exactly one.
     """
-    _decide(app, approval, "reject", note=note, plan_hash=plan_hash)
+    _decide(app, app.moor.approval(_approval_id(app, approval)), "reject", details)
 
 
-class SeveralWait(InvalidRequest):
-    """A session named for an answer that waits for more than one."""
-
-    code = AmbiguousReference.code
-
-    def __init__(self, ref: str, approval_ids: list[str]) -> None:
-        super().__init__(
-            f"session {ref} waits for {len(approval_ids)} answers; name one of: {', '.join(approval_ids)}",
-            candidates=approval_ids,
-        )
-
-
-class NothingWaits(NotFound):
-    """A session named for an answer that waits for none."""
-
-    code = ApprovalNotFound.code
-
-    def __init__(self, ref: str) -> None:
-        super().__init__(f"session {ref} waits for no answer", session_id=ref)
-
-
-def _decide(app: App, ref: str, decision: str, **details: Any) -> None:
-    decided = app.moor.decide(_approval_id(app, ref), decision, **details)
-    app.show(decided, lambda: _show_one(decided))
+def _decide(app: App, asked: Approval, decision: str, details: dict[str, Any]) -> None:
+    decided = app.moor.decide(asked.approval_id, decision, **details)
+    session = _sessions(app, [decided]).get(decided.session_id)
+    name = shown_id(decided.session_id) if session is None else ref_of(session)
+    answer = f"Answered {decision!r}" if decided.state is ApprovalState.ANSWERED else decided.state.value.capitalize()
+    app.tell(
+        decided,
+        f"{answer}: {decided.question} Session {name}.",
+        fields(decided.approval_id, decided.session_id, decided.state),
+    )
 
 
 def _approval_id(app: App, ref: str) -> str:
-    """The approval of that id, or the only one that the session of that name waits for."""
+    """Return the id of an approval from its id, the beginning of it, or the session that waits for it alone."""
     try:
-        return app.moor.approval(ref).approval_id
+        return str(app.moor.approval(ref).approval_id)
     except ApprovalNotFound as unknown:
+        fitting = _begun(app, ref)
+        if len(fitting) == 1:
+            return fitting[0]
+        if fitting:
+            raise _ambiguous(f"{ref!r} fits {counted(len(fitting), 'approval')}", fitting) from None
         try:
             waiting = app.moor.approvals(_session_id(app, ref), limit=MAX_LIMIT)
         except NotFound:
             raise unknown from None
-    if len(waiting) > 1:
-        raise SeveralWait(ref, [asked.approval_id for asked in waiting])
-    if not waiting:
-        raise NothingWaits(ref)
-    return waiting[0].approval_id
+    ids = [asked.approval_id for asked in waiting]
+    if len(ids) > 1:
+        raise _ambiguous(f"session {ref} waits for {len(ids)} answers", ids)
+    if not ids:
+        raise error_from(ApprovalNotFound.code, f"session {ref} waits for no answer", {"session_id": ref})
+    return ids[0]
+
+
+def _begun(app: App, ref: str) -> list[str]:
+    """Return the ids of approvals that begin so: open ones, else decided ones; none if a session is called so."""
+    if len(ref) < MIN_PREFIX or _is_session(app, ref):
+        return []
+    for pending_only in (True, False):
+        try:
+            found = app.moor.approvals(pending_only=pending_only, limit=MAX_LIMIT)
+        except Forbidden:  # a key that may only decide sees what is open
+            return []
+        if ids := [asked.approval_id for asked in found if asked.approval_id.startswith(ref)]:
+            return ids
+    return []
+
+
+def _is_session(app: App, ref: str) -> bool:
+    """Whether a session has this id or name."""
+    try:
+        app.moor.get(ref)
+    except (NotFound, Forbidden):
+        return False
+    return True
+
+
+def _ambiguous(told: str, ids: list[str]) -> Exception:
+    return error_from(AmbiguousReference.code, f"{told}; name one of: {', '.join(ids)}", {"candidates": ids})
 
 
 def _session_id(app: App, ref: str) -> str:
@@ -139,29 +302,21 @@ def _session_id(app: App, ref: str) -> str:
         return ref
 
 
-def _show_one(approval: Approval) -> None:
-    if is_terminal():
-        say(f"{approval.question} {approval.state.value.capitalize()}. Session {approval.session_id}.")
-    else:
-        say(fields(approval.approval_id, approval.session_id, approval.state))
-
-
 @command(
     "request-approval",
-    examples=(
-        'moorage request-approval plan-prod "Apply to production?" --plan @plan.json --expires 7d',
-        'moorage request-approval plan-prod "Which way?" --option staging-first --option all-at-once',
-    ),
+    'moorage request-approval plan-prod "Apply to production?" --plan @plan.json --expires 7d',
+    'moorage request-approval plan-prod "Which way?" --option staging-first --option all-at-once',
 )
-@session_argument()
+@session_argument
 @click.argument("question")
 @click.option("--plan", type=JSON, metavar="JSON|@FILE", help="What would be done; its hash is kept.")
 @click.option("--option", "options", multiple=True, metavar="CHOICE", help="A possible answer; may be repeated.")
 @click.option("--expires", "expires_in", type=DURATION, metavar="DURATION", help="Give up after: seconds, or 24h, 7d.")
-@pass_app
-def request_approval(
-    app: App, session: str, question: str, plan: Any, options: tuple[str, ...], expires_in: object
-) -> None:
-    """Put a question to a person; the session waits for the answer."""
-    asked = app.moor.request_approval(app.id_of(session), question, plan=plan, options=options, expires_in=expires_in)
-    app.show(asked, lambda: say(f"Asked: {asked.approval_id}" if is_terminal() else asked.approval_id))
+def request_approval(app: App, /, session: str, question: str, **known: Any) -> None:
+    """Put a question to a person.
+
+    The session waits for the answer.
+    """
+    asked = app.moor.request_approval(app.id_of(session), question, **known)
+    look = command_line("approvals", "show", shown_id(asked.approval_id))
+    app.tell(asked, f"Asked: {asked.question} Look at it: {look}", asked.approval_id)

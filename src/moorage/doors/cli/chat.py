@@ -1,8 +1,8 @@
-"""A chat with an agent at the terminal. Leaving it is not stopping: see `leaving`.
+"""A chat with an agent at the terminal. Leaving it does not stop the agent: see `leaving`.
 
-The executor does the talking. Its events are printed as they come, and lines are read all the time: a
-command is obeyed and a text is sent while the agent is at work, too. Lines are read by the event loop, not
-by a thread, which would keep the command alive until somebody presses Enter.
+The executor does the talking. Its events are printed as they come, and lines are read all the time: commands and texts
+work while the agent is at work, too. The event loop reads the lines, because a thread would keep the command alive
+until the next Enter.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any
 
-from moorage.client import Moorage
+from moorage.connection import Connection, LaunchOptions
+from moorage.core.approval import Approval
 from moorage.core.entry import text_of
 from moorage.core.errors import MoorageError
 from moorage.core.session import State
 from moorage.doors.cli.connection import connect_for_a_loop
-from moorage.doors.cli.edge import at_this_door
+from moorage.doors.cli.edge import UsageProblem, at_this_door
 from moorage.doors.cli.leaving import SUSPENDED, Departure, SignalQueue
 from moorage.doors.cli.output import complain, hint, printable, say
-from moorage.doors.cli.patience import queued_signals
-from moorage.doors.cli.waiting import telling_why, why
+from moorage.doors.cli.plans import short_plan
+from moorage.doors.cli.waiting import queued_signals, telling_why, why
 from moorage.executor import AgentExecutor, ExecutionEvent, Interaction
 
 HELP = {
-    "/approve [note]": "say yes to what the agent asks",
-    "/reject [note]": "say no",
+    "/approve [note]": "approve what the agent asks; with options: /approve OPTION [note]",
+    "/reject [note]": "reject it",
     "/stop": "stop what the agent is doing",
     "/suspend": "pause the session, and leave",
     "/fork": "go on in a copy of the session",
@@ -45,15 +46,14 @@ RECENT = 20  # messages that are looked at for what was said last
 
 
 class Leave(Exception):
-    """The user leaves; the message says why."""
+    """Raised when the user leaves; the message says why."""
 
 
 async def chat(url: str | None, agent: str | None, options: dict[str, Any]) -> None:
     """Talk with an agent, in a new session or in an old one, until the user leaves."""
     departure = Departure(url, stops=bool(options.get("stop_on_exit")))
     async with connect_for_a_loop(url) as moor:
-        moor.one_family = True
-        moor.drains = False  # what children are at is given back, and goes on with the session
+        moor.launching = LaunchOptions(one_family=True, drains=False)  # children give their turns back, and go on later
         session = options.get("session")
         was_suspended = session is not None and (await moor.get(session)).state is State.SUSPENDED
         birth = {name: options[name] for name in BIRTH if name in options}
@@ -69,8 +69,8 @@ async def chat(url: str | None, agent: str | None, options: dict[str, Any]) -> N
                 await Chat(moor, talk, departure).go(signals)
 
 
-async def show_recent(moor: Moorage, talk: Interaction) -> None:
-    """Print the last thing that was asked, and what was said since."""
+async def show_recent(moor: Connection, talk: Interaction) -> None:
+    """Print the last question, and what was said since."""
     page = await moor.messages(talk.session_id, before=talk.session.last_entry + 1, limit=RECENT)
     said = [(each.role, text_of(each.content)) for each in page.items if each.role in ("user", "assistant")]
     asked = max((place for place, (role, _) in enumerate(said) if role == "user"), default=0)
@@ -87,9 +87,9 @@ async def show_recent(moor: Moorage, talk: Interaction) -> None:
 class Chat:
     """One conversation: lines in, answers out."""
 
-    def __init__(self, moor: Moorage, talk: Interaction, departure: Departure) -> None:
+    def __init__(self, moor: Connection, talk: Interaction, departure: Departure) -> None:
         self._moor, self._talk, self._departure = moor, talk, departure
-        self._lines, self._screen = Lines(), Screen()
+        self._lines, self._screen = StdinLines(), Screen()
         self._event: asyncio.Task[ExecutionEvent] | None = None
         moor.on_return = self._tell_return
 
@@ -116,7 +116,7 @@ class Chat:
         await self._talk.close()
 
     async def _until_left(self) -> str | None:
-        """Show what happens and do what is typed; why the user leaves, None if the session ended."""
+        """Show events and obey lines; return why the user leaves, None if the session ended."""
         hearing = asyncio.create_task(self._hear_lines())
         self._next_event()
         try:
@@ -148,7 +148,7 @@ class Chat:
                 self._next_event()
 
     async def _why_it_waits(self) -> str | None:
-        """Why the agent does not begin, or go on; None if it is at work, or asks a question, which is shown already."""
+        """Return why the agent does not work; None if it does, or asks a question, which is shown already."""
         if self._talk.is_answered or self._talk.approvals:
             return None
         session = await self._moor.get(self._talk.session_id)
@@ -172,19 +172,17 @@ class Chat:
         self._event = asyncio.create_task(anext(self._talk))
 
     def _show(self, event: ExecutionEvent) -> bool:
-        """Print an event; whether it ends the conversation."""
+        """Print an event and return whether it ends the conversation."""
         self._screen.show(event)
         if event.is_last:
-            complain(f"the session is {event.type}, by {event.data.get('by') or 'somebody else'}")
+            complain(f"the session is {event.type}, by {event.data.get('by') or 'another caller'}")
         elif event.type == "waiting_for_input":
             for approval in event.data["approvals"]:
-                say(f"Question: {approval['question']}")
-            if event.data["approvals"]:
-                hint("/approve or /reject?")
+                _show_question(approval)
             self._screen.prompt()
         return event.is_last
 
-    # What is typed ------------------------------------------------------------------------------
+    # Typed lines --------------------------------------------------------------------------------
 
     async def _hear_lines(self) -> None:
         while True:
@@ -230,9 +228,14 @@ class Chat:
         if not self._talk.approvals:
             hint("Nothing waits for an answer.")
             return
+        answers = {each.approval_id: _answer(each, decision, note) for each in self._talk.approvals}
         self._screen.is_persons_move = False
-        for approval in await self._talk.decide(decision, note=note):
-            say(f"{'Approved' if decision == 'approve' else 'Rejected'}: {approval.question}")
+        for approval_id, (answer, rest) in answers.items():
+            for approval in await self._talk.decide(answer, approval_id=approval_id, note=rest):
+                done = (
+                    f"Answered {answer!r}" if answer != decision else "Approved" if answer == "approve" else "Rejected"
+                )
+                say(f"{done}: {approval.question}")
 
     async def _quit(self) -> None:
         raise Leave("left")
@@ -269,14 +272,33 @@ class Chat:
         await self._departure.put_away(former, "forked")
 
 
+def _show_question(approval: dict[str, Any]) -> None:
+    """Print what the agent asks with its plan, and how to answer."""
+    say(f"Question: {approval['question']}")
+    for line in short_plan(approval.get("plan")):
+        say(line)
+    options = approval.get("options") or ()
+    hint(f"/approve OPTION ({', '.join(options)}) or /reject?" if options else "/approve or /reject?")
+
+
+def _answer(approval: Approval, decision: str, note: str | None) -> tuple[str, str | None]:
+    """Return the answer to a question and the note that goes with it. Raise UsageProblem if an option is missing."""
+    if decision != "approve" or not approval.options or "approve" in approval.options:
+        return decision, note
+    for option in sorted(approval.options, key=len, reverse=True):
+        if f"{note} ".startswith(f"{option} "):
+            return option, str(note)[len(option) :].strip() or None
+    raise UsageProblem(f"choose one: {', '.join(f'/approve {option}' for option in approval.options)}")
+
+
 def _refuse(word: str) -> None:
     near = get_close_matches(word, COMMANDS, n=1, cutoff=0.4)
     meant = f"did you mean {near[0]}?" if near else "/help lists the commands."
-    complain(f"there is no command {word}; {meant} To say it to the agent, type /{word}")
+    complain(f"there is no command {word}; {meant} To send it to the agent, type /{word}")
 
 
 class Screen:
-    """What the agent says, printed while it comes, and the prompt."""
+    """Prints what the agent says while it comes, and the prompt."""
 
     def __init__(self) -> None:
         self._is_open = False  # whether something stands on the line that is being printed
@@ -292,10 +314,13 @@ class Screen:
             self._print(event.data["rest"])
         elif event.type == "message" and event.data["role"] == "user":
             self.end_line()
-            say(f"{event.data.get('by') or 'Somebody'}: {event.content}")
+            say(f"{event.data.get('by') or 'Another person'}: {event.content}")
         elif event.type == "cut_off":
             self.end_line()
             hint(f"The agent ended before it had answered ({event.content}). A new turn goes on.")
+        elif event.type == "problem":
+            self.end_line()
+            complain(f"problem in {event.content}")
         elif event.type == "failed" and not event.is_last:
             self.end_line()
             complain(event.content)
@@ -303,7 +328,7 @@ class Screen:
             self.end_line()
 
     def prompt(self) -> None:
-        """Show that it is the person's move, unless that is just what is shown."""
+        """Print the prompt, unless it is there."""
         self.is_persons_move = True
         if not self._is_prompted:
             self.end_line()
@@ -311,11 +336,11 @@ class Screen:
             self._is_prompted = True
 
     def entered(self) -> None:
-        """The person pressed Enter, which ends the line."""
+        """Note that the user pressed Enter, which ends the line."""
         self._is_open = self._is_agents = self._is_prompted = False
 
     def end_line(self) -> None:
-        """Whatever comes next begins on a new line."""
+        """Begin a new line."""
         if self._is_open:
             self._write("\n")
         self._is_open = self._is_agents = self._is_prompted = False
@@ -336,7 +361,7 @@ class Screen:
         self._is_open = not text.endswith("\n")
 
 
-class Lines:
+class StdinLines:
     """Lines of standard input, for an event loop."""
 
     def __init__(self) -> None:
@@ -345,7 +370,7 @@ class Lines:
         self._has_ended = False
 
     async def next(self) -> str | None:
-        """The next line; None at the end of input."""
+        """Return the next line; None at the end of input."""
         while b"\n" not in self._left and not self._has_ended:
             await self._readable()
             self._read()

@@ -9,8 +9,9 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from moorage import config
 from moorage.core.errors import MoorageError
-from moorage.doors.cli.app import COMPLETE, PROGRAM, App, cli, command, pass_app
+from moorage.doors.cli.app import COMPLETE, App, cli, command
 from moorage.doors.cli.connection import connect
+from moorage.doors.cli.hints import PROGRAM
 from moorage.doors.cli.output import say
 
 SHELLS = ("bash", "zsh", "fish")
@@ -20,16 +21,13 @@ PATIENCE = 2.0  # seconds that a person who pressed Tab waits for a server
 
 @command(
     "completion",
-    examples=(
-        "moorage completion bash > ~/.local/share/bash-completion/completions/moorage",
-        "moorage completion zsh > ~/.zfunc/_moorage",
-        "moorage completion fish > ~/.config/fish/completions/moorage.fish",
-    ),
+    "moorage completion bash > ~/.local/share/bash-completion/completions/moorage",
+    "moorage completion zsh > ~/.zfunc/_moorage",
+    "moorage completion fish > ~/.config/fish/completions/moorage.fish",
 )
 @click.argument("shell", type=click.Choice(SHELLS))
-@pass_app
 def completion(app: App, shell: str) -> None:
-    """Print the script that teaches a shell our commands, options and sessions."""
+    """Print the script for completion in a shell."""
     kind = get_completion_class(shell)
     assert kind is not None
     script = kind(cli, {}, PROGRAM, COMPLETE).source()
@@ -37,7 +35,7 @@ def completion(app: App, shell: str) -> None:
 
 
 def sessions_like(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-    """Names and ids of sessions that begin so; nothing where there is nothing to ask."""
+    """Return the names and ids of sessions that begin so; none if the store cannot be asked."""
     app = ctx.find_object(App) or App()
     try:
         if not _is_there(app.full_url):

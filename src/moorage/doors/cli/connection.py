@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from moorage import config, sync
 from moorage.core.ids import check_label
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from moorage.client import Moorage
+    from moorage.connection import Connection
 
 HOLDER = "MOORAGE_HOLDER"  # the variable by which the commands of a script share a hold
 
@@ -20,8 +20,8 @@ def connect(url: str | None, *, deadline: float | None = None) -> sync.Moorage:
     return sync.connect(url, interface="cli", holder=holder(), deadline=deadline)
 
 
-def connect_for_a_loop(url: str | None) -> Moorage:
-    """The same for a command that waits for agents: whoever asks by it is the same holder."""
+def connect_for_a_loop(url: str | None) -> Connection:
+    """Connect for a command that waits for agents: all its requests come from one holder."""
     from moorage import connecting
 
     return connecting.connect(url, interface="cli", holder=holder())

@@ -1,186 +1,245 @@
-"""Conversation: say something, read the log, search."""
+"""Conversation: say something, read the log, follow it, search."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import click
 
+from moorage.core.answer import Answer, kept
+from moorage.core.codec import encode_text
 from moorage.core.entry import ROLES, Entry, Kind
-from moorage.core.errors import utc_text
-from moorage.core.event import Hit
+from moorage.core.errors import MoorageError
 from moorage.core.query import MAX_LIMIT, Page
+from moorage.core.render import to_json
 from moorage.core.status import Reason
-from moorage.doors.cli.app import App, command, pass_app
-from moorage.doors.cli.arguments import STDIN, one_of, queue_option, read_stdin, session_argument, token_option
+from moorage.doors.cli.app import App, command
+from moorage.doors.cli.arguments import (
+    OBJECT,
+    one_of,
+    optional_session_argument,
+    queue_option,
+    read_text,
+    session_argument,
+    token_option,
+)
 from moorage.doors.cli.edge import UsageProblem
-from moorage.doors.cli.output import entry_line, entry_paragraph, fields, hint, is_terminal, note, page_of, say, table
+from moorage.doors.cli.entries import Reader, entry_line, event_line
+from moorage.doors.cli.hints import command_line, ref_of, shown_id
+from moorage.doors.cli.output import hint, is_terminal, page_of, say
+from moorage.doors.cli.pages import every
+from moorage.doors.cli.tables import show_rows, wide_option
+from moorage.doors.cli.terminal import cut
 from moorage.doors.cli.waiting import why
-from moorage.service.conversation import Reply
+from moorage.doors.cli.wording import ago
+
+LABEL_WIDTH = 16  # columns of a session's name in front of its events
 
 
 @command(
     "send",
-    examples=(
-        'moorage send plan-prod "Plan the change"',
-        "git diff | moorage send plan-prod -",
-        'moorage send plan-prod "Done: 2 to add" --role assistant --client-key reply-7',
-    ),
+    'moorage send plan-prod "Plan the change"',
+    "git diff | moorage send plan-prod -",
+    'moorage send plan-prod "Done: 2 to add" --role assistant --client-key reply-7',
 )
-@session_argument()
+@session_argument
 @click.argument("text", metavar="TEXT|-")
 @click.option(
     "--role", default="user", show_default=True, metavar="ROLE", shell_complete=one_of(*ROLES), help=", ".join(ROLES)
 )
+@click.option("--agent", metavar="AGENT", help="Another agent that is to answer, in this session.")
+@click.option("--parameters", type=OBJECT, metavar="JSON|@FILE", help="Named values that go with the message.")
 @click.option("--client-key", metavar="KEY", help="Makes sending the same again harmless.")
 @token_option
 @queue_option
 @click.option("--no-wake", is_flag=True, help="Let the message wait in a suspended session, which stays so.")
-@pass_app
-def send(
-    app: App,
-    /,
-    session: str,
-    text: str,
-    role: str,
-    client_key: str | None,
-    token: str | None,
-    queue: bool,
-    no_wake: bool,
-) -> None:
-    """Say something in a session; print the number of its entry.
+def send(app: App, /, session: str, text: str, role: str, no_wake: bool, queue: bool, **known: Any) -> None:
+    """Send a message to a session; print the number of its entry.
 
     A user's message asks the session's agent for an answer if that agent can be started, else it is only kept, as is
-    a message with --token; a line on standard error says which, and with --json `run_id` does.
-    `-` reads standard input, without the line end that closes it.
+    a message with --token; a line on standard error says which, and with --json `run_id` does. `-` reads standard
+    input, without the line end that closes it.
     """
-    said = _from_stdin() if text == STDIN else text
+    said = read_text(text, "message")
     if role == "user":
-        known: dict[str, Any] = {"client_key": client_key, "token": token, "queue": queue, "wake": not no_wake}
-        reply = app.moor.send(app.id_of(session), said, **known)
+        reply = app.moor.send(app.id_of(session), said, queue=queue, wake=not no_wake, **known)
     else:
-        message = {"role": role, "content": said, "client_key": client_key}
-        entry = app.moor.append(app.id_of(session), [message], token=token)[0]
-        reply = Reply(session_id=str(entry.session_id), message=entry)
-    app.show(reply, lambda: _show_sent(reply))
+        message = {"role": role, "content": said, "client_key": known["client_key"]}
+        entry = app.moor.append(app.id_of(session), [message], token=known["token"])[0]
+        reply = kept([entry])
+    told = {name: getattr(reply, name) for name in ("session_id", "message", "run_id", "because")}
+    app.show(told, lambda: _show_sent(reply, session))
 
 
-def _show_sent(reply: Reply) -> None:
+def _show_sent(reply: Answer, ref: str) -> None:
     number = reply.message.number
-    say(f"Entry {number} of {reply.session_id}." if is_terminal() else str(number))
+    say(f"Sent: entry {number} of {ref}." if is_terminal() else str(number))
     if reply.run_id is None:
         if reply.message.role == "user":
             hint("Kept: no agent was asked for an answer.")
         return
-    hint(f"Asked for an answer. Next: moorage result {reply.run_id} --wait")
+    hint(f"Asked for an answer. Next: {command_line('result', shown_id(reply.run_id), '--wait')}")
     if reply.because is not None and reply.because.reason is not Reason.LAUNCHER_BUSY:
         hint(why(reply.because, reply.session_id))
 
 
-def _from_stdin() -> str:
-    text = read_stdin("message")
-    return text.removesuffix("\n").removesuffix("\r")
-
-
 @command(
     "log",
-    examples=(
-        "moorage log plan-prod --last 20",
-        "moorage log plan-prod --kind message --kind error",
-        "moorage --json log plan-prod --after 12",
-    ),
+    "moorage log plan-prod --last 20",
+    "moorage log plan-prod --kind message --kind error",
+    "moorage log plan-prod --follow",
+    "moorage --json log plan-prod --after 12",
 )
-@session_argument()
+@session_argument
 @click.option(
     "--kind", "kinds", multiple=True, metavar="KIND", shell_complete=one_of(*Kind), help="Only these; may be repeated."
 )
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the last N.")
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Only what comes after entry N.")
-@pass_app
-def log(app: App, session: str, kinds: tuple[str, ...], last: int | None, after: int) -> None:
+@click.option("-f", "--follow", is_flag=True, help="Then print what happens, until Ctrl-C.")
+def log(app: App, session: str, kinds: tuple[str, ...], last: int | None, after: int, follow: bool) -> None:
     """Show the log: what was said and what happened.
 
-    Piped, one line for each entry: number, time, kind, role and text, separated by tabs.
+    On a terminal: number, time, who, and a sentence. Piped, one line for each entry: number, time, kind, role and
+    text, separated by tabs. With --follow and --json, a document in each line.
     """
     session_id = app.id_of(session)
-    wanted = kinds or None
-    entries = _last(app, session_id, wanted, last, after) if last else _all(app, session_id, wanted, after)
-    if app.as_json:
+    ask = partial(app.moor.log, session_id, kinds=kinds or None)
+    entries: Iterable[Entry] = every(ask, after, by="after")
+    if last:
+        newest = every(partial(ask, after=after, newest_first=True), limit=last, by="before")
+        entries = reversed(list(newest))
+    if app.as_json and not follow:
         app.show(page_of(list(entries)), lambda: None)
         return
-    shown = entry_paragraph if is_terminal() else entry_line
+    show, shown = _printer(app), after
     for entry in entries:
-        say(shown(entry))
+        show(entry)
+        shown = entry.number
+    if follow:
+        _follow(app, session_id, ask, shown, show)
 
 
-def _all(app: App, session_id: str, kinds: tuple[str, ...] | None, after: int) -> Iterator[Entry]:
-    cursor: int | str | None = after
-    while cursor is not None:
-        page: Page[Entry] = app.moor.log(session_id, after=cursor, limit=MAX_LIMIT, kinds=kinds)
-        yield from page.items
-        cursor = page.next
+def _follow(
+    app: App, session_id: str, ask: Callable[..., Page[Entry]], shown: int, show: Callable[[Entry], None]
+) -> None:
+    """Print entries as they come, each once."""
+    for _ in app.moor.events(session_id, after=shown):
+        for entry in every(ask, shown, by="after"):
+            show(entry)
+            shown = entry.number
 
 
-def _last(app: App, session_id: str, kinds: tuple[str, ...] | None, last: int, after: int) -> Iterator[Entry]:
-    found: list[Entry] = []
-    before: int | str | None = None
-    while len(found) < last:
-        limit = min(last - len(found), MAX_LIMIT)
-        page = app.moor.log(session_id, after=after, before=before, limit=limit, kinds=kinds, newest_first=True)
-        found += page.items
-        before = page.next
-        if before is None:
-            break
-    return reversed(found)
+def _printer(app: App) -> Callable[[Entry], None]:
+    """Return the function that prints an entry: a JSON document, sentences on a terminal, else a line."""
+    if not app.as_json and is_terminal():
+        return Reader().show_entry
+
+    def show(entry: Entry) -> None:
+        say(encode_text(to_json(entry)) if app.as_json else entry_line(entry))
+        sys.stdout.flush()  # a reader may follow the output
+
+    return show
 
 
 @command(
     "compact",
-    examples=(
-        'moorage compact plan-prod "The plan was approved; two buckets are left to add."',
-        "moorage compact plan-prod --agent summarizer",
-    ),
+    'moorage compact plan-prod "The plan was approved; two buckets are left to add."',
+    "moorage compact plan-prod --agent summarizer",
 )
-@session_argument()
+@session_argument
 @click.argument("summary", required=False, metavar="[SUMMARY|-]")
 @click.option("--agent", metavar="NAME", help="Let this agent write it.")
 @click.option("--upto", type=click.IntRange(min=1), metavar="N", help="Sum up to entry N; to the last if not given.")
 @token_option
-@pass_app
-def compact(
-    app: App, session: str, summary: str | None, agent: str | None, upto: int | None, token: str | None
-) -> None:
-    """Add a summary, yours or an agent's, that later windows begin with; the log stays whole.
+def compact(app: App, /, session: str, summary: str | None, agent: str | None, **known: Any) -> None:
+    """Add a summary that later windows begin with.
 
-    Prints the number of its entry.
+    It is yours or an agent's; the log stays whole. Prints the number of its entry.
     """
     if (summary is None) == (agent is None):
         raise UsageProblem("say what to sum up with: a summary, or --agent")
-    text = _from_stdin() if summary == STDIN else summary
-    entry = app.moor.compact(app.id_of(session), text, agent=agent, upto=upto, token=token)
-    app.show(entry, lambda: say(f"Entry {entry.number}." if is_terminal() else str(entry.number)))
+    text = None if summary is None else read_text(summary, "message")
+    entry = app.moor.compact(app.id_of(session), text, agent=agent, **known)
+    app.tell(entry, f"Entry {entry.number}.", str(entry.number))
 
 
-@command("search", examples=("moorage search bucket", 'moorage --json search "terraform apply*" --limit 5'))
+@command("search", "moorage search bucket", 'moorage --json search "invoice 2026*" --limit 5')
 @click.argument("words", nargs=-1, required=True)
 @click.option("--limit", type=click.IntRange(1, MAX_LIMIT), default=20, show_default=True, help="At most so many.")
-@pass_app
+@wide_option
 def search(app: App, words: tuple[str, ...], limit: int) -> None:
-    """Find entries that have all these words; `word*` finds what begins so.
+    """Find entries that have all these words.
 
-    Piped, one line for each: session, entry, kind, role and the place found, separated by tabs.
+    `word*` finds words that begin so. Piped, one line for each: session, entry, kind, role and the place found,
+    separated by tabs.
     """
     hits = app.moor.search(" ".join(words), limit=limit)
-    app.show(page_of(hits), lambda: _show_hits(hits))
+    columns, spare = ("session", "entry", "who", "when", "found"), ("when", "who")
+    rows = [(hit.session_id, hit.number, hit.role or hit.kind, ago(hit.at), hit.snippet) for hit in hits]
+    lines = [(hit.session_id, hit.number, hit.kind, hit.role, hit.snippet) for hit in hits]
+    app.show(page_of(hits), lambda: show_rows(columns, rows, lines=lines, spare=spare, nothing="Nothing found."))
 
 
-def _show_hits(hits: list[Hit]) -> None:
-    if not is_terminal():
-        for hit in hits:
-            say(fields(hit.session_id, hit.number, hit.kind, hit.role, hit.snippet))
-    elif hits:
-        rows = [(hit.session_id, hit.number, hit.role or hit.kind, utc_text(hit.at)[:16], hit.snippet) for hit in hits]
-        table(("session", "entry", "who", "when", "found"), rows, spare=("when", "who"))
-    else:
-        note("Nothing found.")
+# Following ----------------------------------------------------------------------------------------
+
+
+@command("watch", "moorage watch plan-prod", "moorage watch --after 120 --json")
+@optional_session_argument
+@click.option("--after", type=int, default=None, metavar="N", help="Begin after this event; else with what is new.")
+@click.option("--once", is_flag=True, help="Print what is there and end.")
+def watch(app: App, session: str | None, after: int | None, once: bool) -> None:
+    """Print what happens in one session or in all, until Ctrl-C.
+
+    On a terminal: session, time, who, and a sentence. Piped, one line for each event: number, time, session, type,
+    role and text, separated by tabs. With --json, a document in each line.
+    """
+    ref = None if session is None else app.id_of(session)
+    begin = after if after is not None else (0 if once else "end")
+    is_read = is_terminal() and not app.as_json
+    reader, labels = Reader(), Labels(app)
+    if is_read and not once:
+        hint(f"Watching {session or 'all sessions'}. Ctrl-C ends it.")
+    for event in app.moor.events(ref, after=begin, follow=not once):
+        if is_read:
+            reader.show_event(event, labels.of(event.session_id))
+        else:
+            say(encode_text(to_json(event)) if app.as_json else event_line(event))
+        sys.stdout.flush()  # the reader waits for it
+
+
+class Labels:
+    """Names of sessions, each looked up once."""
+
+    def __init__(self, app: App) -> None:
+        self._app, self._known = app, dict[str, str]()
+
+    def of(self, session_id: str) -> str:
+        """Return the name of a session, else its short id; all labels of one list begin at one column."""
+        if session_id not in self._known:
+            try:
+                self._known[session_id] = ref_of(self._app.moor.get(session_id))
+            except MoorageError:
+                self._known[session_id] = shown_id(session_id)
+        return f"{cut(self._known[session_id], LABEL_WIDTH):<{LABEL_WIDTH}}"
+
+
+@command("replay", "moorage replay plan-prod", "moorage replay plan-prod --speed 60")
+@session_argument
+@click.option("--speed", type=click.FloatRange(0), default=0.0, metavar="N", help="So many times as fast; 0: at once.")
+def replay(app: App, session: str, speed: float) -> None:
+    """Print a session's log as it happened.
+
+    With its pauses if a speed is given. With --json, a document in each line.
+    """
+    before: Entry | None = None
+    show = _printer(app)
+    for entry in every(partial(app.moor.log, app.id_of(session)), by="after"):
+        if speed and before is not None:
+            time.sleep(max(0.0, (entry.at - before.at).total_seconds()) / speed)
+        show(entry)
+        before = entry

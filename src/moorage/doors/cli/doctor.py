@@ -1,22 +1,25 @@
 """Doctor: is the store whole, and what is in it?
 
-A damaged file is never repaired or overwritten. `--set-aside` moves it away under a name
+A damaged file is never repaired or overwritten. `--quarantine` moves it away under a name
 that says what it is, so that it can be looked into and a backup put in its place.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from moorage.config import is_redis, pick_context_url, without_password
 from moorage.core.errors import AccessError, ServerUnreachable, StoreCorrupt, StoreError, Unsupported, utc_text
 from moorage.doors.cli.app import App, command
-from moorage.doors.cli.care import sqlite_file
+from moorage.doors.cli.migrate import sqlite_file
 from moorage.doors.cli.output import complain, facts, say
 from moorage.doors.cli.verdicts import NO
+from moorage.sync import OnServer
 
 _COUNTS = {
     "sessions": "SELECT count(*) FROM sessions",
@@ -26,13 +29,12 @@ _COUNTS = {
 }
 _BESIDE = ("-wal", "-shm")
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import apsw
 
 
 class Findings:
-    """What the doctor saw."""
+    """Facts, notes and problems of a store."""
 
     def __init__(self, url: str) -> None:
         self.facts: dict[str, Any] = {"url": url}
@@ -41,44 +43,40 @@ class Findings:
         self.is_damaged = False
 
     def blame(self, error: StoreError) -> None:
-        """An error is a finding like any other."""
+        """Note an error as a problem."""
         self.problems.append(error.message)
         self.is_damaged = self.is_damaged or isinstance(error, StoreCorrupt)
 
 
-@command("doctor", examples=("moorage doctor", "moorage --json doctor", "moorage doctor --set-aside"))
-@click.option("--set-aside", is_flag=True, help="Move a damaged file away; a whole one stays where it is.")
-@click.pass_context
-def doctor(ctx: click.Context, set_aside: bool) -> None:
-    """Look at the store and say what is wrong: exit code 1 if something is."""
-    app = ctx.ensure_object(App)
-    if set_aside and app.is_remote:
-        raise Unsupported("--set-aside moves the store's file: run it where the server keeps its store")
+@command("doctor", "moorage doctor", "moorage --json doctor", "moorage doctor --quarantine")
+@click.option("--quarantine", is_flag=True, help="Move a damaged file away; a whole one stays where it is.")
+def doctor(app: App, quarantine: bool) -> int:
+    """Check the store and report problems.
+
+    Exit code 1 if something is.
+    """
+    if quarantine and app.is_remote:
+        raise Unsupported("--quarantine moves the store's file: run it where the server keeps its store")
     found = Findings(app.full_url)
+    if not app.is_remote and (context_url := pick_context_url(app.full_url)) is not None:
+        found.facts["context_url"] = without_password(context_url)
     _look(app, found)
     _look_at_spool(app.full_url, found)
-    moved = _set_aside(sqlite_file(app)) if set_aside and found.is_damaged else None
-    told = {"problems": found.problems, "notes": found.notes, "ok": not found.problems, "set_aside": moved}
-    answer = found.facts | told
-    app.show(answer, lambda: _show(found, moved, set_aside))
-    ctx.exit(NO if found.problems and moved is None else 0)
+    moved = _quarantine(sqlite_file(app)) if quarantine and found.is_damaged else None
+    told = {"problems": found.problems, "notes": found.notes, "ok": not found.problems, "quarantined": moved}
+    app.show(found.facts | told, lambda: _show(found, moved, quarantine))
+    return NO if found.problems and moved is None else 0
 
 
 def _look(app: App, found: Findings) -> None:
-    is_file = app.full_url.startswith("sqlite://")
-    path = sqlite_file(app) if is_file else ""
     try:
-        if is_file:
-            found.facts["file"] = os.path.abspath(path)
-            found.facts["exists"] = os.path.exists(path)
-            if not found.facts["exists"]:
-                return  # the doctor looks, and creates nothing
-            found.facts["bytes"] = sum(_size(path + suffix) for suffix in ("", *_BESIDE))
-            if _is_older(path, found):
-                return
-            _look_into(path, found)
-        if app.is_remote:
-            found.facts |= _health(app)
+        if app.full_url.startswith("sqlite://") and not _look_at_file(sqlite_file(app), found):
+            return
+        if is_redis(app.full_url):
+            _look_at_redis(app.full_url, found)
+        if app.is_remote:  # what the server says of itself, and who works for it
+            assert isinstance(app.moor, OnServer)
+            found.facts |= {**app.moor.health(), "launchers": len(app.moor.launchers())}
         problems = app.moor.check()
     except ServerUnreachable:
         raise
@@ -91,26 +89,41 @@ def _look(app: App, found: Findings) -> None:
         found.is_damaged = any(problem.startswith("integrity:") for problem in problems)
 
 
-def _health(app: App) -> dict[str, Any]:
-    """What the server says of itself, and who works for it."""
-    told = app.moor.health()  # what only a server has
-    return {**told, "launchers": len(app.moor.launchers())}
+def _look_at_redis(url: str, found: Findings) -> None:
+    """Note what the Redis servers keep, and what a crash or a failover can cost."""
+    import asyncio
+
+    from moorage.core.extras import provided_by
+
+    with provided_by("redis", "Redis"):
+        from moorage.stores.redis.checking import look
+    told, costs = asyncio.run(look(url))
+    found.facts |= told
+    found.notes += costs
 
 
-def _is_older(path: str, found: Findings) -> bool:
-    """An older orchestrator's database is only told of: the doctor brings nothing in."""
+def _look_at_file(path: str, found: Findings) -> bool:
+    """Note facts about a file; return whether it is a store of ours. Creates and imports nothing."""
     from moorage.legacy.database import is_older_file
 
-    if is_older := is_older_file(path):
+    found.facts["file"] = os.path.abspath(path)
+    found.facts["exists"] = os.path.exists(path)
+    if not found.facts["exists"]:
+        return False
+    beside = [path + suffix for suffix in ("", *_BESIDE) if os.path.exists(path + suffix)]
+    found.facts["bytes"] = sum(os.path.getsize(each) for each in beside)
+    if is_older_file(path):
         found.notes.append(
             "this is the database of an older orchestrator; `moorage migrate --dry-run` says what would come in, "
             "any command brings it in"
         )
-    return is_older
+        return False
+    _look_into(path, found)
+    return True
 
 
 def _look_at_spool(url: str, found: Findings) -> None:
-    """What hooks could not store: it waits for the next one, or was refused for good."""
+    """Note the events that hooks could not store: they wait for the next hook, or were refused."""
     from moorage.doors.hooks import spool
 
     seen = spool.contents(url)
@@ -134,20 +147,16 @@ def _look_at_spool(url: str, found: Findings) -> None:
 def _look_into(path: str, found: Findings) -> None:
     import apsw
 
-    from moorage.stores.sqlite.connection import Connection, translating
+    from moorage.stores.sqlite.connection import SqliteConnection, translating
     from moorage.stores.sqlite.migrate import LATEST, schema_version
 
     found.facts["sqlite"] = apsw.sqlite_lib_version()
-    db = Connection(path)
-    try:
-        with translating(path):
-            found.facts["schema"] = schema_version(db)
-            found.facts["journal_mode"] = db.raw.pragma("journal_mode")
-            if found.facts["schema"] == LATEST:
-                found.facts |= {name: db.raw.execute(sql).get for name, sql in _COUNTS.items()}
-                _look_for_orphans(db.raw, found)
-    finally:
-        db.close()
+    with closing(SqliteConnection(path)) as db, translating(path):
+        found.facts["schema"] = schema_version(db)
+        found.facts["journal_mode"] = db.raw.pragma("journal_mode")
+        if found.facts["schema"] == LATEST:
+            found.facts |= {name: db.raw.execute(sql).get for name, sql in _COUNTS.items()}
+            _look_for_orphans(db.raw, found)
 
 
 # Only an older orchestrator could make any; ours deletes a tree, or refuses to.
@@ -169,15 +178,8 @@ def _look_for_orphans(raw: apsw.Connection, found: Findings) -> None:
     )
 
 
-def _size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
-
-
-def _set_aside(path: str) -> str:
-    """Move the file and what belongs to it to a name nobody has; its new name."""
+def _quarantine(path: str) -> str:
+    """Move the file and what belongs to it to a free name, and return that."""
     stamp = f"{path}.corrupt-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     target, tries = stamp, 1
     while any(os.path.lexists(target + suffix) for suffix in ("", *_BESIDE)):
@@ -189,15 +191,15 @@ def _set_aside(path: str) -> str:
     return target
 
 
-def _show(found: Findings, moved: str | None, set_aside: bool) -> None:
+def _show(found: Findings, moved: str | None, quarantine: bool) -> None:
     say(facts(found.facts.items()))
     for remark in found.notes:
         say(remark)
     for problem in found.problems:
         complain(problem)
     if moved is not None:
-        say(f"Set aside as {moved}; the next command starts with an empty database, or put a backup in its place.")
-    elif set_aside:
-        say("Nothing was set aside: the file is not damaged.")
+        say(f"Moved to {moved}; the next command starts with an empty database, or put a backup in its place.")
+    elif quarantine:
+        say("Nothing was moved: the file is not damaged.")
     if not found.problems:
         say("Everything is in order.")

@@ -1,32 +1,31 @@
-"""The edge: where whatever went wrong becomes one line, one exit code and, if asked for, one document.
+"""The edge: every error becomes one line, one exit code and, if asked for, one JSON document.
 
-No command catches our errors; they all arrive here. A traceback is for those who ask for it
-(`python -X dev -m moorage …`).
+No command catches our errors; they all arrive here. `python -X dev -m moorage …` shows a traceback.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from typing import TYPE_CHECKING
 
 from moorage.core.errors import InvalidField, InvalidRequest, MoorageError, StoreUnavailable, edge_of
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 INTERRUPTED = 130  # as shells report a process that Ctrl-C ended
-READER_LEFT = 141  # as they report one that wrote to a pipe nobody reads
+READER_LEFT = 141  # as they report one that wrote to a closed pipe
 
 
 class UsageProblem(InvalidRequest):
-    """A command line that says nothing we know."""
+    """A command line that cannot be parsed."""
 
     code = "usage"
 
 
 def run(work: Callable[[], int], arguments: Sequence[str]) -> int:
-    """Do the work; its exit code, or that of the error it ended with."""
+    """Do the work and return its exit code, or that of the error it ended with."""
     _open_streams()
     try:
         return _run(work, arguments)
@@ -58,7 +57,7 @@ def _run(work: Callable[[], int], arguments: Sequence[str]) -> int:
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:
-    """Whether a program reads the answer, even to a command line that cannot be parsed."""
+    """Whether the answer should be JSON, even if the command line cannot be parsed."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     return "--json" in arguments[:end]
 
@@ -70,9 +69,11 @@ def _check_text(arguments: Sequence[str]) -> None:
 
 
 def _tell(error: MoorageError, *, as_json: bool = False) -> int:
-    from moorage.doors.cli.output import complain, show_json
+    from moorage.doors.cli.output import complain, hint, show_json
 
     complain(at_this_door(error))
+    for line in getattr(error, "__notes__", ()):
+        hint(line)
     if as_json:
         show_json(error.to_dict())
         sys.stdout.flush()
@@ -80,32 +81,34 @@ def _tell(error: MoorageError, *, as_json: bool = False) -> int:
 
 
 def at_this_door(error: MoorageError) -> str:
-    """What an error says, in the words of this command line."""
+    """Return the message of an error, in the words of this command line."""
+    from moorage.doors.cli.hints import command_line, with_url
+
     if error.code != "held_by_another":
-        return error.message
+        return with_url(error.message)
     from moorage.doors.cli.connection import HOLDER, holder
 
-    release = f"release it with `moorage release {error.facts.get('session_id')}`"
+    release = f"release it with `{command_line('release', str(error.facts.get('session_id')))}`"
     told = error.message.replace("release it", release).replace("ask with `queue`", "ask with --queue")
     return told if holder() else f"{told}; the commands of one script share a hold if {HOLDER} names it"
 
 
 def _unexpected(error: Exception) -> MoorageError:
     return MoorageError(
-        f"this should not have happened ({type(error).__name__}: {error}); "
+        f"unexpected error ({type(error).__name__}: {error}); "
         "`moorage doctor` looks for damage, `python -X dev -m moorage …` shows where it comes from"
     )
 
 
 def _open_streams() -> None:
-    """Put nothing in the place of a stream that whoever started us has closed."""
+    """Open /dev/null for each standard stream that is closed."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115  # it stays for as long as the process
 
 
 def _drop_output() -> None:
-    """Point standard output at nothing, so that nothing fails again when the process ends."""
+    """Point standard output at /dev/null, so that nothing fails again when the process ends."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):

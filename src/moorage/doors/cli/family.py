@@ -6,32 +6,35 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 
 import click
 
 from moorage.core.codec import encode_text
 from moorage.core.errors import SessionGone
 from moorage.core.family import Deletion
-from moorage.core.query import MAX_LIMIT, Page
 from moorage.core.render import to_json
 from moorage.core.session import Session
-from moorage.doors.cli.app import App, command, pass_app
+from moorage.doors.cli.app import App, command
 from moorage.doors.cli.arguments import session_argument
-from moorage.doors.cli.output import complain, is_terminal, note, page_of, printable, say, show_sessions
+from moorage.doors.cli.output import complain, is_terminal, note, page_of, printable, say
+from moorage.doors.cli.pages import every
+from moorage.doors.cli.tables import LEAST, show_sessions, wide_option
+from moorage.doors.cli.terminal import columns, cut, paint, style_of_state, width_of
 from moorage.doors.cli.verdicts import NO
+from moorage.doors.cli.wording import counted, short_ids
 from moorage.service.family import TreeNode
 
 SHOWN = 20  # ids a question lists
 LOOK_EVERY = 0.3  # seconds, to see whether a tree has changed
-CLEAR = "\x1b[2J\x1b[H"  # what a terminal takes for an empty screen
+CLEAR = "\x1b[2J\x1b[H"  # clears a terminal
 
 
-@command("tree", examples=("moorage tree plan-prod", "moorage tree plan-prod --watch"))
-@session_argument()
+@command("tree", "moorage tree plan-prod", "moorage tree plan-prod --watch")
+@session_argument
 @click.option("--watch", is_flag=True, help="Draw it again whenever it changes, until Ctrl-C.")
-@pass_app
 def tree(app: App, session: str, watch: bool) -> None:
-    """Draw a session with all that hangs on it.
+    """Draw a session with its children and their children.
 
     With --watch and --json, a document in each line.
     """
@@ -39,11 +42,11 @@ def tree(app: App, session: str, watch: bool) -> None:
         _watch(app, app.id_of(session))
         return
     root = app.moor.tree(app.id_of(session))
-    app.show(root, lambda: say("\n".join(_drawn(root))))
+    app.show(root, lambda: print("\n".join(_drawn(root))))
 
 
 def _watch(app: App, session_id: str) -> None:
-    """Draw the tree as it is, and again after every change, until it is deleted."""
+    """Draw the tree now and after every change, until it is deleted."""
     shown = ""
     with suppress(SessionGone):
         while True:
@@ -61,37 +64,52 @@ def _draw_again(root: TreeNode, drawn: str, *, as_json: bool) -> None:
         sys.stdout.write(CLEAR)
     else:
         drawn += "\n"  # an empty line between two
-    say(drawn)
+    print(drawn)
     sys.stdout.flush()
 
 
-def _drawn(node: TreeNode, lead: str = "", below: str = "") -> Iterator[str]:
-    yield lead + _label(node.session)
+def _drawn(root: TreeNode) -> Iterator[str]:
+    """Yield the lines of a tree: on a terminal names before short ids, elsewhere whole ids first."""
+    short = short_ids(node.session.session_id for node in _nodes(root)) if is_terminal() else None
+    yield from _branch(root, short)
+
+
+def _nodes(node: TreeNode) -> Iterator[TreeNode]:
+    yield node
+    for child in node.children:
+        yield from _nodes(child)
+
+
+def _branch(node: TreeNode, short: dict[str, str] | None, lead: str = "", below: str = "") -> Iterator[str]:
+    yield lead + (_label(node.session) if short is None else _painted(node.session, short, columns() - len(lead)))
     for child in node.children:
         last = child is node.children[-1]
-        yield from _drawn(child, below + ("└── " if last else "├── "), below + ("    " if last else "│   "))
+        yield from _branch(child, short, below + ("└── " if last else "├── "), below + ("    " if last else "│   "))
 
 
 def _label(session: Session) -> str:
     words = (session.session_id, session.session_name, session.agent_name, f"[{session.status}, {session.phase}]")
-    return "  ".join(word for word in words if word)
+    return "  ".join(printable(word) for word in words if word)
 
 
-@command("children", examples=("moorage children plan-prod", "moorage --json children plan-prod"))
-@session_argument()
-@pass_app
+def _painted(session: Session, short: dict[str, str], room: int) -> str:
+    """Return a session as a line of the tree; where it is narrow, its name and its agent are cut."""
+    status, id = session.status.replace("_", " "), printable(short[session.session_id])
+    name, agent = printable(session.session_name or ""), printable(session.agent_name or "")
+    left = max(room - width_of(id) - len(f"{status}, {session.phase}") - 6, 2 * LEAST)
+    name = cut(name, max(left - width_of(agent), left // 2))
+    agent = cut(agent, left - width_of(name))
+    status_text = f"{paint(status, style_of_state(status))}, {session.phase}"
+    return "  ".join(word for word in (paint(name, "bold"), paint(id, "dim"), agent, status_text) if word)
+
+
+@command("children", "moorage children plan-prod", "moorage --json children plan-prod")
+@session_argument
+@wide_option
 def children(app: App, session: str) -> None:
     """List a session's children, oldest first."""
-    found = list(_children(app, app.id_of(session)))
-    app.show(page_of(found), lambda: show_sessions(found) if found else note("No children."))
-
-
-def _children(app: App, session_id: str) -> Iterator[Session]:
-    page: Page[Session] = app.moor.children(session_id, limit=MAX_LIMIT)
-    yield from page.items
-    while page.next is not None:
-        page = app.moor.children(session_id, limit=MAX_LIMIT, cursor=page.next)
-        yield from page.items
+    found = list(every(partial(app.moor.children, app.id_of(session))))
+    app.show(page_of(found), lambda: show_sessions(found, f"{session} has no children."))
 
 
 # Deleting ---------------------------------------------------------------------------------------
@@ -99,32 +117,27 @@ def _children(app: App, session_id: str) -> Iterator[Session]:
 
 @command(
     "delete",
-    examples=(
-        "moorage delete plan-prod --dry-run",
-        "moorage delete plan-prod --yes",
-        "moorage delete plan-prod --no-cascade",
-    ),
+    "moorage delete plan-prod --dry-run",
+    "moorage delete plan-prod --yes",
+    "moorage delete plan-prod --no-cascade",
 )
-@session_argument()
+@session_argument
 @click.option("--force", is_flag=True, help="Even if something in the tree is running.")
 @click.option("--no-cascade", is_flag=True, help="Refuse if it has children.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.pass_context
-def delete(ctx: click.Context, session: str, force: bool, no_cascade: bool, dry_run: bool, yes: bool) -> None:
+def delete(app: App, session: str, force: bool, no_cascade: bool, dry_run: bool, yes: bool) -> int:
     """Delete a session with its tree.
 
     On a terminal it shows what would go and asks; elsewhere it never does.
     """
-    app = ctx.ensure_object(App)
-    session_id, cascade = app.id_of(session), not no_cascade
-    if not (dry_run or yes) and is_terminal() and sys.stdin.isatty():
-        preview = app.moor.delete(session_id, cascade=cascade, force=force, dry_run=True)
-        if not _confirmed(preview):
-            note("Nothing was deleted.")
-            ctx.exit(NO)
-    gone = app.moor.delete(session_id, cascade=cascade, force=force, dry_run=dry_run)
-    app.show(gone, lambda: _show_gone(gone))
+    delete = partial(app.moor.delete, app.id_of(session), cascade=not no_cascade, force=force)
+    if not (dry_run or yes) and is_terminal() and sys.stdin.isatty() and not _confirmed(delete(dry_run=True)):
+        note("Nothing was deleted.")
+        return NO
+    gone = delete(dry_run=dry_run)
+    app.show(gone, lambda: _show_gone(gone, session))
+    return 0
 
 
 def _confirmed(preview: Deletion) -> bool:
@@ -136,14 +149,16 @@ def _confirmed(preview: Deletion) -> bool:
 
 
 def _counted(deletion: Deletion) -> str:
-    sessions = "1 session" if deletion.deleted_sessions == 1 else f"{deletion.deleted_sessions} sessions"
-    return f"{sessions} with {deletion.messages} messages and {deletion.checkpoints} checkpoints"
+    sessions = counted(deletion.deleted_sessions, "session")
+    checkpoints = f" and {counted(deletion.checkpoints, 'checkpoint')}" if deletion.checkpoints else ""
+    return f"{sessions} with {counted(deletion.messages, 'message')}{checkpoints}"
 
 
-def _show_gone(deletion: Deletion) -> None:
-    for session_id in deletion.session_ids:
-        say(session_id)
+def _show_gone(deletion: Deletion, ref: str) -> None:
+    if not is_terminal():
+        for session_id in deletion.session_ids:
+            say(session_id)
+    else:
+        say(f"{'Would delete' if deletion.dry_run else 'Deleted'} {ref}: {_counted(deletion)}.")
     if deletion.unconfirmed:
-        complain(f"deleted, but nobody confirms that their agents have ended: {', '.join(deletion.unconfirmed)}")
-    if is_terminal():
-        say(f"{'Would delete' if deletion.dry_run else 'Deleted'} {_counted(deletion)}.")
+        complain(f"deleted, but no launcher confirms that their agents have ended: {', '.join(deletion.unconfirmed)}")

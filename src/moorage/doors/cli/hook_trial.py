@@ -1,8 +1,8 @@
-"""Trying hooks out: each gets a sample of its event just as the host would send it, but over a store of its own.
+"""Try hooks: each gets a sample of its event as the host would send it, but works on a temporary store.
 
-As the host would: the command goes to a shell, in the project's folder, with the event on
-standard input and as much time as the settings give. Not as the host would: data and
-configuration are in a temporary folder, so nothing of anybody's is touched.
+As with the host, the command goes to a shell, in the project's folder, with the event on standard input and as much
+time as the settings give. Unlike with the host, data and configuration are in a temporary folder, so the user's are
+not touched.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable, Iterator
+from importlib.resources import files
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 
 from moorage import config
-from moorage.core.codec import decode, encode
+from moorage.core.codec import decode, encode, encode_text
 from moorage.doors.cli.settings_text import Hook
-from moorage.doors.hooks.samples import samples
 
 _KEPT_OUT = ("AGENT_", "MOORAGE_")  # variables that would lead a hook to the user's own sessions
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """How one hook did; `problem` is None if it did well."""
+    """The result of one hook; `problem` is None if it is right."""
 
     event: str
     command: str
@@ -39,12 +39,22 @@ class Trial(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Whether it did well."""
+        """Whether the result is right."""
         return self.problem is None
 
     def to_json(self) -> dict[str, Any]:
-        """The trial as a program reads it."""
+        """Return the trial as JSON."""
         return {"ok": self.ok, **msgspec.structs.asdict(self)}
+
+
+def samples(cwd: str) -> dict[str, dict[str, Any]]:
+    """Return one event of each kind by its name, as a host that works in `cwd` sends them one after another.
+
+    They have every field of recorded events: one session that delegates once.
+    """
+    text = (files("moorage.doors.hooks") / "samples.json").read_text(encoding="utf-8")
+    events: dict[str, dict[str, Any]] = decode(text.replace("CWD", encode_text(cwd)[1:-1]))
+    return events
 
 
 def try_hooks(hooks: Iterable[Hook], cwd: str) -> Iterator[Trial]:
@@ -70,7 +80,7 @@ def _try(hook: Hook, event: dict[str, Any] | None, cwd: str, home: str) -> Trial
 
 
 def _on_store(command: str, url: str) -> str:
-    """The command on another store than the one it names."""
+    """Return the command with the URL of another store."""
     words = shlex.split(command)
     return shlex.join([words[0], "--url", url]) if "--url" in words else command
 
@@ -83,7 +93,7 @@ def _environment(cwd: str, home: str, url: str) -> dict[str, str]:
 def _run(
     command: str, stdin: bytes, cwd: str, environment: dict[str, str], timeout: float
 ) -> tuple[int | None, bytes, bytes]:
-    """Run a command in a shell: its exit code, None if it did not end in time, and what it printed."""
+    """Run a command in a shell; return its exit code, None if it did not end in time, and its output."""
     pipe = subprocess.PIPE
     process = subprocess.Popen(
         command, shell=True, cwd=cwd, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
@@ -105,7 +115,7 @@ def _problem(code: int | None, said: str, timeout: float) -> str | None:
 
 
 def _read(out: bytes) -> tuple[Any, str | None]:
-    """The answer, and what is wrong with it: it has to be an object or nothing at all."""
+    """Return the answer and what is wrong with it: it has to be an object, or empty."""
     if not out.strip():
         return None, None
     try:

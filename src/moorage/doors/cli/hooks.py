@@ -14,11 +14,13 @@ import click
 from moorage import config
 from moorage.core.codec import encode_text
 from moorage.core.errors import NotFound, Unsupported
-from moorage.doors.cli.app import PROGRAM, App, group, pass_app
+from moorage.doors.cli.app import App, group
 from moorage.doors.cli.edge import UsageProblem
-from moorage.doors.cli.output import complain, fields, hint, is_terminal, note, printable, say, table
-from moorage.doors.cli.settings_file import Change, SettingsFile, in_place
+from moorage.doors.cli.hints import PROGRAM
+from moorage.doors.cli.output import complain, fields, hint, is_terminal, note, printable, say
+from moorage.doors.cli.settings_file import SettingsEdit, SettingsFile, in_place
 from moorage.doors.cli.settings_text import SCRIPT, Hook, are_switched_off, hooks_of, installed, uninstalled
+from moorage.doors.cli.tables import show_rows
 from moorage.doors.cli.verdicts import NO
 
 if TYPE_CHECKING:
@@ -48,9 +50,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class HookScriptNotFound(NotFound):
-    """The script that the host is to run is not where this installation should have it."""
-
-    code = "hook_script_not_found"
+    """The hook script is not where this installation should have it."""
 
     def __init__(self, folders: Sequence[str]) -> None:
         super().__init__(
@@ -62,22 +62,17 @@ class HookScriptNotFound(NotFound):
 class HooksNotFound(NotFound):
     """There are no hooks of ours in a settings file."""
 
-    code = "hooks_not_found"
-
     def __init__(self, file: str) -> None:
         super().__init__(f"{file} has no hooks of ours; `moorage hooks install` puts them in", file=file)
 
 
-@group(
-    "hooks",
-    examples=("moorage hooks install", "moorage hooks test", "moorage hooks uninstall"),
-)
+@group("hooks", "moorage hooks install", "moorage hooks test", "moorage hooks uninstall")
 def hooks() -> None:
-    """Have Claude Code keep its sessions and those of its sub-agents here."""
+    """Keep the sessions of Claude Code and its sub-agents."""
 
 
 def settings_options(command: F) -> F:
-    """Which settings file: one of three places, or any."""
+    """Add the options that choose the settings file."""
     options = (
         click.option("--project", is_flag=True, help="This folder's .claude/settings.json. The default."),
         click.option("--local", is_flag=True, help="This folder's .claude/settings.local.json, yours alone."),
@@ -95,21 +90,18 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what wo
 # Install and uninstall --------------------------------------------------------------------------
 
 
-@hooks.command(
+@hooks.subcommand(
     "install",
-    examples=(
-        "moorage hooks install --dry-run",
-        "moorage hooks install --local",
-        "moorage hooks install --user --events SessionStart,SessionEnd,SubagentStart,SubagentStop",
-        "moorage hooks install --url sqlite:///sessions.db",
-    ),
+    "moorage hooks install --dry-run",
+    "moorage hooks install --local",
+    "moorage hooks install --user --events SessionStart,SessionEnd,SubagentStart,SubagentStop",
+    "moorage hooks install --url sqlite:///sessions.db",
 )
 @settings_options
 @click.option(
     "--events", metavar="EVENT,…", help=f"Only these of {', '.join(EVENTS)}; without it, all but {EVENTS[-1]}."
 )
 @dry_run_option
-@pass_app
 def install(app: App, /, events: str | None, dry_run: bool, **places: Any) -> None:
     """Write our hooks into the settings of Claude Code. Twice changes nothing.
 
@@ -119,8 +111,8 @@ def install(app: App, /, events: str | None, dry_run: bool, **places: Any) -> No
     if app.is_remote:
         raise Unsupported(f"hooks work on the store itself, not on a server; leave {app.full_url} out of it")
     file, command = _file(**places), _command(app.url)
-    wanted = [_hook(event, command) for event in _events(events)]
-    change = Change(file, lambda text: installed(text, wanted))
+    wanted = [Hook(name, command, TIMEOUTS.get(name, TIMEOUT), MATCHERS.get(name)) for name in _events(events)]
+    change = SettingsEdit(file, lambda text: installed(text, wanted))
     if not dry_run:
         change.make()
     names = [hook.event for hook in wanted]
@@ -131,20 +123,18 @@ def install(app: App, /, events: str | None, dry_run: bool, **places: Any) -> No
         note("Next: moorage hooks test. A session of the host that is open already may have to be started again.")
 
 
-@hooks.command(
-    "uninstall",
-    examples=("moorage hooks uninstall --dry-run", "moorage hooks uninstall", "moorage hooks uninstall --user"),
+@hooks.subcommand(
+    "uninstall", "moorage hooks uninstall --dry-run", "moorage hooks uninstall", "moorage hooks uninstall --user"
 )
 @settings_options
 @dry_run_option
-@pass_app
 def uninstall(app: App, /, dry_run: bool, **places: Any) -> None:
     """Take our hooks out of the settings again, and nothing else.
 
-    A file that held nothing but our hooks goes with them.
+    A list or a file in which nothing is left goes with them.
     """
     file = _file(**places)
-    change = Change(file, uninstalled)
+    change = SettingsEdit(file, uninstalled)
     if not dry_run:
         change.make()
     names = [hook.event for hook in hooks_of(change.before)]
@@ -152,7 +142,7 @@ def uninstall(app: App, /, dry_run: bool, **places: Any) -> None:
     app.show(done, lambda: _show(change, UNINSTALLED, names, dry_run))
 
 
-def _show(change: Change, done: str, events: Sequence[str], dry_run: bool) -> None:
+def _show(change: SettingsEdit, done: str, events: Sequence[str], dry_run: bool) -> None:
     if dry_run:
         sys.stdout.write(printable(change.diff))
         if not change.changes:
@@ -178,12 +168,9 @@ def _file(project: bool, local: bool, user: bool, settings: str | None) -> Setti
         raise UsageProblem("say which settings only once: --project, --local, --user or --settings FILE")
     if settings is not None:
         return SettingsFile(settings, brings_folder=False)
-    folder = _users_folder() if user else ".claude"
+    users = os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")
+    folder = users if user else ".claude"
     return SettingsFile(os.path.join(folder, "settings.local.json" if local else "settings.json"), brings_folder=True)
-
-
-def _users_folder() -> str:
-    return os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")
 
 
 def _events(given: str | None) -> Sequence[str]:
@@ -197,12 +184,8 @@ def _events(given: str | None) -> Sequence[str]:
     return [event for event in EVENTS if event in names]
 
 
-def _hook(event: str, command: str) -> Hook:
-    return Hook(event, command, TIMEOUTS.get(event, TIMEOUT), MATCHERS.get(event))
-
-
 def _command(url: str | None) -> str:
-    """What the host is to run, as its shell reads it."""
+    """Return the command that the host runs, quoted for its shell."""
     words = [_script()]
     if url is not None:
         words += ["--url", _for_other_folders(url)]
@@ -210,7 +193,7 @@ def _command(url: str | None) -> str:
 
 
 def _for_other_folders(url: str) -> str:
-    """The URL as a process in any folder understands it."""
+    """Return the URL with an absolute path."""
     scheme = url.partition("://")[0]
     if scheme != "sqlite":
         raise Unsupported(f"hooks cannot work on {scheme!r}; use sqlite:///FILE", url=scheme)
@@ -218,7 +201,7 @@ def _for_other_folders(url: str) -> str:
 
 
 def _script() -> str:
-    """The script of this very installation: a shim found on PATH would start twice as slowly, or be another's."""
+    """Return the script of this installation: a shim on PATH would start twice as slowly, or be another's."""
     folders = list(dict.fromkeys(_script_folders()))
     for folder in folders:
         path = os.path.join(folder, SCRIPT)
@@ -238,20 +221,15 @@ def _script_folders() -> Iterator[str]:
 # Deliver ----------------------------------------------------------------------------------------
 
 
-@hooks.command(
-    "deliver",
-    examples=("moorage hooks deliver", "moorage hooks deliver --refused", "moorage --json hooks deliver"),
-)
+@hooks.subcommand("deliver", "moorage hooks deliver", "moorage hooks deliver --refused", "moorage --json hooks deliver")
 @click.option("--refused", is_flag=True, help="Try what was refused once more, on this store.")
-@click.pass_context
-def deliver(ctx: click.Context, refused: bool) -> None:
+def deliver(app: App, refused: bool) -> int:
     """Store the events that hooks could not store.
 
     Prints how many were stored, still wait and were refused. Exit code 1 if one was refused or waits.
     """
     from moorage.doors.hooks import spool
 
-    app = ctx.ensure_object(App)
     before, own = spool.contents(app.full_url), spool.Spool(app.full_url, is_configured=app.url is None)
     put_back = own.put_back() if refused else 0
     _deliver(app.full_url, own)
@@ -260,20 +238,20 @@ def deliver(ctx: click.Context, refused: bool) -> None:
     stored = before.waiting - before.elsewhere + put_back - waiting - again
     done = {"stored": stored, "waiting": waiting, "refused": again}
     app.show(done, lambda: say(fields(*(f"{name} {count}" for name, count in done.items()))))
-    ctx.exit(NO if waiting or again else 0)
+    return NO if waiting or again else 0
 
 
 def _deliver(url: str, own: Spool) -> None:
-    """Store what waits for this store, however long it takes."""
+    """Store what waits in the spool for this store, however long it takes."""
     from moorage.doors.hooks import put_off
-    from moorage.doors.hooks.desk import Desk
+    from moorage.doors.hooks.context import HookContext
     from moorage.service.inline import drive
 
     if not own.has_something():
         return
     deps = config.open_deps(url, threaded=False)
     try:
-        put_off.deliver(Desk(deps, own), until=float("inf"))
+        put_off.deliver(HookContext(deps, own), until=float("inf"))
     finally:
         drive(deps.store.close())
 
@@ -281,13 +259,9 @@ def _deliver(url: str, own: Spool) -> None:
 # Test -------------------------------------------------------------------------------------------
 
 
-@hooks.command(
-    "test",
-    examples=("moorage hooks test", "moorage hooks test --user", "moorage --json hooks test"),
-)
+@hooks.subcommand("test", "moorage hooks test", "moorage hooks test --user", "moorage --json hooks test")
 @settings_options
-@click.pass_context
-def test(ctx: click.Context, /, **places: Any) -> None:
+def test(app: App, /, **places: Any) -> int:
     """Try the installed command on a sample of each event.
 
     It is run as the host runs it, but on a temporary store: nothing of yours is touched. Exit
@@ -295,7 +269,7 @@ def test(ctx: click.Context, /, **places: Any) -> None:
     """
     from moorage.doors.cli.hook_trial import try_hooks
 
-    app, file = ctx.ensure_object(App), _file(**places)
+    file = _file(**places)
     text = file.read()
     with in_place(file, text):
         found, off = hooks_of(text), are_switched_off(text)
@@ -305,7 +279,7 @@ def test(ctx: click.Context, /, **places: Any) -> None:
     ok = all(trial.ok for trial in trials) and not off
     done = {"file": file.path, "ok": ok, "switched_off": off, "events": [trial.to_json() for trial in trials]}
     app.show(done, lambda: _show_trials(trials, file.path, text))
-    ctx.exit(0 if ok else NO)
+    return 0 if ok else NO
 
 
 def _show_trials(trials: Sequence[Trial], path: str, text: str) -> None:
@@ -313,18 +287,14 @@ def _show_trials(trials: Sequence[Trial], path: str, text: str) -> None:
         (trial.event, "ok" if trial.ok else "failed", trial.exit_code, trial.milliseconds, _outcome(trial))
         for trial in trials
     ]
-    if is_terminal():
-        table(("event", "result", "exit", "ms", "answer"), rows)
-    else:
-        for row in rows:
-            say(fields(*row))
+    show_rows(("event", "result", "exit", "ms", "answer"), rows)
     if any(hook.command not in {trial.command for trial in trials} for hook in hooks_of(text)):
         hint("The URL in the settings was not used: this was done on a temporary store.")
     _warn_if_off(path, text)
 
 
 def _outcome(trial: Trial) -> str | None:
-    """What went wrong, else what it answered."""
+    """Return what went wrong, else the answer."""
     if trial.problem is not None:
         return trial.problem
     return None if trial.answer is None else encode_text(trial.answer)

@@ -1,36 +1,32 @@
-"""Keys: make, list and revoke them, on the store itself."""
+"""Keys: for servers, made, listed and revoked on the store itself; and for encryption at rest."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import click
 import msgspec
 
-from moorage.core.errors import utc_text
+from moorage.config import entropy
 from moorage.core.key import Key, Scope
-from moorage.doors.cli.app import App, command, group, pass_app
+from moorage.doors.cli.app import App, command, group
 from moorage.doors.cli.arguments import DURATION
-from moorage.doors.cli.output import fields, is_terminal, note, page_of, say, table
+from moorage.doors.cli.output import is_terminal, note, page_of, say
+from moorage.doors.cli.tables import TableRow, show_rows, wide_option
+from moorage.doors.cli.wording import ago, seconds_text
 
 
-@group(
-    "keys",
-    places={"create": "keys:create", "list": "keys:list_", "revoke": "keys:revoke"},
-    examples=("moorage keys create --name laptop", "moorage keys list", "moorage keys revoke 3f9a1c0b7d2e"),
-)
+@group("keys", "moorage keys create --name laptop", "moorage keys list", "moorage keys revoke 3f9a1c0b7d2e")
 def keys() -> None:
     """Make, list and revoke the keys that a server asks for."""
 
 
-@command(
+@keys.subcommand(
     "create",
-    examples=(
-        "moorage keys create --name laptop --expires 90d",
-        "moorage keys create --owner ann --scope read --scope approve",
-        "moorage keys create --name build-box --scope launch --owners ann --owners bob",
-    ),
+    "moorage keys create --name laptop --expires 90d",
+    "moorage keys create --owner ann --scope read --scope approve",
+    "moorage keys create --name build-box --scope launch --owners ann --owners bob",
 )
 @click.option("--owner", metavar="OWNER", help="Whose sessions it opens.  [default: local]")
 @click.option(
@@ -38,26 +34,17 @@ def keys() -> None:
     "scopes",
     multiple=True,
     type=click.Choice([scope.value for scope in Scope]),
-    help="What it is good for; may be given several times.  [default: read, write]",
+    help="What it allows; may be repeated.  [default: read, write]",
 )
 @click.option("--name", metavar="NAME", help="What people call it.")
 @click.option(
     "--owners", multiple=True, metavar="OWNER", help="With scope launch: an owner whose turns it takes; several times."
 )
-@click.option("--expires", type=DURATION, metavar="DURATION", help="After that it counts no more, such as 90d.")
-@pass_app
-def create(
-    app: App,
-    owner: str | None,
-    scopes: tuple[str, ...],
-    name: str | None,
-    owners: tuple[str, ...],
-    expires: timedelta | None,
-) -> None:
-    """Make a key and print it. It is shown this once: what is kept does not give it back."""
-    made = app.moor.create_key(
-        owner=owner, scopes=scopes or (Scope.READ, Scope.WRITE), name=name, owners=owners or None, expires_in=expires
-    )
+@click.option("--expires", type=DURATION, metavar="DURATION", help="It expires after that, such as 90d.")
+def create(app: App, /, scopes: tuple[str, ...], owners: tuple[str, ...], expires: object, **known: Any) -> None:
+    """Make a key and print it. It is shown only once; the store keeps a hash."""
+    known |= {"scopes": scopes or (Scope.READ, Scope.WRITE), "owners": owners or None, "expires_in": expires}
+    made = app.moor.create_key(**known)
     app.show({**shown(made.key), "text": made.text}, lambda: _show_new(made.key, made.text))
 
 
@@ -68,51 +55,65 @@ def _show_new(key: Key, text: str) -> None:
 
 
 def shown(key: Key) -> dict[str, Any]:
-    """A key as a document, with whether it counts now."""
+    """Return a key as JSON, with its present state."""
     return {**msgspec.to_builtins(key), "state": state_of(key)}
 
 
 def state_of(key: Key) -> str:
-    """Whether it counts, or why not."""
+    """Return whether a key is valid, revoked or expired."""
     if key.revoked_at is not None:
         return "revoked"
     return "valid" if key.counts(datetime.now(UTC)) else "expired"
 
 
-@command("list", examples=("moorage keys list", "moorage keys list --owner ann --json"))
+@keys.subcommand("list", "moorage keys list", "moorage keys list --owner ann --json")
 @click.option("--owner", metavar="OWNER", help="Only this owner's.")
-@pass_app
+@wide_option
 def list_(app: App, owner: str | None) -> None:
-    """List keys, oldest first, without their secrets: revoked ones and those past their time too.
+    """List keys, oldest first, without their secrets; also revoked and expired ones.
 
     Piped, one line for each: id, state, owner, scopes, name, when it ends, when it was last used.
     """
     found = app.moor.keys(owner=owner).items
-    app.show(page_of([shown(key) for key in found]), lambda: _show_keys(found))
+    columns, spare = ("name", "key", "state", "owner", "scopes", "expires", "last used"), ("last used", "expires")
+    rows, lines = map(_cells, found), map(_fields, found)
+    app.show(
+        page_of([shown(key) for key in found]),
+        lambda: show_rows(columns, rows, lines=lines, spare=spare, nothing="No keys."),
+    )
 
 
-def _show_keys(found: list[Key]) -> None:
-    rows = [_row(key) for key in found]
-    if is_terminal():
-        table(("key", "state", "owner", "scopes", "name", "expires", "last used"), rows)
-        return
-    for row in rows:
-        say(fields(*row))
+def _cells(key: Key) -> TableRow:
+    return key.name, *_about(key), ago(key.expires_at), ago(key.last_used_at)
 
 
-def _row(key: Key) -> tuple[object, ...]:
-    times = (_at(key.expires_at), _at(key.last_used_at))
-    return (key.key_id, state_of(key), key.owner, ",".join(key.scopes), key.name, *times)
+def _fields(key: Key) -> TableRow:
+    return *_about(key), key.name, seconds_text(key.expires_at), seconds_text(key.last_used_at)
 
 
-def _at(at: datetime | None) -> str | None:
-    return None if at is None else utc_text(at.replace(microsecond=0))
+def _about(key: Key) -> TableRow:
+    return key.key_id, state_of(key), key.owner, ",".join(key.scopes)
 
 
-@command("revoke", examples=("moorage keys revoke 3f9a1c0b7d2e", "moorage keys revoke 3f9a1c0b7d2e --json"))
+@keys.subcommand("revoke", "moorage keys revoke 3f9a1c0b7d2e", "moorage keys revoke 3f9a1c0b7d2e --json")
 @click.argument("key_id", metavar="KEY")
-@pass_app
 def revoke(app: App, key_id: str) -> None:
-    """Let a key count no more: at once here, within a second at every server. Twice is harmless."""
+    """Revoke a key: at once here, within a second at every server. Repeating it is harmless."""
     key = app.moor.revoke_key(key_id)
-    app.show(shown(key), lambda: say(key.key_id))
+    name = f"{key.name} ({key.key_id})" if key.name else key.key_id
+    app.tell(shown(key), f"Revoked key {name} of {key.owner}.", key.key_id)
+
+
+@command("encryption-key", "moorage encryption-key", "moorage encryption-key 2026-01")
+@click.argument("key_id", metavar="[ID]", required=False)
+def encryption_key(app: App, key_id: str | None) -> None:
+    """Make a new key for encryption at rest and print it.
+
+    It is printed as ID:BASE64 and kept nowhere. Put it into MOORAGE_ENCRYPTION_KEYS or the key file. Without ID, a
+    random one is made.
+    """
+    from moorage.stores.sealing import KEY_BYTES, written_key
+
+    name = f"k{entropy(4).hex()}" if key_id is None else key_id
+    line = written_key(name, entropy(KEY_BYTES))
+    app.show({"key_id": name, "key": line}, lambda: say(line))

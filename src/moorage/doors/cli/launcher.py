@@ -1,28 +1,32 @@
-"""The launcher as a command."""
+"""Launchers: be one, list them, and let one take no more turns."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
 import click
 
 from moorage import config
+from moorage.core.errors import utc_text
+from moorage.core.status import SILENT_AFTER
 from moorage.core.turn import Launcher
-from moorage.doors.cli.app import App, command, pass_app
-from moorage.doors.cli.output import note
+from moorage.doors.cli.app import App, command
+from moorage.doors.cli.hints import command_line
+from moorage.doors.cli.output import facts, hint, is_terminal, note, page_of, say
+from moorage.doors.cli.tables import table, wide_option
+from moorage.doors.cli.wording import ago, counted
 
 
 @command(
     "launcher",
-    examples=(
-        "moorage launcher",
-        "moorage launcher --name build-box --slots 4",
-        "moorage launcher --url http://server:8765",
-    ),
+    "moorage launcher",
+    "moorage launcher --name build-box --slots 4",
+    "moorage launcher --url http://server:8765",
 )
 @click.option("--name", default="default", show_default=True, metavar="NAME", help="Its folder, and what it is called.")
 @click.option("--slots", type=click.IntRange(1, 1000), default=16, show_default=True, help="How many turns at once.")
@@ -31,14 +35,13 @@ from moorage.doors.cli.output import note
     "--lost-after", default="5m", show_default=True, metavar="DURATION", help="After which a silent turn is lost."
 )
 @click.option("--key", metavar="KEY", help="A launcher's key, for a server.  [env: MOORAGE_KEY, MOORAGE_TOKEN]")
-@pass_app
 def launcher(app: App, name: str, slots: int, lease: str, lost_after: str, key: str | None) -> None:
-    """Take turns and start agents, until it is told to stop (Ctrl-C, SIGTERM).
+    """Take turns and start agents, until Ctrl-C.
 
-    It waits up to 30 seconds for agents at work then; told again, it does not. Agents in processes of their own
-    go on when it ends, and are adopted when it comes back. `moorage drain` lets it finish them all first, and end
-    then. With the URL of a server it works for that server, on whatever machine, and starts the agents that are
-    defined there.
+    Told to stop (Ctrl-C, SIGTERM), it waits up to 30 seconds for agents at work; told again, it does not. Agents in
+    processes of their own go on when it ends, and are adopted when it comes back. `moorage drain` lets it finish them
+    all first, and end then. With the URL of a server it works for that server, on whatever machine, and starts the
+    agents that are defined there.
     """
     from moorage.launcher.loop import HEARTBEAT
 
@@ -55,19 +58,20 @@ def launcher(app: App, name: str, slots: int, lease: str, lost_after: str, key: 
     }
     work = _for_server if config.is_server(app.full_url) else _on_store
     key = config.take_key() if key is None else key
-    note(f"Launcher {name}: {slots} turns at once on {app.full_url}. Ctrl-C ends it.")
+    turns = f"up to {counted(slots, 'turn')} at once"
+    note(f"Launcher {name}: {turns} on {config.without_password(app.full_url)}. Ctrl-C ends it.")
     asyncio.run(work(app.full_url, key, limits, options))
 
 
 async def _on_store(url: str, _: str | None, limits: dict[str, Any], options: dict[str, Any]) -> None:
     from moorage.launcher.standalone import serve
-    from moorage.service.turns import TurnDesk
+    from moorage.service.turns import TurnDispatcher
 
     deps = config.open_deps(url, threaded=True)
     looking = asyncio.create_task(deps.registered.keep_looking())
     try:
-        desk, agents = TurnDesk(deps, **limits), partial(config.agents_of, deps)
-        await serve(lambda _: desk, agents, on_signal=deps.store.hurry, **options)
+        dispatcher, agents = TurnDispatcher(deps, **limits), partial(config.agents_of, deps)
+        await serve(lambda _: dispatcher, agents, on_signal=deps.store.hurry, **options)
     finally:
         looking.cancel()
         await deps.store.close()
@@ -76,18 +80,79 @@ async def _on_store(url: str, _: str | None, limits: dict[str, Any], options: di
 async def _for_server(url: str, key: str | None, limits: dict[str, Any], options: dict[str, Any]) -> None:
     from moorage.launcher.standalone import serve
     from moorage.remote.definitions import ServerAgents
-    from moorage.remote.desk import RemoteDesk
-    from moorage.remote.line import Line
+    from moorage.remote.dispatcher import RemoteDispatcher
+    from moorage.remote.transport import Requester
 
-    line = Line(url, key)
-    agents, desks = ServerAgents(line, config.agents), AsyncExitStack()
+    line = Requester(url, key)
+    agents, dispatchers = ServerAgents(line, config.agents), AsyncExitStack()
 
-    def open_desk(launcher: Launcher) -> RemoteDesk:
-        desk = RemoteDesk(line, launcher, **limits)
-        desks.push_async_callback(desk.close)
-        return desk
+    def open_dispatcher(launcher: Launcher) -> RemoteDispatcher:
+        dispatcher = RemoteDispatcher(line, launcher, **limits)
+        dispatchers.push_async_callback(dispatcher.close)
+        return dispatcher
 
-    async with desks:
+    async with dispatchers:
         watching = asyncio.create_task(agents.watch())
-        desks.callback(watching.cancel)
-        await serve(open_desk, agents, **options)
+        dispatchers.callback(watching.cancel)
+        await serve(open_dispatcher, agents, **options)
+
+
+# Other launchers ----------------------------------------------------------------------------------
+
+
+@command("launchers", "moorage launchers")
+@wide_option
+def launchers(app: App) -> None:
+    """List launchers, newest first."""
+    found = app.moor.launchers().items
+    app.show(page_of(found), lambda: _show(found))
+
+
+def _show(found: list[Launcher]) -> None:
+    if not is_terminal():
+        for each in found:
+            slots = f"{each.slots}, {each.running} at work{_ending(each)}"
+            about = {"launcher": each.launcher_id, "name": each.name, "slots": slots, "seen": utc_text(each.seen_at)}
+            say(facts(about.items()))
+    elif found:
+        rows = [
+            (
+                each.name,
+                each.launcher_id,
+                _ending(each).removeprefix(", ") or "ready",
+                f"{each.running} of {each.slots}",
+                ago(each.seen_at),
+            )
+            for each in found
+        ]
+        table(("name", "launcher", "state", "turns", "seen"), rows)
+    else:
+        hint(f"No launchers. Start one: {command_line('launcher')}")
+
+
+def _ending(launcher: Launcher) -> str:
+    if datetime.now(UTC) - launcher.seen_at >= SILENT_AFTER:
+        return ", lost"
+    if launcher.draining:
+        return ", ending"
+    return ", takes no more turns" if launcher.drain else ""
+
+
+@command("drain", "moorage drain default", "moorage drain 01JC5B2V", "moorage drain default --undo")
+@click.argument("launcher", metavar="LAUNCHER")
+@click.option("--undo", is_flag=True, help="Let it take turns again.")
+def drain(app: App, launcher: str, undo: bool) -> None:
+    """Let a launcher take no more turns.
+
+    LAUNCHER is its name, its id, or the beginning of it. Its agents at work go on to their ends, however long that
+    takes. A launcher that is a process of its own ends then; a server's own takes nothing until --undo, or until the
+    server starts again.
+    """
+    found = app.moor.drain_launcher(launcher, drain=not undo)
+    app.show(found, lambda: say(_told(found)))
+
+
+def _told(launcher: Launcher) -> str:
+    if not launcher.drain:
+        return f"{launcher.name} takes turns again"
+    return f"{launcher.name} takes no more turns; {launcher.running} at work as of {utc_text(launcher.seen_at)}"

@@ -1,6 +1,6 @@
 """Leaving a session at the terminal, which is not stopping it.
 
-On a server the run goes on, and its question stays open. Without a server nobody is left to work on it: the
+On a server the run goes on, and its question stays open. Without a server no process is left to work on it: the
 session is suspended, and the turn given back as cut off. A second Ctrl-C, or `--stop-on-exit`, stops the run.
 """
 
@@ -14,6 +14,7 @@ import click
 
 from moorage import config
 from moorage.core.errors import MoorageError, SessionRunning
+from moorage.doors.cli.hints import command_line
 from moorage.doors.cli.output import complain, hint, say
 from moorage.executor import Interaction
 
@@ -26,18 +27,18 @@ stop_on_exit_option = click.option("--stop-on-exit", is_flag=True, help="Stop th
 
 
 class Departure:
-    """What becomes of a session whose terminal is left."""
+    """Decides what happens to a session when the user leaves its terminal."""
 
     def __init__(self, url: str | None, *, stops: bool = False) -> None:
         """`url` as it was given on the command line. `stops`: leaving stops the run."""
         full = config.pick_url(url)
-        self._url, self.is_remote = url, config.is_server(full)
+        self.is_remote = config.is_server(full)
         self.is_kept = not full.startswith("memory://")
-        self._is_agent = config.run_from_environment() is not None  # its run is over: nobody waits for this one
+        self._is_agent = config.run_from_environment() is not None  # whose own run is over, so it cannot wait
         self._stops = stops or self._is_agent
 
     async def leave(self, talk: Interaction, reason: str, by: signal.Signals | None, signals: SignalQueue) -> None:
-        """Leave the session, and say what becomes of it and how to come back."""
+        """Leave the session; say what happens to it and how to come back."""
         if not self.is_kept:
             return
         with suppress(OSError):  # the terminal may be gone
@@ -66,7 +67,7 @@ class Departure:
             await talk.suspend(reason)
 
     def tell_away(self, talk: Interaction) -> None:
-        """Leave a session whose server does not answer: nothing can be stopped or paused from here."""
+        """Leave a session whose server does not answer: it cannot be stopped or paused from here."""
         with suppress(OSError):
             hint(
                 "The server does not answer; once it is back, the session is as it was. "
@@ -100,13 +101,12 @@ class Departure:
         say(f"Stopped: {talk.session_id}")
 
     def way_back(self, session_id: str) -> str:
-        """The command that comes back to a session."""
-        where = "" if self._url is None else f" --url {self._url}"
-        return f"moorage attach {session_id}{where}"
+        """Return the command that comes back to a session."""
+        return command_line("attach", session_id)
 
 
 async def _is_pressed_again(signals: SignalQueue) -> bool:
-    """Whether Ctrl-C is pressed once more in time. A hang-up ends the wait."""
+    """Return whether Ctrl-C is pressed again in time. A hang-up ends the wait."""
     try:
         async with asyncio.timeout(LINGER):
             return await signals.get() is signal.SIGINT

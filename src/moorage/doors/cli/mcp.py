@@ -1,21 +1,38 @@
-"""MCP on standard input and output, and how to tell hosts of it."""
+"""MCP on standard input and output, and how to tell hosts of it.
+
+A configuration for a host has templates that the host or a launcher fills in: `${AGENT_SESSION_NAME}` makes the
+session that the host starts a child of the session it runs in. Outside of any session it is not filled in, and an
+unfilled template counts as absent.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+from typing import Any
+
 import click
+from msgspec.json import format as indented
 
-from moorage.doors.cli.app import App, group, pass_app
+from moorage.core.codec import encode
+from moorage.doors.cli.app import App, group
 from moorage.doors.cli.output import note, say
-from moorage.doors.mcp import hosts, stdio
+from moorage.doors.mcp import stdio
+
+FILES = {
+    "claude-code": ".mcp.json of the project, or: claude mcp add-json moorage '…'",
+    "cursor": ".cursor/mcp.json of the project, or ~/.cursor/mcp.json",
+    "vscode": ".vscode/mcp.json of the project",
+}
 
 
-@group("mcp", examples=("moorage mcp", "moorage mcp --url http://127.0.0.1:8765", "moorage mcp config claude-code"))
+@group("mcp", "moorage mcp", "moorage mcp --url http://127.0.0.1:8765", "moorage mcp config claude-code")
 @click.pass_context
 def mcp(ctx: click.Context) -> None:
-    """Speak the Model Context Protocol on standard input and output, for hosts that start programs.
+    """Speak the Model Context Protocol on standard streams.
 
-    A server that the URL names, or one on this machine that serves the same store, does the work; without one,
-    this process does.
+    For hosts that start programs. A server that the URL names, or one on this machine that serves the same store,
+    does the work; without one, this process does.
     """
     if ctx.invoked_subcommand is None:
         ctx.exit(stdio.run(ctx.ensure_object(App).url))
@@ -24,16 +41,39 @@ def mcp(ctx: click.Context) -> None:
 mcp.invoke_without_command = True
 
 
-@mcp.command(
-    "config",
-    examples=("moorage mcp config claude-code > .mcp.json", "moorage mcp config vscode --http"),
-)
-@click.argument("host", type=click.Choice(hosts.HOSTS))
+@mcp.subcommand("config", "moorage mcp config claude-code > .mcp.json", "moorage mcp config vscode --http")
+@click.argument("host", type=click.Choice(list(FILES)))
 @click.option("--http", is_flag=True, help="The address of a server instead of a program: --url, or the usual one.")
-@pass_app
 def config(app: App, /, host: str, http: bool) -> None:
-    """Print what a host's configuration has to say: claude-code, cursor or vscode."""
-    document = hosts.configuration(host, url=app.url, http=http)
+    """Print the configuration for a host: claude-code, cursor or vscode."""
+    server = _by_http(host, app.url) if http else _by_program(host, app.url)
     if not app.as_json:
-        note(f"for {hosts.FILES[host]}")
-    say(hosts.as_text(document))
+        note(f"for {FILES[host]}")
+    document = {"servers" if host == "vscode" else "mcpServers": {"moorage": server}}
+    say(indented(encode(document), indent=2).decode())
+
+
+def _by_program(host: str, url: str | None) -> dict[str, Any]:
+    arguments = ["mcp"] if url is None else ["mcp", "--url", url]
+    entry = {"command": _program(), "args": arguments, "env": _variables(host, url)}
+    return {"type": "stdio", **entry}
+
+
+def _variables(host: str, url: str | None) -> dict[str, str]:
+    """Return the environment variables that name the host's session, if it has one."""
+    if host != "claude-code":
+        return {"AGENT_SESSION_NAME": "${env:AGENT_SESSION_NAME}"}
+    named = ("AGENT_SESSION_ID", "AGENT_RUN_ID", "MOORAGE_TOKEN", *(() if url else ("MOORAGE_URL",)))
+    return {"AGENT_SESSION_NAME": "${AGENT_SESSION_NAME}", **{name: f"${{{name}:-}}" for name in named}}
+
+
+def _by_http(host: str, url: str | None) -> dict[str, Any]:
+    address = (url or "http://127.0.0.1:8765").rstrip("/") + "/mcp"
+    entry = {"url": address, "headers": {"X-Agent-Session-Name": _variables(host, url)["AGENT_SESSION_NAME"]}}
+    return entry if host == "cursor" else {"type": "http", **entry}
+
+
+def _program() -> str:
+    """The program itself: a host may start it with another PATH."""
+    beside = os.path.join(os.path.dirname(sys.executable), "moorage")
+    return beside if os.path.exists(beside) else "moorage"

@@ -1,4 +1,4 @@
-"""Columns over time, drawn with characters: as many as fit, the newest if not all do."""
+"""A plot of columns over time, drawn with characters: as many as fit, the newest if not all do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ GUTTER = 6  # characters for numbers at the left
 
 
 class Point(Struct, frozen=True):
-    """What is drawn of one hour, day or week."""
+    """One column of a plot: an hour, a day or a week."""
 
     start: datetime
     height: int
@@ -23,7 +23,7 @@ class Point(Struct, frozen=True):
 
 
 def columns_of(title: str, share_title: str, points: Sequence[Point], *, width: int, levels: str = BLOCKS) -> list[str]:
-    """Lines that show the points as columns, and below them their shares."""
+    """Return lines that show the points as columns, and below them their shares."""
     shown = points[-room_in(width) :]
     top = max((point.height for point in shown), default=0)
     wide = max(1, min(WIDEST, room_in(width) // max(1, len(shown))))
@@ -41,7 +41,7 @@ def columns_of(title: str, share_title: str, points: Sequence[Point], *, width: 
 
 
 def room_in(width: int) -> int:
-    """How many columns fit into so many characters."""
+    """Return how many columns fit into so many characters."""
     return max(1, width - GUTTER - 2)
 
 
@@ -50,7 +50,7 @@ def _scale(number: int) -> str:
 
 
 def _level(height: int, top: int, row: int) -> int:
-    """How much of a line a column fills, in eighths; what there is at all shows in the lowest."""
+    """Return how much of a line a column fills, in eighths; the lowest line shows even the smallest."""
     filled = max(1, round(height * HEIGHT * 8 / top)) if height else 0
     return min(8, max(0, filled - row * 8))
 
@@ -62,7 +62,7 @@ def _cells(filled: Iterable[int], wide: int, levels: str) -> str:
 
 
 def without_gaps(points: Iterable[Point], step: timedelta, most: int) -> list[Point]:
-    """The newest points in order, with an empty one wherever nothing happened in between."""
+    """Return the newest points in order, with an empty one for each gap."""
     known = {point.start: point for point in points}
     if not known:
         return []

@@ -1,4 +1,4 @@
-"""Progress of long work, for a person at a terminal; for nobody else.
+"""Progress of long work, shown only at a terminal.
 
 It is drawn on standard error, so that what is piped away stays clean.
 """
@@ -13,13 +13,8 @@ from contextlib import contextmanager
 @contextmanager
 def counting(doing: str) -> Iterator[Callable[[int], None] | None]:
     """Give a function that shows how many are done; None without a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(f"{doing} …") as status:
-        yield lambda done: status.update(f"{doing} … {done}")
+    with stating(doing) as state:
+        yield None if state is None else lambda done: state(f"{doing} … {done}")
 
 
 @contextmanager

@@ -1,9 +1,10 @@
-"""Runs: ask an agent for something, see what became of it, stop it."""
+"""Runs: ask an agent for something, print the result, stop it, ask again."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Coroutine, Iterator
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -12,52 +13,55 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import convert
+from msgspec.structs import replace
 
+from moorage.core.answer import RunAnswer, answer_of
 from moorage.core.entry import Kind
-from moorage.core.errors import InvalidField, RunNotFound, RunSettled, utc_text
+from moorage.core.errors import InvalidField, MoorageError, NotFound, RunNotFound, RunSettled, utc_text
 from moorage.core.ids import MIN_PREFIX
-from moorage.core.inbox import Item
 from moorage.core.problem import Problem
 from moorage.core.query import MAX_LIMIT
 from moorage.core.run import Join, Mode, Run, RunState, check_mode
 from moorage.core.status import Because, Reason
-from moorage.doors.cli.app import App, command, pass_app
+from moorage.doors.cli.app import App, command
 from moorage.doors.cli.arguments import (
     DURATION,
     FOLDER,
     OBJECT,
     SESSION,
-    STDIN,
     one_of,
+    optional_session_argument,
     queue_option,
-    read_stdin,
+    read_text,
     session_argument,
 )
 from moorage.doors.cli.connection import connect_for_a_loop
 from moorage.doors.cli.edge import UsageProblem
+from moorage.doors.cli.hints import command_line, ref_of, shown_id
 from moorage.doors.cli.leaving import Departure, SignalQueue, stop_on_exit_option
-from moorage.doors.cli.output import complain, fields, hint, is_terminal, note, page_of, printable, say, table
-from moorage.doors.cli.patience import cancelled_by_signals, queued_signals
+from moorage.doors.cli.output import complain, fields, hint, is_terminal, note, page_of, printable, say
+from moorage.doors.cli.plans import short_plan
+from moorage.doors.cli.tables import TableRow, named, show_rows, wide_option
 from moorage.doors.cli.verdicts import NO
-from moorage.doors.cli.waiting import MOMENT, telling_why, why
+from moorage.doors.cli.waiting import MOMENT, cancelled_by_signals, queued_signals, telling_why, why
+from moorage.doors.cli.wording import ago, counted
 from moorage.executor import Interaction
-from moorage.service.runs import RunReply
 
 if TYPE_CHECKING:
-    from moorage.client import Moorage
+    from moorage.connection import Connection
 
 STOP_WITHIN = 20.0  # seconds: an agent has five from being asked to being made to
 FOREVER = 10 * 365 * 24 * 3600  # seconds
 MAX_SHOWN = 5
+LOOK_AGAIN = 30.0  # seconds that a server lets a request wait
+ASKED_PAUSE = 0.5  # seconds between two looks at a run whose agent waits for a person
 
 
 @command(
     "run",
-    examples=(
-        'moorage run echo-agent "hello"',
-        'moorage run planner "Plan the change" --name plan-prod --mode async_poll',
-        "git diff | moorage run reviewer -",
-    ),
+    'moorage run echo-agent "hello"',
+    'moorage run planner "Plan the change" --name plan-prod --mode async_poll',
+    "git diff | moorage run reviewer -",
 )
 @click.argument("agent", metavar="AGENT")
 @click.argument("prompt", required=False, metavar="[PROMPT|-]")
@@ -67,6 +71,7 @@ MAX_SHOWN = 5
 @click.option("--mode", default=Mode.SYNC.value, show_default=True, shell_complete=one_of(*Mode), help=", ".join(Mode))
 @click.option("--join", default=Join.EACH.value, show_default=True, shell_complete=one_of(*Join), help=", ".join(Join))
 @click.option("--correlation", metavar="TEXT", help="Handed back with the callback.")
+@click.option("--parameters", type=OBJECT, metavar="JSON|@FILE", help="Named values that go with the prompt.")
 @click.option("--idempotency-key", metavar="KEY", help="Asking twice with one key asks once.")
 @click.option("--purpose", metavar="TEXT", help="Why.")
 @click.option("--task-id", metavar="ID", help="What it belongs to.")
@@ -76,15 +81,13 @@ MAX_SHOWN = 5
 @click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Stop the run if it takes longer.")
 @queue_option
 @stop_on_exit_option
-@click.pass_context
-def run(ctx: click.Context, /, agent: str, prompt: str | None, **options: Any) -> None:
-    """Ask an agent for something and print its answer; on a terminal without a prompt, chat with it.
+def run(app: App, /, agent: str, prompt: str | None, **options: Any) -> int:
+    """Ask an agent and print its answer; without a prompt, chat.
 
     Leaving is not stopping. On a server the run goes on after Ctrl-C, Ctrl-D or a hang-up, and `attach`
     comes back to it; a second Ctrl-C within two seconds stops it. Without a server this command is the
     launcher, so leaving suspends the session. Exit code 1 if the run did not complete.
     """
-    app = ctx.ensure_object(App)
     options = {name: value for name, value in options.items() if value is not None}
     if options.pop("no_session"):
         _keep_nothing(app, options)
@@ -93,9 +96,8 @@ def run(ctx: click.Context, /, agent: str, prompt: str | None, **options: Any) -
             options[name] = app.id_of(options[name])
     if prompt is None:
         start_chat(app, agent, options)
-        return
-    said = read_stdin("prompt").removesuffix("\n") if prompt == STDIN else prompt
-    ctx.exit(ask_and_show(app, agent, said, options))
+        return 0
+    return ask_and_show(app, agent, read_text(prompt, "prompt"), options)
 
 
 def _keep_nothing(app: App, options: dict[str, Any]) -> None:
@@ -107,7 +109,7 @@ def _keep_nothing(app: App, options: dict[str, Any]) -> None:
 
 
 def on_terminal(app: App) -> bool:
-    """Whether a person reads and types."""
+    """Whether a person sits at a terminal."""
     return sys.stdin.isatty() and is_terminal() and not app.as_json
 
 
@@ -120,15 +122,14 @@ def start_chat(app: App, agent: str | None, options: dict[str, Any]) -> None:
     asyncio.run(chat(app.url, agent, options))
 
 
-@command("attach", examples=("moorage attach plan-prod", "moorage attach plan-prod --url http://127.0.0.1:8765"))
-@session_argument()
+@command("attach", "moorage attach plan-prod", "moorage attach plan-prod --url http://127.0.0.1:8765")
+@session_argument
 @stop_on_exit_option
-@pass_app
 def attach(app: App, session: str, stop_on_exit: bool) -> None:
-    """Follow a session live, and talk in it; a suspended one goes on.
+    """Follow a session live and talk in it.
 
-    It shows what was asked last and what was said since, then what is being said. Type to talk; /help
-    lists the commands. Leaving is as for `run`.
+    A suspended session goes on. It shows what was asked last and what was said since, then what is being said. Type
+    to talk; /help lists the commands. Leaving is as for `run`.
     """
     if not on_terminal(app):
         raise UsageProblem("attach talks at a terminal; a program follows with `moorage watch`, and says with `send`")
@@ -139,31 +140,30 @@ def attach(app: App, session: str, stop_on_exit: bool) -> None:
 
 
 def ask_and_show(app: App, agent: str, prompt: str, options: dict[str, Any]) -> int:
-    """Ask, print what comes of it, and give the exit code that says how it went."""
-    stream = Stream() if is_terminal() and not app.as_json else None
+    """Ask, print the answer, and return the exit code."""
+    stream = StreamPrinter(silent=app.as_json or not is_terminal())
     reply = asyncio.run(_ask(app, agent, prompt, options, stream))
     app.show(reply, lambda: _show_reply(app, reply, stream))
     return 0 if reply.status == "completed" or reply.run.mode is not Mode.SYNC else NO
 
 
-async def _ask(app: App, agent: str, prompt: str, options: dict[str, Any], stream: Stream | None) -> RunReply:
-    moor, seen = connect_for_a_loop(app.url), stream or Stream(silent=True)
-    departure = Departure(app.url, stops=options.pop("stop_on_exit", False))
+async def _ask(app: App, agent: str, prompt: str, options: dict[str, Any], seen: StreamPrinter) -> RunAnswer:
+    moor, departure = connect_for_a_loop(app.url), Departure(app.url, stops=options.pop("stop_on_exit", False))
     try:
-        reply = await _answered_or_left(moor, agent, prompt, options, seen, departure)
+        reply = await _answered_or_left(moor, _answered(moor, agent, prompt, options, seen), seen, departure)
         await _tell_problems(moor, reply.run)
         return reply
     finally:
-        with cancelled_by_signals():  # from here on, Ctrl-C is about agents that nobody waits for
+        with cancelled_by_signals():  # from here on, Ctrl-C is about agents that this command does not wait for
             await _close(moor, seen)
 
 
 async def _answered_or_left(
-    moor: Moorage, agent: str, prompt: str, options: dict[str, Any], seen: Stream, departure: Departure
-) -> RunReply:
-    """The answer. Raises KeyboardInterrupt once somebody has left."""
+    moor: Connection, asking: Coroutine[Any, Any, RunAnswer], seen: StreamPrinter, departure: Departure
+) -> RunAnswer:
+    """Return the answer. Raises KeyboardInterrupt if the user leaves."""
     with queued_signals() as signals:
-        answer = asyncio.create_task(_answered(moor, agent, prompt, options, seen))
+        answer = asyncio.create_task(asking)
         pressed = asyncio.create_task(signals.get())
         await asyncio.wait([answer, pressed], return_when=asyncio.FIRST_COMPLETED)
         if answer.done():
@@ -176,33 +176,41 @@ async def _answered_or_left(
     raise KeyboardInterrupt
 
 
-async def _leave(moor: Moorage, seen: Stream, departure: Departure, by: Signals, signals: SignalQueue) -> None:
-    moor.drains = False  # agents at work are ended, and their turns given back
+async def _leave(
+    moor: Connection, seen: StreamPrinter, departure: Departure, by: Signals, signals: SignalQueue
+) -> None:
+    moor.launching = replace(moor.launching, drains=False)  # agents at work are ended, and their turns given back
     with suppress(OSError):
         seen.end(None)
     async with Interaction(moor, partial(moor.get, seen.session_id)) as talk:
         await departure.leave(talk, "interrupted", by, signals)
 
 
-async def _answered(moor: Moorage, agent: str, prompt: str, options: dict[str, Any], seen: Stream) -> RunReply:
+async def _answered(
+    moor: Connection, agent: str, prompt: str, options: dict[str, Any], seen: StreamPrinter
+) -> RunAnswer:
     mode, limit = check_mode(options.get("mode", Mode.SYNC)), options.pop("timeout", None)
-    moor.launches, moor.one_family = mode is Mode.SYNC and moor.launches, True
-    async with telling_why(partial(_why_it_waits, moor, seen)):
+    launches = mode is Mode.SYNC and moor.launching.launches
+    moor.launching = replace(moor.launching, launches=launches, one_family=True)
+    async with telling_why(lambda: _why_it_waits(moor, seen.run_id, hears=True)):
         reply = await moor.run(agent, prompt, on_event=seen.see, timeout=limit, **options)
-    if mode is not Mode.SYNC or reply.run.is_settled or reply.run.needs_a_person:
+    run = reply.run
+    if mode is not Mode.SYNC or run.is_settled or (run.needs_a_person and not run.is_asking):
         return reply
-    return await _stopped(moor, reply.run.run_id)
+    return await _stopped(moor, run.run_id)
 
 
-async def _why_it_waits(moor: Moorage, seen: Stream) -> str | None:
-    if seen.run_id is None:
+async def _why_it_waits(moor: Connection, run_id: str | None, *, hears: bool = False) -> str | None:
+    """Why a run waits, unless that is a question which the caller `hears` anyway."""
+    if run_id is None:
         return None
-    run = await moor.get_run(seen.run_id)
-    return None if run.because is None else why(run.because, run.session_id)
+    run = await moor.get_run(run_id)
+    is_told = run.because is None or (hears and run.is_asking)
+    return None if is_told or run.because is None else why(run.because, run.session_id)
 
 
-async def _tell_problems(moor: Moorage, run: Run) -> None:
-    """Print what the agent said wrongly, on standard error."""
+async def _tell_problems(moor: Connection, run: Run) -> None:
+    """Print the lines of the agent that did not validate, on standard error."""
     if run.problems:
         page = await moor.log(run.session_id, after=run.asked_entry or 0, kinds=(Kind.PROBLEM.value,))
         for entry in page.items:
@@ -211,50 +219,55 @@ async def _tell_problems(moor: Moorage, run: Run) -> None:
             complain(f"{more:,} more problems")
 
 
-async def _close(moor: Moorage, seen: Stream) -> None:
+async def _close(moor: Connection, seen: StreamPrinter) -> None:
+    """Close the connection; say why that takes long, if agents work that this command does not wait for."""
+    others = len(moor.at_work - {seen.session_id})
+    if others and moor.launching.drains:
+        agents = "1 agent is" if others == 1 else f"{others} agents are"
+        hint(f"{agents} still at work for it, and may end. Ctrl-C leaves what they do to the next launcher.")
     try:
-        _hint_at_others(moor, seen.session_id)
         await moor.close()
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
 
 
-def _hint_at_others(moor: Moorage, session_id: str) -> None:
-    """Say why the command does not end, if agents are at work that nobody waits for."""
-    others = len(getattr(moor, "_at_work", set()) - {session_id})  # a server's launchers go on by themselves
-    if others and moor.drains:
-        agents = "1 agent is" if others == 1 else f"{others} agents are"
-        hint(f"{agents} still at work for it, and may end. Ctrl-C leaves what they do to the next launcher.")
-
-
-async def _stopped(moor: Moorage, run_id: str) -> RunReply:
-    """Stop a run, and see it end."""
+async def _stopped(moor: Connection, run_id: str) -> RunAnswer:
+    """Stop a run and return how it ended."""
     with suppress(RunSettled):
         await moor.stop_run(run_id)
     over = await moor.result(run_id, wait=STOP_WITHIN)
     session = await moor.get(over.session_id)
-    return RunReply(session=session, run=over, status=over.state.value, result=over.result, error=over.error)
+    return answer_of(over, session)
 
 
-class Stream:
-    """What an agent says, printed while it says it."""
+class StreamPrinter:
+    """Prints what an agent says while it says it."""
 
-    def __init__(self, *, silent: bool = False) -> None:
+    def __init__(self, *, silent: bool) -> None:
         self.run_id: str | None = None
-        self.text = ""
-        self.session_id, self._silent = "", silent
+        self.text = self.session_id = ""
+        self.is_silent = silent
 
     def see(self, session_id: str, event: dict[str, Any]) -> None:
         """Print the words of the agent that was asked; its children speak for themselves."""
         if event["type"] == "asked":
             self.run_id, self.session_id = event["run_id"], session_id
-        elif event["type"] == "chunk" and session_id == self.session_id and not self._silent:
+        elif event["type"] == "chunk" and session_id == self.session_id and not self.is_silent:
             words = str(event.get("text") or "")
             self.text += words
             sys.stdout.write(printable(words))
             sys.stdout.flush()
         elif event["type"] == "approval":
-            hint(f"It asks a person: {event.get('question')} See moorage approvals --session {session_id}")
+            self._ask(session_id, event)
+
+    def _ask(self, session_id: str, event: dict[str, Any]) -> None:
+        """Print a question to a person with its plan, and where to answer it."""
+        hint(f"It asks a person: {event.get('question')}")
+        for line in short_plan(event.get("plan")):
+            hint(line)
+        if options := event.get("options"):
+            hint(f"Options: {', '.join(map(str, options))}")
+        hint(f"Look at it and answer: {command_line('approvals', 'show', shown_id(session_id))}")
 
     def end(self, result: str | None) -> None:
         """Close the line, and print the result unless it has been said."""
@@ -264,40 +277,39 @@ class Stream:
             say(result)
 
 
-def _show_reply(app: App, reply: RunReply, stream: Stream | None) -> None:
+def _show_reply(app: App, reply: RunAnswer, stream: StreamPrinter) -> None:
     if not reply.run.is_settled:
         _show_open(reply)
         return
     run_id = reply.run.run_id
-    (stream or Stream()).end(reply.result)
-    if stream is None:
+    stream.end(reply.result)
+    if stream.is_silent:
         _say_if_cut(reply.run)
     if reply.error:
         complain(reply.error)
     elif reply.status != "completed":
-        complain(f"run {run_id} is {reply.status}")
+        complain(f"run {shown_id(run_id)} is {reply.status}")
     if not app.full_url.startswith("memory://"):
-        name = reply.session.session_name or reply.session.session_id
-        note(f"Run {reply.status}. Go on with: {Departure(app.url).way_back(name)}")
+        note(f"Run {reply.status}. Go on with: {command_line('attach', ref_of(reply.session))}")
 
 
-def _show_open(reply: RunReply) -> None:
-    """Tell of a run that has not settled. Its id is the answer to whoever did not want to wait, and only to them."""
+def _show_open(reply: RunAnswer) -> None:
+    """Print the id of a run that was not waited for; complain about one that was, and has not settled."""
     run, session_id = reply.run, reply.session.session_id
-    because, next_step = run.because, f"Next: moorage result {run.run_id} --wait"
+    because, next_step = run.because, f"Next: {command_line('result', shown_id(run.run_id), '--wait')}"
     if run.mode is Mode.SYNC:
         complain(f"run {run.run_id} is {run.state.value}")
         hint(next_step if because is None else f"{why(because, session_id)} {next_step}")
         return
     say(run.run_id)
-    note(f"Session {session_id}. {next_step}")
+    note(f"Session {ref_of(reply.session)}. {next_step}")
     if run.mode is Mode.ASYNC_CALLBACK and not run.calls_back:
-        hint("It has no parent, so nobody is called back: name one with --parent")
+        hint("It has no parent, so no session is called back: name one with --parent")
     if because is not None and (because.needs_a_person or because.reason is Reason.NO_LAUNCHER):
         hint(why(because, session_id))
 
 
-@command("runs", examples=("moorage runs --open", "moorage runs --session plan-prod --json"))
+@command("runs", "moorage runs --open", "moorage runs --session plan-prod --json")
 @click.option("--session", type=SESSION, metavar="SESSION", help="Only of this session.")
 @click.option("--parent", type=SESSION, metavar="SESSION", help="Only those that this session has asked for.")
 @click.option("--agent", metavar="NAME", help="Only of this agent.")
@@ -305,9 +317,9 @@ def _show_open(reply: RunReply) -> None:
 @click.option("--open", "open_only", is_flag=True, help="Only those that have not settled.")
 @click.option("--limit", type=int, default=50, show_default=True, metavar="N", help="How many.")
 @click.option("--cursor", metavar="CURSOR", help="Where the last page ended.")
-@pass_app
+@wide_option
 def runs(app: App, /, session: str | None, parent: str | None, **filters: Any) -> None:
-    """List runs, newest first, and why those that have not started wait.
+    """List runs, newest first, and why they wait.
 
     Piped, one line for each: run, state, agent, session, time asked and reason, separated by tabs.
     """
@@ -316,26 +328,36 @@ def runs(app: App, /, session: str | None, parent: str | None, **filters: Any) -
         parent=None if parent is None else app.id_of(parent),
         **filters,
     )
-    app.show(page_of(page.items, page.next), lambda: _show_runs(page.items))
+    columns = ("agent", "prompt", "run", "state", "session", "asked", "because")
+    shown = columns if any(run.because for run in page.items) else columns[:-1]
+    rows, lines = _run_cells(app, page.items), map(_run_fields, page.items)
+    app.show(
+        page_of(page.items, page.next),
+        lambda: show_rows(shown, rows, lines=lines, spare=("session", "asked", "agent"), nothing="No runs."),
+    )
+    if page.next is not None and not app.as_json:
+        note("There are more: --limit N shows N of them.")
 
 
-def _show_runs(found: list[Run]) -> None:
-    rows = [
-        (run.run_id, run.state.value, run.agent_name, run.session_id, utc_text(run.created_at), _reason_of(run))
-        for run in found
-    ]
-    if is_terminal():
-        table(("run", "state", "agent", "session", "asked", "because"), rows, spare=("asked",))
-    else:
-        for row in rows:
-            say(fields(*row))
+def _run_fields(run: Run) -> TableRow:
+    about = (run.run_id, run.state.value, run.agent_name, run.session_id, utc_text(run.created_at))
+    return *about, None if run.because is None else run.because.reason.value
 
 
-def _reason_of(run: Run) -> str:
-    return "" if run.because is None else run.because.reason.value
+def _run_cells(app: App, found: list[Run]) -> Iterator[TableRow]:
+    """Yield runs as rows of a table, with the names of their sessions."""
+    names: dict[str, str | None] = {}
+    for run in found:
+        if run.session_id not in names:
+            names[run.session_id] = None
+            with suppress(MoorageError):  # deleted meanwhile
+                names[run.session_id] = app.moor.get(run.session_id).session_name
+        about = (run.agent_name, " ".join(run.asked.split()), run.run_id, run.state.value)
+        because = run.because and run.because.reason.value.replace("_", " ")
+        yield *about, named(names[run.session_id], run.session_id), ago(run.created_at), because
 
 
-@command("result", examples=("moorage result 019a4c1e --wait", "moorage result 019a4c1e --wait 60"))
+@command("result", "moorage result 019a4c1e --wait", "moorage result 019a4c1e --wait 60")
 @click.argument("run_id", metavar="RUN")
 @click.option(
     "--wait",
@@ -345,28 +367,24 @@ def _reason_of(run: Run) -> str:
     metavar="[SECONDS]",
     help="Wait for its end: as long as it takes, or so long.",
 )
-@click.pass_context
-def result(ctx: click.Context, /, run_id: str, wait: Any) -> None:
-    """Print what a run came to: exit code 0 if it completed, 1 if it did not, or not yet."""
-    app = ctx.ensure_object(App)
+def result(app: App, run_id: str, wait: Any) -> int:
+    """Print the result of a run.
+
+    Exit code 0 if it completed, 1 if it did not, or not yet.
+    """
     seconds = wait.total_seconds() if isinstance(wait, timedelta) else wait
-    asked, moment = run_id_of(app, run_id), min(seconds or 0.0, MOMENT)
+    asked, moment = _run_id(app, run_id), min(seconds or 0.0, MOMENT)
     found = app.moor.result(asked, wait=moment)
     if seconds and seconds > moment and not found.is_settled:
-        _hint_at_wait(found)
+        if found.because is not None and not found.needs_a_person:  # what needs a person ends the wait, and says so
+            hint(why(found.because, found.session_id))
         found = app.moor.result(asked, wait=seconds - moment)
-    app.show(found, lambda: show_result(found))
-    ctx.exit(0 if found.state is RunState.COMPLETED else NO)
+    app.show(found, lambda: _show_result(found))
+    return 0 if found.state is RunState.COMPLETED else NO
 
 
-def _hint_at_wait(run: Run) -> None:
-    """Say why a run that is about to be waited for has not started; what needs a person ends the wait and says it."""
-    if run.because is not None and not run.needs_a_person:
-        hint(why(run.because, run.session_id))
-
-
-def run_id_of(app: App, given: str) -> str:
-    """The run that is meant by its id, or by the beginning of it, if that is one of the newest."""
+def _run_id(app: App, given: str) -> str:
+    """Return the id of a run from its id, or from a prefix, if it is one of the newest."""
     try:
         return str(app.moor.get_run(given).run_id)
     except RunNotFound:
@@ -376,18 +394,18 @@ def run_id_of(app: App, given: str) -> str:
             raise
     if len(fitting) > 1:
         shown = ", ".join(fitting[:MAX_SHOWN])
-        raise InvalidField("run", f"{given!r} fits {len(fitting)} runs ({shown} …); give more characters")
+        raise InvalidField("run", f"{given!r} fits {counted(len(fitting), 'run')} ({shown} …); give more characters")
     return fitting[0]
 
 
-def show_result(run: Run) -> None:
+def _show_result(run: Run) -> None:
     if run.result:
         say(run.result)
     _say_if_cut(run)
     if run.error:
         complain(run.error)
     if not run.is_settled:
-        complain(f"run {run.run_id} is {run.state.value}")
+        complain(f"run {shown_id(run.run_id)} is {run.state.value}")
         if run.because is not None:
             hint(why(run.because, run.session_id))
     elif run.state is not RunState.COMPLETED and not run.error:
@@ -396,55 +414,103 @@ def show_result(run: Run) -> None:
 
 def _say_if_cut(run: Run) -> None:
     if run.is_cut:
-        complain(f"only the beginning; the log has all of it: moorage log {run.session_id} --kind message")
+        whole = command_line("log", shown_id(run.session_id), "--kind message")
+        complain(f"only the beginning; the log has all of it: {whole}")
 
 
-@command("stop", examples=("moorage stop plan-prod", "moorage stop --run 019a4c1e"))
-@session_argument(required=False)
+@command("stop", "moorage stop plan-prod", "moorage stop --run 019a4c1e")
+@optional_session_argument
 @click.option("--run", "run_id", metavar="RUN", help="Stop one run, not all of a session.")
 @click.option("--no-tree", is_flag=True, help="Leave what the session has started alone.")
-@pass_app
 def stop(app: App, session: str | None, run_id: str | None, no_tree: bool) -> None:
-    """Stop what runs in a session, and in all that hang on it."""
+    """Stop what runs in a session and in its children.
+
+    Piped, one line for each session, or the run and its state.
+    """
     if (session is None) is (run_id is None):
         raise UsageProblem("say what to stop: a session, or --run RUN")
     if run_id is not None:
-        one = app.moor.stop_run(run_id_of(app, run_id))
-        app.show(one, lambda: say(fields(one.run_id, one.state.value)))
+        one = app.moor.stop_run(_run_id(app, run_id))
+        app.tell(one, f"Run {shown_id(one.run_id)}: {_stop_told(one)}.", fields(one.run_id, one.state.value))
         _hint_at_silence(one.session_id, one.because)
         return
+    running = app.moor.runs(open_only=True, limit=MAX_LIMIT).items if is_terminal() else []  # to say what was stopped
     told = app.moor.stop(app.id_of(str(session)), tree=not no_tree)
-    app.show({"session_ids": told}, lambda: say("\n".join(told)) if told else None)
-    for session_id in told[-MAX_SHOWN:]:  # the one that is meant comes last
-        _hint_at_silence(session_id, app.moor.get(session_id).because)
+    last = {each: app.moor.get(each).because for each in told[-MAX_SHOWN:]}  # the one that is meant comes last
+    silent = {each: because for each, because in last.items() if because is not None and because.is_silence}
+    app.show({"session_ids": told, "unresponsive": silent}, lambda: _show_stopped(told, running, str(session)))
+    for session_id, because in silent.items():
+        _hint_at_silence(session_id, because)
+
+
+def _stop_told(run: Run) -> str:
+    return run.state.value if run.is_settled else "told to stop; it ends with its turn"
+
+
+def _show_stopped(told: list[str], running: list[Run], ref: str) -> None:
+    if not is_terminal():
+        for session_id in told:
+            say(session_id)
+        return
+    stopped = [run for run in running if run.session_id in told]
+    below = len({run.session_id for run in stopped} - set(told[-1:]))  # the session itself comes last
+    children = f" and {counted(below, 'session')} below it" if below else ""
+    say(f"Stopped {counted(len(stopped), 'run')} in {ref}{children}." if stopped else f"Nothing was running in {ref}.")
 
 
 def _hint_at_silence(session_id: str, because: Because | None) -> None:
-    """Say so if nobody is there to confirm a stop, and when it counts without that."""
+    """Say so if no launcher is there to confirm a stop, and when it counts without that."""
     if because is not None and because.is_silence:
         hint(f"Session {session_id} is told to stop, but its {because.in_silence}, and the stop settled.")
 
 
-@command("inbox", examples=("moorage inbox", "moorage inbox --set-aside", "moorage inbox --send-again ITEM"))
-@session_argument(required=False)
-@click.option("--set-aside", is_flag=True, help="What could not be delivered, rather than what waits.")
-@click.option("--send-again", "item_id", metavar="ITEM", help="Let an item that was set aside wait again.")
+@command("retry", "moorage retry plan-prod", "moorage retry 019a4c1e", "moorage retry plan-prod --no-wait")
+@click.argument("what", metavar="RUN|SESSION")
+@click.option("--no-wait", is_flag=True, help="Do not wait for the answer.")
+def retry(app: App, what: str, no_wait: bool) -> int:
+    """Ask again what a failed run was asked.
+
+    RUN|SESSION is the failed run, or the session whose last run it is. That is a new run, with the prompt and the
+    dead letters of the failed one; asked again, the same new run answers. Without a launcher running, this command is
+    one until it ends. Exit code 1 if the run did not complete.
+    """
+    try:
+        failed = _run_id(app, what)
+    except NotFound:
+        failed = str(app.moor.get(app.id_of(what)).check_run_ended().id)
+    run = asyncio.run(_retried(app, failed, wait=not no_wait))
+    app.show(run, lambda: _show_result(run))
+    return 0 if no_wait or run.state is RunState.COMPLETED else NO
+
+
+async def _retried(app: App, run_id: str, *, wait: bool) -> Run:
+    moor = connect_for_a_loop(app.url)
+    moor.launching = replace(moor.launching, launches=wait, one_family=True)
+    try:
+        with cancelled_by_signals():
+            run = await moor.retry(run_id)
+            async with telling_why(partial(_why_it_waits, moor, run.run_id)):
+                while wait and not run.is_settled and (run.is_asking or not run.needs_a_person):
+                    await asyncio.sleep(ASKED_PAUSE if run.is_asking else 0)
+                    run = await moor.result(run.run_id, wait=LOOK_AGAIN)
+            return run
+    finally:
+        await moor.close()
+
+
+@command("inbox", "moorage inbox", "moorage inbox --dead-letters", "moorage inbox --send-again ITEM")
+@optional_session_argument
+@click.option("--dead-letters", is_flag=True, help="List the items that could not be delivered.")
+@click.option("--send-again", "item_id", metavar="ITEM", help="Send a dead letter again.")
 @click.option("--limit", type=int, default=100, show_default=True, metavar="N", help="How many.")
-@pass_app
-def inbox(app: App, session: str | None, set_aside: bool, item_id: str | None, limit: int) -> None:
+def inbox(app: App, session: str | None, dead_letters: bool, item_id: str | None, limit: int) -> None:
     """List what waits for sessions' next turns."""
     if item_id is not None:
         again = app.moor.send_again(item_id)
         app.show(again, lambda: say(fields(again.item_id, again.state.value)))
         return
-    page = app.moor.inbox(None if session is None else app.id_of(session), set_aside=set_aside, limit=limit)
-    app.show(page_of(page.items, page.next), lambda: _show_items(page.items))
-
-
-def _show_items(found: list[Item]) -> None:
-    rows = [(item.item_id, item.state.value, item.kind.value, item.session_id, item.given) for item in found]
-    if is_terminal():
-        table(("item", "state", "kind", "session", "given"), rows)
-    else:
-        for row in rows:
-            say(fields(*row))
+    page = app.moor.inbox(None if session is None else app.id_of(session), dead_letters=dead_letters, limit=limit)
+    rows = [(each.item_id, each.state.value, each.kind.value, each.session_id, each.given) for each in page.items]
+    nothing = "No dead letters." if dead_letters else "Nothing waits in an inbox."
+    columns = ("item", "state", "kind", "session", "given")
+    app.show(page_of(page.items, page.next), lambda: show_rows(columns, rows, nothing=nothing))

@@ -1,26 +1,26 @@
-"""The server as a command."""
+"""The server as a command, and samples of agents to serve alone."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from moorage.doors.cli.app import App, command
+from moorage.doors.cli.output import hint
 
 if TYPE_CHECKING:
-    from moorage.doors.http.serve import Options
+    from moorage.doors.http.serve import ServeOptions
 
 
 @command(
     "serve",
-    examples=(
-        "moorage serve",
-        "moorage serve --port 0 --store sqlite:///team.db",
-        "moorage serve --log-format json --no-launcher",
-        "moorage serve --grpc-port 50051 --grpc-cert server.pem --grpc-key server.key",
-    ),
+    "moorage serve",
+    "moorage serve --port 0 --store sqlite:///team.db",
+    "moorage serve --log-format json --no-launcher",
+    "moorage serve --grpc-port 50051 --grpc-cert server.pem --grpc-key server.key",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to listen.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes any free one.")
@@ -36,86 +36,71 @@ if TYPE_CHECKING:
 @click.option("--grpc-key", metavar="FILE", help="The certificate's key.")
 @click.option("--grpc-client-ca", metavar="FILE", help="Who signs the certificates that clients have to show.")
 @click.option("--store", metavar="URL", help="The store to serve; like --url.")
-@click.option("--launcher/--no-launcher", default=True, show_default=True, help="Start agents here.")
+@click.option("--context-url", metavar="URL", help="A Redis or Valkey server for the context of sessions.")
+@click.option("--launcher/--no-launcher", "launches", default=True, show_default=True, help="Start agents here.")
 @click.option("--name", default="serve", show_default=True, metavar="NAME", help="What its launcher is called.")
 @click.option("--slots", type=click.IntRange(1, 1000), default=16, show_default=True, help="How many turns at once.")
 @click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="How many processes.")
-@click.option("--insecure-no-keys", is_flag=True, help="Let in whoever can reach it, on any address, without a key.")
+@click.option(
+    *("--insecure-no-keys", "open_to_all"),
+    is_flag=True,
+    help="Let in all clients that can reach it, on any address, without a key.",
+)
+@click.option(
+    *("--allow-eviction", "allows_eviction"),
+    is_flag=True,
+    help="Serve a Redis store whose server deletes sessions when it is full.",
+)
 @click.option("--log-format", type=click.Choice(("text", "json")), help="Text on a terminal, else JSON.")
 @click.option(
     "--log-level", default="info", show_default=True, type=click.Choice(("debug", "info", "warning", "error"))
 )
 @click.option("--fd", type=int, hidden=True)
 @click.option("--grpc-shared", is_flag=True, hidden=True)
-@click.pass_context
-def serve(
-    ctx: click.Context,
-    /,
-    host: str,
-    port: int,
-    grpc_port: int,
-    grpc: bool,
-    grpc_cert: str | None,
-    grpc_key: str | None,
-    grpc_client_ca: str | None,
-    store: str | None,
-    launcher: bool,
-    name: str,
-    slots: int,
-    workers: int,
-    insecure_no_keys: bool,
-    log_format: str | None,
-    log_level: str,
-    fd: int | None,
-    grpc_shared: bool,
-) -> None:
-    """Serve sessions over HTTP and gRPC to other processes and machines, until it is told to stop (Ctrl-C, SIGTERM).
+def serve(app: App, /, grpc: bool, workers: int, log_format: str | None, log_level: str, **given: Any) -> int:
+    """Serve sessions and start agents, until Ctrl-C.
 
-    REST and live streams, with a page to read at /docs; agents are started here, unless told otherwise.
+    Over HTTP and gRPC, to other processes and machines; SIGTERM ends it, too. REST and live streams, with a page to
+    read at /docs; agents are started here, unless told otherwise.
     """
-    import logging
-    import sys
-
     from moorage.core.extras import provided_by
-    from moorage.doors import logs
 
     with provided_by("server", "the server"):
         import uvloop
 
-        from moorage.doors.http.serve import Options
+        from moorage.doors.http.serve import ServeOptions
         from moorage.doors.http.serve import serve as run
 
-    at_terminal = sys.stderr.isatty()
-    chosen = log_format or ("text" if at_terminal else "json")
-    greets = at_terminal and chosen == "text"
-    logs.set_up(chosen, log_level)
-    if greets and log_level == "info":  # the greeting says that it has started
+    given["url"] = given.pop("store") or app.url
+    source = click.get_current_context().get_parameter_source("grpc_port")
+    given["grpc_given"] = given["grpc_shared"] or source is ParameterSource.COMMANDLINE
+    given["grpc_port"] = given["grpc_port"] if grpc else None
+    options = ServeOptions(**given, greets=_set_up_logs(log_format, log_level))
+    if workers > 1:
+        return _serve_many(options, workers, log_format, log_level)
+    uvloop.run(run(options))
+    if options.greets:
+        hint("  The server has stopped; sessions stay.")
+    return 0
+
+
+def _set_up_logs(log_format: str | None, level: str) -> bool:
+    """Start logging; return whether to greet a person at a terminal."""
+    import logging
+
+    from moorage.doors import logs
+
+    is_terminal = sys.stderr.isatty()
+    chosen = log_format or ("text" if is_terminal else "json")
+    greets = is_terminal and chosen == "text"
+    logs.set_up(chosen, level)
+    if greets and level == "info":  # the greeting says that it has started
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
-    options = Options(
-        url=store or ctx.ensure_object(App).url,
-        host=host,
-        port=port,
-        launches=launcher,
-        name=name,
-        slots=slots,
-        greets=greets,
-        open_to_all=insecure_no_keys,
-        fd=fd,
-        grpc_port=grpc_port if grpc else None,
-        grpc_given=grpc_shared or ctx.get_parameter_source("grpc_port") is ParameterSource.COMMANDLINE,
-        grpc_shared=grpc_shared,
-        grpc_cert=grpc_cert,
-        grpc_key=grpc_key,
-        grpc_client_ca=grpc_client_ca,
-    )
-    if workers == 1:
-        uvloop.run(run(options))
-    else:
-        ctx.exit(_serve_many(options, workers, log_format, log_level))
+    return greets
 
 
-def _serve_many(options: Options, workers: int, log_format: str | None, log_level: str) -> int:
-    """Several processes at one address: what each of them is told."""
+def _serve_many(options: ServeOptions, workers: int, log_format: str | None, log_level: str) -> int:
+    """Serve with several processes at one address; each gets the options of this one."""
     import uvloop
 
     from moorage.doors.http.serve import greet, grpc_place, listen
@@ -123,8 +108,10 @@ def _serve_many(options: Options, workers: int, log_format: str | None, log_leve
 
     told = ["--host", options.host, "--name", options.name, "--slots", str(options.slots), "--log-level", log_level]
     told += [] if options.url is None else ["--store", options.url]
+    told += [] if options.context_url is None else ["--context-url", options.context_url]
     told += [] if options.launches else ["--no-launcher"]
     told += ["--insecure-no-keys"] if options.open_to_all else []
+    told += ["--allow-eviction"] if options.allows_eviction else []
     told += [] if log_format is None else ["--log-format", log_format]
     place = grpc_place(options)  # kept until all of them have ended
     told += ["--no-grpc"] if place is None else ["--grpc-shared", "--grpc-port", str(place.getsockname()[1])]
@@ -138,3 +125,29 @@ def _serve_many(options: Options, workers: int, log_format: str | None, log_leve
             greet(options, listening, None if place is None else place.getsockname()[1])
 
     return uvloop.run(serve_many(listening, workers, told, say_hello))
+
+
+SAMPLES = ("echo-agent", "hello-world", "itinerary-worker", "weather-tool")
+
+
+@command("sample", "moorage sample echo-agent --port 50052", "moorage sample weather-tool --port 0")
+@click.argument("name", type=click.Choice(SAMPLES))
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to listen.")
+@click.option("--port", type=click.IntRange(0, 65535), default=50052, show_default=True, help="0 takes any free one.")
+def sample(_: App, name: str, host: str, port: int) -> None:
+    """Serve one of the sample agents or tools by gRPC.
+
+    Alone, until it is told to stop.
+
+    An endpoint to try a router with: `kind = "grpc"` and `endpoint = "127.0.0.1:50052"` in an agent's file.
+    """
+    import asyncio
+
+    from moorage.agents.router import load_grpc
+    from moorage.doors import logs
+
+    load_grpc()
+    logs.set_up("text", "info")
+    from moorage.doors.grpc.sample import serve_sample
+
+    asyncio.run(serve_sample(name, host, port))

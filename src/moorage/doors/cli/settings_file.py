@@ -9,18 +9,15 @@ from contextlib import contextmanager, suppress
 from difflib import unified_diff
 
 from moorage.core.errors import InvalidRequest
-from moorage.doors.cli.json_text import Unreadable, line_and_column
-
-NEW = "\n"  # the text of a file that is not there; what is put before it ends with a line end
+from moorage.doors.cli.settings_text import NOTHING, Unreadable
 
 
 class InvalidSettings(InvalidRequest):
-    """A settings file that cannot be read or written, or that nobody but its owner can put right."""
-
-    code = "invalid_settings"
+    """A settings file that cannot be read or written, or that its owner has to put right."""
 
     def __init__(self, file: str, why: str, *, text: str = "", at: int | None = None) -> None:
-        line, column = (None, None) if at is None else line_and_column(text, at)
+        line = None if at is None else text.count("\n", 0, at) + 1
+        column = None if at is None else at - text.rfind("\n", 0, at)
         place = "" if at is None else f", line {line}, column {column}"
         super().__init__(f"{file}{place}: {why}; nothing was changed", file=file, line=line, column=column)
 
@@ -32,22 +29,22 @@ class SettingsFile:
         self.path, self.brings_folder = os.path.abspath(path), brings_folder
 
     def read(self) -> str:
-        """The text; NEW if there is no file. Raises InvalidSettings."""
+        """Return the text; NOTHING if there is no file. Raises InvalidSettings."""
         try:
             with open(self.path, "rb") as file:
                 return file.read().decode()
         except FileNotFoundError:
-            return NEW
+            return NOTHING
         except UnicodeDecodeError as error:
             raise InvalidSettings(self.path, f"byte {error.start} is not valid UTF-8") from None
         except OSError as error:
             raise InvalidSettings(self.path, f"it cannot be read ({error.strerror})") from None
 
     def write(self, text: str) -> None:
-        """Put the text in the file's place; NEW takes the file away. Raises InvalidSettings."""
+        """Put the text in the file's place; NOTHING takes the file away. Raises InvalidSettings."""
         target = os.path.realpath(self.path)  # a link stays, what it points to is written
         try:
-            if text == NEW:
+            if text == NOTHING:
                 self._remove(target)
             else:
                 self._replace(target, text.encode())
@@ -105,8 +102,8 @@ def _sync_folder(path: str) -> None:
 # Changing it ------------------------------------------------------------------------------------
 
 
-class Change:
-    """What is to become of a settings file. Raises InvalidSettings if that cannot be said."""
+class SettingsEdit:
+    """An edit of a settings file, not yet made. Raises InvalidSettings if the file cannot be edited."""
 
     def __init__(self, file: SettingsFile, edit: Callable[[str], str]) -> None:
         self.file, self.before = file, file.read()
@@ -120,8 +117,8 @@ class Change:
 
     @property
     def diff(self) -> str:
-        """The change as people and `patch` read it; nothing if there is none."""
-        sides = [("", "/dev/null") if text == NEW else (text, self.file.path) for text in (self.before, self.after)]
+        """The change as people and `patch` read it; empty if there is none."""
+        sides = [("", "/dev/null") if text == NOTHING else (text, self.file.path) for text in (self.before, self.after)]
         (before, old), (after, new) = sides
         return "".join(_marked(unified_diff(_lines(before), _lines(after), old, new)))
 
@@ -141,11 +138,11 @@ def in_place(file: SettingsFile, text: str) -> Iterator[None]:
 
 
 def _lines(text: str) -> list[str]:
-    """The lines with their ends; only a line feed ends one."""
+    """Return the lines with their ends; only a line feed ends one."""
     return [line for line in re.split(r"(?<=\n)", text) if line]
 
 
 def _marked(lines: Iterable[str]) -> Iterator[str]:
-    """The lines of a diff, with the usual remark on one that has no end."""
+    """Yield the lines of a diff, with the usual remark on one that has no end."""
     for line in lines:
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

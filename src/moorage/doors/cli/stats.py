@@ -6,37 +6,30 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any
 
 import click
+from msgspec.structs import asdict
 
-from moorage.doors.cli.app import App, command, pass_app
+from moorage.doors.cli.app import App, command
 from moorage.doors.cli.arguments import INSTANT, one_of
-from moorage.doors.cli.output import NOTHING, fields, is_terminal, note, say, table
+from moorage.doors.cli.output import NOTHING, fields, hint, is_terminal, note, say
 from moorage.doors.cli.plot import BLOCKS, PLAIN, Point, columns_of, room_in, without_gaps
-from moorage.service.analytics import (
-    GROUPINGS,
-    LENGTHS,
-    UNITS,
-    Analytics,
-    Callbacks,
-    Counts,
-    Measure,
-    Storage,
-    start_of,
-)
+from moorage.doors.cli.tables import table
+from moorage.doors.cli.wording import counted
+from moorage.service.analytics import ENOUGH_SESSIONS, GROUPINGS, LENGTHS, UNITS, Analytics, Counts, Measure, start_of
 
+TARGETS = "Targets are goals that Moorage sets itself, the same in every installation; nothing fails if one is missed."
 HOURS_UPTO = timedelta(days=2)  # of a plot; days, or weeks, beyond
 
 
 @command(
     "stats",
-    examples=(
-        "moorage stats",
-        "moorage stats --agent terraform-architect --since 7d",
-        "moorage stats --by day --since 2026-01-01 --until 2026-02-01",
-        "moorage stats --by agent | head",
-        "moorage --json stats --task-id T001",
-    ),
+    "moorage stats",
+    "moorage stats --agent reviewer --since 7d",
+    "moorage stats --by day --since 2026-01-01 --until 2026-02-01",
+    "moorage stats --by agent | head",
+    "moorage --json stats --task-id T001",
 )
 @click.option("--agent", metavar="NAME", help="Only of this agent.")
 @click.option("--task-id", metavar="ID", help="Only of this task.")
@@ -44,101 +37,80 @@ HOURS_UPTO = timedelta(days=2)  # of a plot; days, or weeks, beyond
 @click.option("--until", type=INSTANT, metavar="TIME", help="Before then.")
 @click.option("--by", metavar="|".join(GROUPINGS), shell_complete=one_of(*GROUPINGS), help="In groups.")
 @click.option("--plot/--no-plot", default=None, help="Draw sessions over time; a terminal gets it without asking.")
-@pass_app
 def stats(
-    app: App,
-    agent: str | None,
-    task_id: str | None,
-    since: datetime | None,
-    until: datetime | None,
-    by: str | None,
-    plot: bool | None,
+    app: App, /, since: datetime | None, until: datetime | None, by: str | None, plot: bool | None, **of: Any
 ) -> None:
-    """How much was done, how much of it was picked up again and how it went, beside what is aimed at.
+    """Count sessions, resumed work, durations and errors.
 
-    Counted are the sessions created, and the delegations made, in that time. Hours, days and
-    weeks are those of UTC. Piped, one line for each measure: name, value, target, whether it
-    is met, separated by tabs; with --by, one line for each group.
+    Beside some numbers stand Moorage's own targets, which are the same in every installation. It counts the
+    sessions created, and the delegations made, in that time. Hours, days and weeks are those of UTC. Piped, one line
+    for each measure: name, value, target, whether it is met, separated by tabs; with --by, one line for each group.
     """
-    count = partial(app.moor.stats, agent=agent, task_id=task_id, created_after=since, created_before=until)
+    count = partial(app.moor.stats, created_after=since, created_before=until, **of)
     drawn = not app.as_json and (is_terminal() and by in (None, *UNITS) if plot is None else plot)
-    unit = _unit(since, until)
+    is_short = since is not None and (until or datetime.now(UTC)) - since <= HOURS_UPTO
+    unit = "hour" if is_short else "day"
     found = count(by=unit if drawn and by is None else by)  # one pass for both, the table and the plot
     app.show(found, lambda: _show(found, by))
     if drawn:
         _draw(found if found.by in UNITS else count(by=unit), folding=by is None)
 
 
-def _unit(since: datetime | None, until: datetime | None) -> str:
-    """What a plot of this time is made of: hours if it is short, else days."""
-    if since is None:
-        return "day"
-    return "hour" if (until or datetime.now(UTC)) - since <= HOURS_UPTO else "day"
-
-
 # Tables and lines -------------------------------------------------------------------------------
-
-Row = tuple[str, float | None, str, Measure | None]  # name, value, unit, and the measure it is if it has a target
 
 
 def _show(found: Analytics, by: str | None) -> None:
     if by is not None:
         _show_groups(found, by)
     elif is_terminal():
-        rows = ((_label(name), *_cells(value, unit, measure)) for name, value, unit, measure in _rows(found))
-        table(("measure", "value", "target", "met"), rows)
+        table(("measure", "value", "target", "met"), [(_label(name), *_cells(value)) for name, value in _rows(found)])
+        hint(TARGETS)
+        if found.storage.sessions is not None and found.storage.sessions < ENOUGH_SESSIONS:
+            hint(
+                f"Bytes for each session are judged from {ENOUGH_SESSIONS:,} sessions on: a new store has an overhead."
+            )
     else:
-        for name, value, _, measure in _rows(found):
-            say(fields(name, _short(value), measure and measure.target, measure and _yes_or_no(measure.met)))
+        for name, value in _rows(found):
+            measure = value if isinstance(value, Measure) else Measure(value=value, unit="", target="", met=None)
+            say(fields(name, _short(measure.value), measure.target, _yes_or_no(measure.met)))
 
 
-def _rows(found: Analytics) -> Iterator[Row]:
-    total = found.total
-    yield "sessions", total.sessions, "", None
-    for state, count in total.states.items():
-        yield f"sessions.{state}", count, "", None
-    yield "delegations", total.delegations, "", None
-    yield "resumed", total.resumed, "", None
-    yield "resume_rate", *_measured(total.resume_rate)
-    yield "resume_success", *_measured(total.resume_success)
-    yield "resume_success.still_open", total.resumed_open, "", None
-    yield "duration_median", *_measured(total.duration_median)
-    yield "duration_p95", *_measured(total.duration_p95)
-    yield "error_rate", *_measured(total.error_rate)
-    yield from _callback_rows(total.callbacks)
+def _rows(found: Analytics) -> Iterator[tuple[str, float | Measure]]:
+    """Yield the numbers by name; a measure where there is a target, or a unit to tell."""
+    total, storage = found.total, found.storage
+    yield "sessions", total.sessions
+    yield from ((f"sessions.{state}", count) for state, count in total.states.items())
+    yield "delegations", total.delegations
+    yield "resumed", total.resumed
+    yield "resume_rate", total.resume_rate
+    yield "resume_success", total.resume_success
+    yield "resume_success.still_open", total.resumed_open
+    yield "duration_median", total.duration_median
+    yield "duration_p95", total.duration_p95
+    yield "error_rate", total.error_rate
+    callbacks = asdict(total.callbacks)
+    yield "callbacks", sum(callbacks.values())
+    yield from ((f"callbacks.{name}", count) for name, count in callbacks.items())
     if total.tokens is not None:
-        yield "input_tokens", total.tokens.input, "", None
-        yield "output_tokens", total.tokens.output, "", None
-    yield from _storage_rows(found.storage)
-
-
-def _callback_rows(callbacks: Callbacks) -> Iterator[Row]:
-    yield "callbacks", callbacks.delivered + callbacks.waiting + callbacks.set_aside, "", None
-    yield "callbacks.delivered", callbacks.delivered, "", None
-    yield "callbacks.waiting", callbacks.waiting, "", None
-    yield "callbacks.set_aside", callbacks.set_aside, "", None
-
-
-def _storage_rows(storage: Storage) -> Iterator[Row]:
+        yield "input_tokens", total.tokens.input
+        yield "output_tokens", total.tokens.output
     if storage.bytes is not None:
-        yield "storage", storage.bytes, "bytes", None
-        yield "storage.per_session", *_measured(storage.bytes_per_session)
-
-
-def _measured(measure: Measure) -> tuple[float | None, str, Measure]:
-    return measure.value, measure.unit, measure
+        yield "storage", Measure(value=storage.bytes, unit="bytes", target="", met=None)
+        yield "storage.per_session", storage.bytes_per_session
 
 
 def _label(name: str) -> str:
-    """A name for people; a part of something stands a little to the right of it."""
-    whole, _, part = name.partition(".")
+    """Return a name for people; a part of something is indented."""
+    whole, _, part = name.replace("set_aside", "dead_letters").partition(".")
     return f"  {part}".replace("_", " ") if part else whole.replace("_", " ")
 
 
-def _cells(value: float | None, unit: str, measure: Measure | None) -> tuple[str, str, str]:
-    if measure is None:
-        return _readable(value, unit), " ", " "  # nothing to aim at is not a dash, which stands for nothing to measure
-    return _readable(value, unit), measure.target, _yes_or_no(measure.met) or NOTHING
+def _cells(value: float | Measure) -> tuple[str, str, str]:
+    if not isinstance(value, Measure):
+        return _readable(value, ""), " ", " "
+    if not value.target:
+        return _readable(value.value, value.unit), " ", " "  # a dash would mean that there is nothing to measure
+    return _readable(value.value, value.unit), value.target, _yes_or_no(value.met) or NOTHING
 
 
 def _yes_or_no(met: bool | None) -> str | None:
@@ -159,25 +131,16 @@ def _show_groups(found: Analytics, by: str) -> None:
     resumed, success, median, p95, errors = columns[3:]
     table(columns, [*rows, _cells_of("in all", found.total)], spare=(p95, median, success, errors, resumed))
     if any(measure.met is False for group in found.groups for measure in _measures(group)):
-        note("! misses its target")
+        note(f"! misses its target. {TARGETS}")
     if found.groups_left_out:
-        note(f"{found.groups_left_out} more groups are not shown; --since, --agent or --task-id narrow it down.")
+        note(f"{counted(found.groups_left_out, 'more group')} not shown; --since, --agent or --task-id narrow it down.")
 
 
 def _line(group: Counts) -> str:
-    tokens = group.tokens
-    return fields(
-        group.key,
-        group.sessions,
-        group.delegations,
-        group.resumed,
-        *map(_short, (measure.value for measure in _measures(group))),
-        tokens and tokens.input,
-        tokens and tokens.output,
-        group.callbacks.delivered,
-        group.callbacks.waiting,
-        group.callbacks.set_aside,
-    )
+    measured = (_short(measure.value) for measure in _measures(group))
+    tokens = (None, None) if group.tokens is None else (group.tokens.input, group.tokens.output)
+    callbacks = asdict(group.callbacks).values()
+    return fields(group.key, group.sessions, group.delegations, group.resumed, *measured, *tokens, *callbacks)
 
 
 def _group_name(group: Counts, by: str) -> str:
@@ -252,7 +215,7 @@ def _draw(found: Analytics, *, folding: bool) -> None:
 
 
 def _points(found: Analytics, unit: str, most: int) -> list[Point]:
-    """What is drawn of each hour, day or week, those without anything too."""
+    """Return the points of the plot: one for each hour, day or week, empty ones too."""
     sums: dict[datetime, tuple[int, int, int]] = {}
     for group in found.groups:
         at = start_of(unit, datetime.fromisoformat(str(group.key)))

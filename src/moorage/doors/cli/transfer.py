@@ -6,24 +6,28 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from operator import itemgetter
+from functools import partial
+from importlib import import_module
 from typing import IO, Any
 
 import click
 
+from moorage.adapters import TARGETS
 from moorage.config import without_password
 from moorage.core.codec import decode
 from moorage.core.errors import InvalidField, NotFound
-from moorage.core.query import MAX_LIMIT
-from moorage.doors.cli.app import App, command, pass_app
-from moorage.doors.cli.arguments import SESSION, STDIN
+from moorage.doors.cli.app import App, command
+from moorage.doors.cli.arguments import SESSION, STDIN, ParamType, session_argument
 from moorage.doors.cli.edge import UsageProblem
-from moorage.doors.cli.output import complain, is_terminal, printable, say
+from moorage.doors.cli.output import complain, is_terminal, printable, say, show_json
+from moorage.doors.cli.pages import every
 from moorage.doors.cli.progress import reading
 from moorage.doors.cli.verdicts import NO
+from moorage.doors.cli.wording import counted
 from moorage.files.finding import AUTO, SOURCES
 from moorage.service.importing import ImportReport
 
+FILE = click.Path(exists=True, dir_okay=False)
 HEADER = '{"type":"moorage"'
 
 
@@ -32,37 +36,35 @@ HEADER = '{"type":"moorage"'
 
 @command(
     "export",
-    examples=(
-        "moorage export plan-prod --tree > plan-prod.jsonl",
-        "moorage export --all -o sessions.jsonl",
-        "moorage export plan-prod --format markdown",
-    ),
+    "moorage export plan-prod --tree > plan-prod.jsonl",
+    "moorage export --all -o sessions.jsonl",
+    "moorage export plan-prod --format markdown",
 )
 @click.argument("sessions", type=SESSION, nargs=-1, metavar="[SESSION]...")
 @click.option("--all", "everything", is_flag=True, help="All sessions, with or without --tree.")
-@click.option("--tree", is_flag=True, help="With all that hangs on them.")
+@click.option("--tree", is_flag=True, help="With their descendants.")
 @click.option(
     "--format", "form", type=click.Choice(["jsonl", "markdown"]), default="jsonl", show_default=True, help="The form."
 )
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write to FILE, whole or not at all."
 )
-@pass_app
 def export(app: App, sessions: tuple[str, ...], everything: bool, tree: bool, form: str, output: str | None) -> None:
-    """Write sessions as JSON lines, which `import` reads, or as Markdown.
+    """Write sessions as JSON lines or as Markdown.
 
-    Secrets in tool calls are redacted on the way out.
+    `import` reads JSON lines. Secrets in tool calls are redacted on the way out.
     """
     if bool(sessions) is everything:
         raise UsageProblem("say what to export: either sessions or --all")
     lines = _all(app, form) if everything else _named(app, sessions, tree=tree, form=form)
-    if form == "jsonl":
-        lines = _with_one_header(lines)
+    if form == "jsonl":  # several exports in one file have one header
+        lines = (line for number, line in enumerate(lines) if number == 0 or not line.startswith(HEADER))
     if output is not None:
-        count = _write_whole(output, lines)
-        app.show({"file": output, "format": form, "lines": count}, lambda: say(output))
+        written = _write_whole(output, lines)
+        app.show({"file": output, "format": form, "lines": written}, lambda: say(output))
     elif app.as_json:
-        app.show(_as_document(lines, form), lambda: None)
+        document = {"text": "\n".join(lines)} if form == "markdown" else {"lines": [decode(line) for line in lines]}
+        show_json({"format": form, **document})
     else:
         shown = printable if is_terminal() else str  # a terminal would obey what an agent wrote
         for line in lines:
@@ -70,14 +72,15 @@ def export(app: App, sessions: tuple[str, ...], everything: bool, tree: bool, fo
 
 
 def _named(app: App, refs: Iterable[str], *, tree: bool, form: str) -> Iterator[str]:
-    """The exports of these sessions, one after another."""
+    """Yield the exports of these sessions, one after another."""
     for session_id in dict.fromkeys([app.id_of(ref) for ref in refs]):
         yield from app.moor.export(session_id, tree=tree, format=form)
 
 
 def _all(app: App, form: str) -> Iterator[str]:
-    """The exports of every session, without those that are deleted meanwhile: each is there whole or not at all."""
-    for session_id in _all_ids(app):
+    """Yield the exports of all sessions, parents before children; one that is deleted meanwhile is left out whole."""
+    sessions = sorted(every(partial(app.moor.list, sort="created")), key=lambda session: session.depth)
+    for session_id in [session.session_id for session in sessions]:
         try:
             lines = list(app.moor.export(session_id, format=form))
         except NotFound as gone:
@@ -86,36 +89,8 @@ def _all(app: App, form: str) -> Iterator[str]:
             yield from lines
 
 
-def _all_ids(app: App) -> list[str]:
-    """Every session, parents before their children."""
-    found: list[tuple[int, str]] = []
-    cursor: str | None = None
-    while True:
-        page = app.moor.list(sort="created", limit=MAX_LIMIT, cursor=cursor)
-        found += [(session.depth, session.session_id) for session in page.items]
-        if (cursor := page.next) is None:
-            return [session_id for _, session_id in sorted(found, key=itemgetter(0))]
-
-
-def _with_one_header(lines: Iterable[str]) -> Iterator[str]:
-    """Several exports as one."""
-    started = False
-    for line in lines:
-        if line.startswith(HEADER):
-            if started:
-                continue
-            started = True
-        yield line
-
-
-def _as_document(lines: Iterable[str], form: str) -> dict[str, Any]:
-    if form == "markdown":
-        return {"format": form, "text": "\n".join(lines)}
-    return {"format": form, "lines": [decode(line) for line in lines]}
-
-
 def _write_whole(path: str, lines: Iterable[str]) -> int:
-    """Write beside the file and put it in place when it is on disk; nobody ever sees half of it."""
+    """Write beside the file and put it in place when it is on disk: no reader sees half of it."""
     beside = f"{path}.{os.getpid()}.part"
     try:
         with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
@@ -134,16 +109,43 @@ def _write_whole(path: str, lines: Iterable[str]) -> int:
 # In ---------------------------------------------------------------------------------------------
 
 
+class PostgresUrl(ParamType):
+    """The URL of a PostgreSQL database; one for SQLAlchemy may name its driver."""
+
+    name = "url"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the URL."""
+        from moorage.adapters.moving import is_postgres
+
+        if not is_postgres(value):
+            self.fail("not a PostgreSQL URL; write postgresql://USER@HOST/DATABASE", param, ctx)
+        return str(value)
+
+
+POSTGRES = PostgresUrl()
+MOVING = {  # the modules that read what frameworks kept
+    "langgraph_sqlite": "langgraph.moving",
+    "langgraph_postgres": "langgraph.moving",
+    "openai_sqlite": "openai_moving",
+    "openai_postgres": "openai_moving",
+    "adk_sqlite": "adk_moving",
+    "adk_postgres": "adk_moving",
+}
+
+
 @command(
     "import",
-    examples=(
-        "moorage import sessions.jsonl --dry-run",
-        "moorage import .claude/session",
-        "moorage import ~/.claude/projects/my-project",
-        "moorage import chat.json --from openai",
-        "moorage export plan-prod | moorage --url sqlite:///copy.db import -",
-        "moorage import --postgres-table sessions --database postgresql:///agent_platform",
-    ),
+    "moorage import sessions.jsonl --dry-run",
+    "moorage import .claude/session",
+    "moorage import ~/.claude/projects/my-project",
+    "moorage import chat.json --from openai",
+    "moorage export plan-prod | moorage --url sqlite:///copy.db import -",
+    "moorage import --postgres-table sessions --database postgresql:///agent_platform",
+    "moorage import --langgraph-sqlite checkpoints.sqlite --dry-run",
+    "moorage import --openai-sqlite conversations.db",
+    "moorage import --adk-sqlite sessions.db",
+    "moorage import --langgraph-postgres postgresql://me@db.example/agents --dry-run",
 )
 @click.argument("paths", type=click.Path(exists=True, allow_dash=True), nargs=-1, metavar="PATH|-...")
 @click.option(
@@ -153,36 +155,42 @@ def _write_whole(path: str, lines: Iterable[str]) -> int:
 @click.option("--detach", is_flag=True, help="Make sessions whose parent is not there roots.")
 @click.option("--postgres-table", "table", metavar="TABLE", help="Rows of a table: session_id, context, updated_at.")
 @click.option("--database", metavar="URL", help="The table's database, if it is not that of the store.")
-@pass_app
-@click.pass_context
+@click.option("--langgraph-sqlite", type=FILE, metavar="FILE", help="Threads of LangGraph's SqliteSaver.")
+@click.option("--langgraph-postgres", type=POSTGRES, help="Threads of LangGraph's PostgresSaver.")
+@click.option("--openai-sqlite", type=FILE, metavar="FILE", help="Sessions of OpenAI's SQLiteSession.")
+@click.option("--openai-postgres", type=POSTGRES, help="Sessions of OpenAI's SQLAlchemySession.")
+@click.option("--adk-sqlite", type=FILE, metavar="FILE", help="Sessions of Google ADK's own services.")
+@click.option("--adk-postgres", type=POSTGRES, help="Sessions of Google ADK's DatabaseSessionService.")
 def import_(
-    ctx: click.Context,
     app: App,
+    /,
     paths: tuple[str, ...],
-    source: str,
-    dry_run: bool,
-    detach: bool,
     table: str | None,
     database: str | None,
-) -> None:
-    """Bring sessions in: exports, state.json files, transcripts of Claude Code, lists of messages; folders; a table.
+    **known: Any,
+) -> int:
+    """Read sessions from files, folders or a table.
 
-    Importing twice changes nothing. An export is read to its end before anything is written, and one that
-    was cut short changes nothing. Of what others kept, everything sound comes in; what was left out is
-    told, and the exit code is 1.
+    Exports, state.json files, transcripts of Claude Code, lists of messages. Importing twice changes nothing. An
+    export is read to its end before anything is written, and one that was cut short changes nothing. Of files of
+    other programs, all valid parts are imported; the others are reported, and the exit code is 1.
     """
-    if not paths and table is None:
-        raise UsageProblem("say what to import: files, folders, or --postgres-table")
+    kept = [(module, source) for option, module in MOVING.items() if (source := known.pop(option)) is not None]
+    if not paths and table is None and not kept:
+        raise UsageProblem("say what to import: files, folders, --postgres-table, or the database of a framework")
     with _opened(paths) as sources, _rows_of(app, table, database) as rows, reading("Importing") as progress:
         sources += rows
-        report = app.moor.import_files(sources, source=source, detach=detach, dry_run=dry_run, progress=progress)
-    app.show(report, lambda: _show_report(report, dry_run))
-    ctx.exit(NO if report.left_out_total else 0)
+        report = app.moor.import_files(sources, progress=progress, **known) if sources else ImportReport()
+    for module, source in kept:
+        move_in = import_module(f"moorage.adapters.{module}").move_in
+        report.add(move_in(app.moor, source, dry_run=known["dry_run"]))
+    app.show(report, lambda: _show_report(report, known["dry_run"]))
+    return NO if report.left_out_total else 0
 
 
 @contextmanager
 def _opened(paths: tuple[str, ...]) -> Iterator[list[str | IO[bytes]]]:
-    """The paths, and for `-` a copy of standard input that can be read twice."""
+    """Give the paths, and for `-` a copy of standard input that can be read twice."""
     if STDIN not in paths:
         yield list(paths)
         return
@@ -196,7 +204,7 @@ def _opened(paths: tuple[str, ...]) -> Iterator[list[str | IO[bytes]]]:
 
 @contextmanager
 def _rows_of(app: App, table: str | None, database: str | None) -> Iterator[list[str | IO[bytes]]]:
-    """The rows of a table in a file, which is called like the table."""
+    """Give the rows of a table in a file named like the table."""
     if table is None:
         if database is not None:
             raise UsageProblem("--database goes with --postgres-table")
@@ -204,7 +212,9 @@ def _rows_of(app: App, table: str | None, database: str | None) -> Iterator[list
         return
     url = database or app.full_url
     if not url.startswith(("postgresql://", "postgres://")):
-        raise UsageProblem(f"{without_password(url)} is no PostgreSQL database; name that of the table with --database")
+        raise UsageProblem(
+            f"{without_password(url)} is not a PostgreSQL database; name that of the table with --database"
+        )
     from tempfile import TemporaryFile
 
     from moorage.files.tables import write_rows
@@ -233,4 +243,42 @@ def _in_one_line(report: ImportReport, dry_run: bool) -> str:
         counts.append(f"{report.left_out_total} left out")
     if report.passed_over:
         counts.append("passed over " + ", ".join(f"{count} {kind}" for kind, count in report.passed_over.items()))
-    return f"{done} {len(report.imported)} sessions, {report.entries} entries; {'; '.join(counts)}."
+    came = f"{counted(len(report.imported), 'session')}, {counted(report.entries, 'entry', 'entries')}"
+    return f"{done} {came}; {'; '.join(counts)}."
+
+
+# Elsewhere --------------------------------------------------------------------------------------
+
+
+@command(
+    "continue",
+    "moorage continue plan-prod --in openai-agents",
+    "moorage continue plan-prod --in langgraph --as thread-7 --dry-run",
+    "moorage continue plan-prod --in claude --folder ~/projects/web",
+)
+@session_argument
+@click.option("--in", "framework", type=click.Choice(TARGETS), required=True, help="The framework to go on in.")
+@click.option("--as", "framework_id", metavar="ID", help="The id for the framework; made if not given.")
+@click.option(
+    "--folder", type=click.Path(file_okay=False), default=".", metavar="DIR", help="The project of a Claude session."
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be carried.")
+def continue_(app: App, session: str, **wanted: Any) -> None:
+    """Copy a session for another framework.
+
+    Prints the id to go on with there. Messages, tool calls with their results and the system prompt are carried;
+    the rest is reported. The session itself stays as it is.
+    """
+    import asyncio
+
+    from moorage.adapters.continuing import continue_in
+
+    done = asyncio.run(continue_in(app.moor, app.id_of(session), **wanted))
+    for each in done.left_out:
+        complain(f"left out: {each}")
+    if done.system_prompt and not app.as_json:
+        complain(f"pass the system prompt yourself: {done.system_prompt}")
+    sentence = (
+        f"{counted(done.messages, 'message')} of {done.continues} go on in {done.framework} as {done.framework_id}."
+    )
+    app.tell(done, f"Would be carried: {sentence}" if wanted["dry_run"] else sentence, done.framework_id)

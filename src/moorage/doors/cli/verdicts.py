@@ -1,9 +1,9 @@
-"""May this work be picked up? The question and how its answer is told."""
+"""Whether work may be picked up: ask, and print the verdict."""
 
 from __future__ import annotations
 
 from moorage.core.errors import NotFound
-from moorage.core.policy import Verdict
+from moorage.core.policy import Criterion, Verdict
 from moorage.doors.cli.output import facts, is_terminal, say, show_json
 from moorage.sync import Moorage
 
@@ -11,7 +11,7 @@ NO = 1
 
 
 def judge(moor: Moorage, ref: str, *, holder: str | None = None) -> Verdict:
-    """The verdict on a session named by id, name or prefix; one that is not there is a no, not an error."""
+    """Return the verdict on a session by id, name or prefix; a missing session is a "no", not an error."""
     try:
         found: str = moor.resolve(ref)
     except NotFound:
@@ -21,15 +21,25 @@ def judge(moor: Moorage, ref: str, *, holder: str | None = None) -> Verdict:
 
 
 def tell(verdict: Verdict, *, as_json: bool) -> int:
-    """Print the verdict; its exit code."""
+    """Print the verdict and return its exit code."""
     if as_json:
         show_json(verdict)
+    elif is_terminal():
+        say("Yes, it may be resumed." if verdict else f"No: {_words(verdict.reason)}.")
+        say(facts((f"  {_words(name)}", _criterion(each)) for name, each in verdict.criteria.items()))
     else:
         say("\t".join(("yes" if verdict else "no", verdict.reason, verdict.session_id or "-")))
-        if is_terminal():
-            say(facts((name, _seen(criterion.value, criterion.ok)) for name, criterion in verdict.criteria.items()))
     return 0 if verdict else NO
 
 
-def _seen(value: object, ok: bool) -> str:
-    return f"{'ok ' if ok else 'NO '} {value}"
+def _words(code: str) -> str:
+    return code.replace("_", " ")
+
+
+def _criterion(found: Criterion) -> str:
+    shown = found.value
+    if isinstance(shown, bool) or shown is None:
+        shown = {True: "yes", False: "no", None: "-"}[shown]
+    elif isinstance(shown, float):
+        shown = f"{shown:.0f}"
+    return f"{'ok' if found.ok else 'NO'}  {shown}"

@@ -1,13 +1,15 @@
-"""Why a run has not started: one line with the command that changes it, told while a command waits."""
+"""Waiting for a run: why it has not started, and signals that end the wait."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from moorage.core.errors import MoorageError
 from moorage.core.status import Because, Reason
+from moorage.doors.cli.hints import command_line, shown_id
 from moorage.doors.cli.output import hint
 
 MOMENT = 1.0  # seconds; most runs start within one, and then there is nothing to tell
@@ -17,11 +19,12 @@ Look = Callable[[], Awaitable[str | None]]
 
 def why(because: Because, session_id: str) -> str:
     """Return why a run does not start, and the command that changes it."""
+    approval = shown_id(because.approval_id or "")
     ways = {
-        Reason.HELD: f" Free it: moorage release {session_id}",
-        Reason.SUSPENDED: f" Let it go on: moorage agent resume {session_id}",
-        Reason.WAITING_FOR_APPROVAL: f" Answer: moorage approve {because.approval_id}",
-        Reason.NO_LAUNCHER: " Start one: moorage launcher",
+        Reason.HELD: f" Free it: {command_line('release', shown_id(session_id))}",
+        Reason.SUSPENDED: f" Let it go on: {command_line('agent', 'resume', shown_id(session_id))}",
+        Reason.WAITING_FOR_APPROVAL: f" Look at it: {command_line('approvals', 'show', approval)}",
+        Reason.NO_LAUNCHER: f" Start one: {command_line('launcher')}",
     }
     return f"The run waits {because.in_words}.{ways.get(because.reason, '')}"
 
@@ -43,8 +46,49 @@ async def _tell(look: Look, show: Callable[[str], None]) -> None:
         await asyncio.sleep(MOMENT)
         try:
             line = await look()
-        except MoorageError:  # whoever waits for the answer hears of it, too
+        except MoorageError:  # the caller that waits for the answer gets the error, too
             continue
         if line is not None and line != told:
             show(line)
         told = line
+
+
+# Signals ------------------------------------------------------------------------------------------
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def cancelled_by_signals() -> Iterator[None]:
+    """Within the block, Ctrl-C, SIGTERM and a hang-up cancel this task, once; later ones change nothing."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    was_told = False
+
+    def tell() -> None:
+        nonlocal was_told
+        if not was_told:
+            was_told = True
+            task.cancel()
+
+    for number in ENDING:
+        loop.add_signal_handler(number, tell)
+    try:
+        yield
+    finally:
+        for number in ENDING:
+            loop.remove_signal_handler(number)
+
+
+@contextmanager
+def queued_signals() -> Iterator[asyncio.Queue[signal.Signals]]:
+    """Within the block, put Ctrl-C, SIGTERM and a hang-up into a queue; they end nothing by themselves."""
+    loop = asyncio.get_running_loop()
+    queue: asyncio.Queue[signal.Signals] = asyncio.Queue()
+    for number in ENDING:
+        loop.add_signal_handler(number, queue.put_nowait, number)
+    try:
+        yield queue
+    finally:
+        for number in ENDING:
+            loop.remove_signal_handler(number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -10,20 +11,20 @@ from graphql import OperationType
 from moorage.core.codec import decode
 from moorage.core.errors import InvalidField, InvalidJson, MoorageError, edge_of
 from moorage.doors.graphql.asking import at_this_door
-from moorage.doors.graphql.documents import Operation, Refused
-from moorage.doors.graphql.engine import Engine
-from moorage.doors.graphql.executing import Answer, Request, encoded, refusal
-from moorage.doors.graphql.media_types import GRAPHQL_JSON, accepted, check_content_type
+from moorage.doors.graphql.documents import DocumentRefused, ParsedOperation
+from moorage.doors.graphql.engine import Engine, GraphqlRequest, Response, as_sse, encoded, refusal
 from moorage.doors.graphql.refusals import InvalidQuery, QueryTooLarge, UnsupportedMediaType
 from moorage.doors.graphql.socket import Socket, SocketSettings
-from moorage.doors.graphql.streams import COMPLETE, Followed, as_sse
 from moorage.doors.http.app import Door, headers_of
-from moorage.doors.http.exchange import JSON, Exchange, Receive, Scope, Send
+from moorage.doors.http.exchange import JSON, AsgiReceive, AsgiScope, AsgiSend, Exchange
+from moorage.doors.http.negotiation import names, preferred
 from moorage.doors.http.reading import query_of
 from moorage.doors.http.refusals import STATUS, WrongVerb
 from moorage.doors.http.streams import HEADERS, SSE, LiveStreams
 from moorage.doors.http.visit import Visitor
 
+GRAPHQL_JSON = b"application/graphql-response+json"
+COMPLETE = b"event: complete\ndata: \n\n"
 BAD_REQUEST, UNPROCESSABLE = 400, 422  # GraphQL over HTTP asks for the former where REST has the latter
 OWN_STATUS = {**STATUS, UnsupportedMediaType.code: 415}
 BY_SSE_OR_SOCKET = "a subscription comes over a WebSocket, or with `Accept: text/event-stream`"
@@ -39,7 +40,7 @@ class Answering:
         self.sockets = sockets or SocketSettings()
         self._open = 0  # WebSockets
 
-    async def socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def socket(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         """Serve a WebSocket until it is closed."""
         self._open += 1
         try:
@@ -61,13 +62,13 @@ class Answering:
         at_this_door(exchange)
         try:
             await answer(exchange, await self._door.admit(exchange))
-        except (MoorageError, Refused) as error:
+        except (MoorageError, DocumentRefused) as error:
             if exchange.status:
                 raise
             await self._refuse(exchange, error)
 
-    async def _refuse(self, exchange: Exchange, error: MoorageError | Refused) -> None:
-        if isinstance(error, Refused):
+    async def _refuse(self, exchange: Exchange, error: MoorageError | DocumentRefused) -> None:
+        if isinstance(error, DocumentRefused):
             await _answer_whole(exchange, refusal(error))
             return
         status = OWN_STATUS.get(error.code) or edge_of(error).http
@@ -82,13 +83,13 @@ class Answering:
         check_content_type(exchange)
         body = await exchange.body()
         if body.lstrip()[:1] == b"[":
-            await self._answer_batch(exchange, visitor, _read(body, list[Request]))
+            await self._answer_batch(exchange, visitor, _read(body, list[GraphqlRequest]))
         else:
-            await self._answer(exchange, visitor, _read(body, Request))
+            await self._answer(exchange, visitor, _read(body, GraphqlRequest))
 
     async def _get(self, exchange: Exchange, visitor: Visitor) -> None:
         given = dict(query_of(exchange))
-        request = Request(
+        request = GraphqlRequest(
             query=given.get("query"),
             operationName=given.get("operationName") or None,
             variables=_object("variables", given.get("variables")),
@@ -99,96 +100,115 @@ class Answering:
             raise WrongVerb("GET", ["POST"])
         await self._answer(exchange, visitor, request)
 
-    async def _answer(self, exchange: Exchange, visitor: Visitor, request: Request) -> None:
+    async def _answer(self, exchange: Exchange, visitor: Visitor, request: GraphqlRequest) -> None:
         operation = self.engine.operation(request)
         if operation.kind is OperationType.SUBSCRIPTION:
-            if not accepted(exchange).takes_events:
-                raise Refused([InvalidQuery(BY_SSE_OR_SOCKET)])
+            if not names(_accept(exchange), SSE):
+                raise DocumentRefused([InvalidQuery(BY_SSE_OR_SOCKET)])
             await self._stream(exchange, visitor, operation, request)
             return
         answer = await self.engine.answer(operation, request, exchange, visitor)
-        if accepted(exchange).kind is SSE:
+        if _kind_for(_accept(exchange)) is SSE:
             await _answer_by_sse(exchange, answer)
         else:
             await _answer_whole(exchange, answer)
 
-    async def _answer_batch(self, exchange: Exchange, visitor: Visitor, requests: list[Request]) -> None:
+    async def _answer_batch(self, exchange: Exchange, visitor: Visitor, requests: list[GraphqlRequest]) -> None:
         """Several operations, one after the other; together they may cost what one may."""
         limits = self.engine.limits
         if not 0 < len(requests) <= limits.operations:
-            raise Refused([QueryTooLarge("operations in a batch", limits.operations)])
-        left, answers = limits.cost, list[Answer]()
+            raise DocumentRefused([QueryTooLarge("operations in a batch", limits.operations)])
+        left, answers = limits.cost, list[Response]()
         for request in requests:
             try:
                 operation = self.engine.operation(request)
                 if operation.kind is OperationType.SUBSCRIPTION:
-                    raise Refused([InvalidQuery(ONE_ANSWER)])
+                    raise DocumentRefused([InvalidQuery(ONE_ANSWER)])
                 left -= operation.price.check(request.variables or {}, left)
                 if answers:
                     await self._door.admit(exchange)  # each counts as a request of its own
                 answers.append(await self.engine.answer(operation, request, exchange, visitor))
-            except (MoorageError, Refused) as error:
+            except (MoorageError, DocumentRefused) as error:
                 answers.append(refusal(error))
         await exchange.answer(encoded(answers), kind=_document_kind(exchange))
 
-    async def _stream(self, exchange: Exchange, visitor: Visitor, operation: Operation, request: Request) -> None:
+    async def _stream(
+        self, exchange: Exchange, visitor: Visitor, operation: ParsedOperation, request: GraphqlRequest
+    ) -> None:
         """A subscription, by server-sent events."""
         try:
-            wanted = await self.engine.followed(operation, request, exchange, visitor)
-            await self._follow(exchange, visitor, wanted)
-        except (MoorageError, Refused) as error:
+            wanted, rendering = await self.engine.followed(operation, request, exchange, visitor)
+            hub, after = self._live.hub(visitor), _where(exchange, wanted.after)
+            await self._live.follow(
+                exchange,
+                visitor,
+                lambda: hub.session(visitor.caller, wanted.ref, after),
+                render=rendering.as_sse,
+                ending=_complete,
+                refusing=lambda error: as_sse(encoded(refusal(error))) + COMPLETE,
+            )
+        except (MoorageError, DocumentRefused) as error:
             if exchange.status:
                 raise
             await _answer_by_sse(exchange, refusal(error))
 
-    async def _follow(self, exchange: Exchange, visitor: Visitor, wanted: Followed) -> None:
-        hub, after = self._live.hub(visitor), _where(exchange, wanted)
 
-        async def complete() -> bytes:
-            return COMPLETE
-
-        await self._live.follow(
-            exchange,
-            visitor,
-            lambda: hub.session(visitor.caller, wanted.ref, after),
-            render=wanted.rendering.as_sse,
-            ending=complete,
-            refusing=lambda error: as_sse(encoded(refusal(error))) + COMPLETE,
-        )
+async def _complete() -> bytes:
+    return COMPLETE
 
 
-def _where(exchange: Exchange, wanted: Followed) -> int | None:
+def _where(exchange: Exchange, wanted: int | None) -> int | None:
     """Where a stream goes on: what a browser that comes back has seen goes before what it was asked for with."""
     text = exchange.header(b"last-event-id")
     if text is None:
-        return wanted.after
+        return wanted
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise InvalidField("after", f"is {text[:80]!r}; give the id of an event")
     return int(text)
 
 
-async def _answer_by_sse(exchange: Exchange, answer: Answer) -> None:
+async def _answer_by_sse(exchange: Exchange, answer: Response) -> None:
     await exchange.begin(HEADERS)
     await exchange.more(as_sse(encoded(answer)) + COMPLETE, is_last=True)
 
 
-async def _answer_whole(exchange: Exchange, answer: Answer) -> None:
+async def _answer_whole(exchange: Exchange, answer: Response) -> None:
     """Answer with one document; in plain JSON with status 200 whatever it says: a 4xx may be that of a proxy."""
     kind = _document_kind(exchange)
     status = BAD_REQUEST if kind is GRAPHQL_JSON and "data" not in answer else 200
     await exchange.answer(encoded(answer), status=status, kind=kind)
 
 
+def _accept(exchange: Exchange) -> bytes:
+    return exchange.headers.get(b"accept", b"")
+
+
+@lru_cache(maxsize=64)
+def _kind_for(accept: bytes) -> bytes:
+    """The media type that an answer of one document gets; a wildcard means plain JSON."""
+    return preferred(accept, *((GRAPHQL_JSON,) if names(accept, GRAPHQL_JSON) else ()), JSON, SSE)
+
+
 def _document_kind(exchange: Exchange) -> bytes:
-    kind = accepted(exchange).kind
+    kind = _kind_for(_accept(exchange))
     return JSON if kind is SSE else kind
+
+
+def check_content_type(exchange: Exchange) -> None:
+    """Raise UnsupportedMediaType unless a body comes as JSON, and says so.
+
+    A page of another site can send a body without a type, or with the type of a form, to any server.
+    """
+    given = exchange.headers.get(b"content-type", b"")
+    if given.partition(b";")[0].strip().lower() != JSON:
+        raise UnsupportedMediaType(given.decode("latin-1"))
 
 
 def _read(body: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # what does not fit is one of these too
-        raise InvalidJson("body", f"it is no GraphQL request ({error})") from None
+        raise InvalidJson("body", f"it is not a GraphQL request ({error})") from None
 
 
 def _object(name: str, text: str | None) -> dict[str, Any] | None:

@@ -1,4 +1,4 @@
-"""Documents: what was sent as text, parsed, validated and priced once, then kept for whoever sends it again."""
+"""Documents: parse, validate and price each text once, and keep the result for the next request with the same text."""
 
 from __future__ import annotations
 
@@ -6,19 +6,7 @@ from collections import OrderedDict
 from functools import cached_property
 from typing import Any
 
-from graphql import (
-    DocumentNode,
-    FieldNode,
-    GraphQLError,
-    GraphQLSchema,
-    OperationDefinitionNode,
-    OperationType,
-    VariableNode,
-    Visitor,
-    parse,
-    validate,
-    visit,
-)
+import graphql as gql
 
 from moorage.core.errors import MoorageError
 from moorage.doors.graphql.limits import Price, QueryLimits, check_shape, fragments_of
@@ -29,21 +17,23 @@ MOST_CHARACTERS = 256 * 1024  # of all documents that are kept; parsed, one take
 MOST_ERRORS = 5  # of one document: to look for more costs more
 
 
-class Refused(Exception):
+class DocumentRefused(Exception):
     """Nothing was done; the errors say why."""
 
-    def __init__(self, errors: list[GraphQLError | MoorageError]) -> None:
+    def __init__(self, errors: list[gql.GraphQLError | MoorageError]) -> None:
         self.errors = errors
 
 
-class Operation:
+class ParsedOperation:
     """One operation of a document."""
 
-    def __init__(self, schema: GraphQLSchema, document: DocumentNode, node: OperationDefinitionNode) -> None:
+    def __init__(
+        self, schema: gql.GraphQLSchema, document: gql.DocumentNode, node: gql.OperationDefinitionNode
+    ) -> None:
         self.schema, self.document, self.node = schema, document, node
         self.quick_schema, self.quick_document = quickened(schema, document, node)
         self.name = None if node.name is None else node.name.value
-        self.kind: OperationType = node.operation
+        self.kind: gql.OperationType = node.operation
         self.price = Price(schema, node, fragments_of(document))
         self.rendering: Any = None  # of events, for all who follow with the same words
 
@@ -51,38 +41,38 @@ class Operation:
     def is_same_for_all(self) -> bool:
         """Whether variables are used only as arguments of the root field: then an event reads the same for all."""
         roots = self.node.selection_set.selections
-        if len(roots) != 1 or not isinstance(roots[0], FieldNode) or roots[0].directives:
+        if len(roots) != 1 or not isinstance(roots[0], gql.FieldNode) or roots[0].directives:
             return False
         finder = _VariableFinder()
         for part in (roots[0].selection_set, *fragments_of(self.document).values()):
             if part is not None:
-                visit(part, finder)
+                gql.visit(part, finder)
         return not finder.found
 
 
-class _VariableFinder(Visitor):
+class _VariableFinder(gql.Visitor):
     """Notes whether there is a variable."""
 
     def __init__(self) -> None:
         super().__init__()
         self.found = False
 
-    def enter_variable(self, node: VariableNode, *_: Any) -> None:
+    def enter_variable(self, node: gql.VariableNode, *_: Any) -> None:
         self.found = True
 
 
-class Documents:
+class DocumentCache:
     """The documents that were sent last, and are sound."""
 
-    def __init__(self, schema: GraphQLSchema, limits: QueryLimits, most: int = MOST_CHARACTERS) -> None:
+    def __init__(self, schema: gql.GraphQLSchema, limits: QueryLimits, most: int = MOST_CHARACTERS) -> None:
         self._schema, self._limits, self._most = schema, limits, most
-        self._known: OrderedDict[str, dict[str | None, Operation]] = OrderedDict()
+        self._known: OrderedDict[str, dict[str | None, ParsedOperation]] = OrderedDict()
         self._size = 0
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def operation(self, text: str, name: str | None) -> Operation:
+    def operation(self, text: str, name: str | None) -> ParsedOperation:
         """The operation that is asked for. Raises Refused."""
         operations = self._known.get(text)
         if operations is None:
@@ -92,48 +82,48 @@ class Documents:
             self._known.move_to_end(text)
         return _chosen(operations, name)
 
-    def _keep(self, text: str, operations: dict[str | None, Operation]) -> None:
+    def _keep(self, text: str, operations: dict[str | None, ParsedOperation]) -> None:
         self._known[text] = operations
         self._size += len(text)
         while self._size > self._most:
             forgotten, _ = self._known.popitem(last=False)
             self._size -= len(forgotten)
 
-    def _read(self, text: str) -> dict[str | None, Operation]:
+    def _read(self, text: str) -> dict[str | None, ParsedOperation]:
         limits = self._limits
         try:
             if len(text) > limits.text:
                 raise QueryTooLarge("characters", limits.text)
             if text.count("#") > limits.tokens:
                 raise QueryTooLarge("comments", limits.tokens)
-            document = parse(text, max_tokens=limits.tokens)
+            document = gql.parse(text, max_tokens=limits.tokens)
             check_shape(document, limits)
         except MoorageError as error:
-            raise Refused([error]) from None
+            raise DocumentRefused([error]) from None
         except RecursionError:
-            raise Refused([QueryTooDeep(limits.depth)]) from None
-        except GraphQLError as error:
-            raise Refused([_told(error, limits)]) from None
-        if errors := validate(self._schema, document, max_errors=MOST_ERRORS):
-            raise Refused([*errors])
-        nodes = [each for each in document.definitions if isinstance(each, OperationDefinitionNode)]
-        operations = [Operation(self._schema, document, node) for node in nodes]
+            raise DocumentRefused([QueryTooDeep(limits.depth)]) from None
+        except gql.GraphQLError as error:
+            raise DocumentRefused([_told(error, limits)]) from None
+        if errors := gql.validate(self._schema, document, max_errors=MOST_ERRORS):
+            raise DocumentRefused([*errors])
+        nodes = [each for each in document.definitions if isinstance(each, gql.OperationDefinitionNode)]
+        operations = [ParsedOperation(self._schema, document, node) for node in nodes]
         return {each.name: each for each in operations}
 
 
-def _told(error: GraphQLError, limits: QueryLimits) -> GraphQLError | MoorageError:
-    """What the parser says; of its limits, in our words."""
+def _told(error: gql.GraphQLError, limits: QueryLimits) -> gql.GraphQLError | MoorageError:
+    """Return the error of the parser; for its limits, an error of our own."""
     if error.message.startswith("Syntax Error: Document contains more tha"):
         return QueryTooLarge("words and signs", limits.tokens)
     return QueryTooDeep(limits.depth) if error.message.startswith("Syntax Error: Document is nested too") else error
 
 
-def _chosen(operations: dict[str | None, Operation], name: str | None) -> Operation:
+def _chosen(operations: dict[str | None, ParsedOperation], name: str | None) -> ParsedOperation:
     if name:
         found = operations.get(name)
     else:
         found = next(iter(operations.values())) if len(operations) == 1 else None
     if found is None:
         known = ", ".join(str(each) for each in operations if each)[:200]
-        raise Refused([InvalidQuery(f"operationName is {name!r}; the document has: {known or 'none'}")])
+        raise DocumentRefused([InvalidQuery(f"operationName is {name!r}; the document has: {known or 'none'}")])
     return found

@@ -1,8 +1,8 @@
-"""`/graphql`: GraphQL beside REST, behind the same gate.
+"""`/graphql`: GraphQL beside REST, behind the same authorizer.
 
 `POST` (or `GET` with `query`) answers queries and mutations as JSON, and subscriptions as server-sent events
-to whoever accepts those; a WebSocket takes all three. A browser that comes for a page gets GraphiQL. The
-libraries are loaded with the first request, on a thread: a server that nobody asks never has them.
+to clients that accept them; a WebSocket takes all three. A browser that asks for a page gets GraphiQL. The
+libraries are loaded with the first request, on a thread: a server without such requests never loads them.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import gc
 from typing import TYPE_CHECKING
 
 from moorage.doors.graphql import page
-from moorage.doors.http.app import Door, Route
-from moorage.doors.http.exchange import Exchange, Receive, Scope, Send
+from moorage.doors.http.app import Door
+from moorage.doors.http.exchange import AsgiReceive, AsgiScope, AsgiSend, Exchange
+from moorage.doors.http.routing import Route
 from moorage.doors.http.streams import LiveStreams
 from moorage.doors.http.visit import Visitor
 
@@ -26,12 +27,12 @@ PATH = "/graphql"
 def add_to(door: Door, live: LiveStreams) -> Graphql:
     """Answer at /graphql.
 
-    Strangers are told so in GraphQL's words, so the routes ask the gate themselves; and what they answer to is
+    Strangers are told so in GraphQL's words, so the routes ask the authorizer themselves; and what they answer to is
     in their own schema, not in the OpenAPI document.
     """
     graphql = Graphql(door, live)
-    door.add("POST", PATH, Route("graphql", graphql.post, is_open=True))
-    door.add("GET", PATH, Route("graphql_get", graphql.get, is_open=True))
+    door.add(Route(verb="POST", path=PATH, name="graphql", endpoint=graphql.post, is_open=True))
+    door.add(Route(verb="GET", path=PATH, name="graphql_get", endpoint=graphql.get, is_open=True))
     door.add_socket(PATH, graphql.socket)
     page.add_to(door, PATH)
     return graphql
@@ -48,19 +49,19 @@ class Graphql:
         """`POST /graphql`."""
         await (await self.loaded()).post(exchange)
 
-    async def get(self, exchange: Exchange, _: Visitor) -> None:
+    async def get(self, exchange: Exchange, visitor: Visitor) -> None:
         """`GET /graphql`."""
         if page.is_wanted(exchange):
-            await page.show(exchange)
+            await page.show(exchange, visitor)
             return
         await (await self.loaded()).get(exchange)
 
-    async def socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def socket(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         """A WebSocket at /graphql."""
         await (await self.loaded()).socket(scope, receive, send)
 
     async def loaded(self) -> Answering:
-        """All that it takes to answer, loaded once; whoever gives up waiting leaves it to the others."""
+        """Load all that it takes to answer, once; a cancelled caller does not cancel the loading for the others."""
         if self._loading is None:
             self._loading = asyncio.create_task(asyncio.to_thread(self._load))
         return await asyncio.shield(self._loading)

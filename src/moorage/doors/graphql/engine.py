@@ -1,19 +1,41 @@
-"""What both ways in share, HTTP and WebSocket: the schema, the documents, the limits."""
+"""Operations carried out, for HTTP and WebSocket: a request in, an answer or a subscription out.
+
+Where the events of a subscription come from is `service.streams`; here is only how one reads. Equal subscriptions get
+equal answers, so an event is rendered once for all of them.
+"""
 
 from __future__ import annotations
 
+from inspect import isawaitable
+from typing import Any
+
+import msgspec
+from graphql import ExecutionResult, execute, subscribe
+from msgspec import Struct
 from msgspec.structs import replace
 
-from moorage.doors.graphql.asking import Asking
-from moorage.doors.graphql.documents import Documents, Operation, Refused
-from moorage.doors.graphql.executing import Answer, Request, carried_out
+from moorage.core.codec import encode
+from moorage.core.errors import MoorageError
+from moorage.core.event import Event
+from moorage.doors.graphql.asking import OperationContext, WantedEvents
+from moorage.doors.graphql.documents import DocumentCache, DocumentRefused, ParsedOperation
 from moorage.doors.graphql.limits import QueryLimits
-from moorage.doors.graphql.refusals import InvalidQuery, QueryTooCostly
+from moorage.doors.graphql.refusals import InvalidQuery, QueryTooCostly, shown
 from moorage.doors.graphql.schema import schema
-from moorage.doors.graphql.streams import Followed, followed
 from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.visit import Visitor
+
+Response = dict[str, Any]
+
+
+class GraphqlRequest(Struct, kw_only=True):
+    """One operation, as clients send it; what else they send is left alone."""
+
+    query: str | None = None
+    variables: dict[str, Any] | None = None
+    operationName: str | None = None
+    extensions: dict[str, Any] | None = None  # there are none, but one of another type is a mistake
 
 
 class Engine:
@@ -24,14 +46,14 @@ class Engine:
         usual = replace(QueryLimits(), depth=allowed.graphql_depth, cost=allowed.graphql_cost)
         self._door, self.limits = door, limits or usual
         self.schema = schema()
-        self.documents = Documents(self.schema, self.limits)
+        self.documents = DocumentCache(self.schema, self.limits)
 
-    def operation(self, request: Request) -> Operation:
+    def operation(self, request: GraphqlRequest) -> ParsedOperation:
         """Return the operation that a request names, known to be sound and not too much.
 
         Raises:
             InvalidQuery: the request has no query.
-            Refused: its query is wrong, or asks for too much.
+            DocumentRefused: its query is wrong, or asks for too much.
         """
         if request.query is None:
             raise InvalidQuery('there is no query; send one as JSON: {"query": "{ … }"}')
@@ -39,16 +61,101 @@ class Engine:
         try:
             operation.price.check(request.variables or {}, self.limits.cost)
         except QueryTooCostly as error:
-            raise Refused([error]) from None
+            raise DocumentRefused([error]) from None
         return operation
 
-    async def answer(self, operation: Operation, request: Request, exchange: Exchange, visitor: Visitor) -> Answer:
-        """Carry out a query or a mutation."""
-        return await carried_out(operation, request, self._asking(exchange, visitor))
+    async def answer(
+        self, operation: ParsedOperation, request: GraphqlRequest, exchange: Exchange, visitor: Visitor
+    ) -> Response:
+        """Execute a query or a mutation and return its answer, errors included."""
+        result = execute(
+            operation.quick_schema,
+            operation.quick_document,
+            context_value=self._asking(exchange, visitor),
+            variable_values=request.variables,
+            operation_name=operation.name,
+        )
+        return answer_of(await result if isawaitable(result) else result)
 
-    async def followed(self, operation: Operation, request: Request, exchange: Exchange, visitor: Visitor) -> Followed:
-        """Look at a subscription. Raises Refused."""
-        return await followed(operation, request, self._asking(exchange, visitor))
+    async def followed(
+        self, operation: ParsedOperation, request: GraphqlRequest, exchange: Exchange, visitor: Visitor
+    ) -> tuple[WantedEvents, Rendering]:
+        """Return the events that a subscription follows, and how they read. Raises DocumentRefused."""
+        asking = self._asking(exchange, visitor)
+        stream: Any = subscribe(
+            operation.schema,
+            operation.document,
+            context_value=asking,
+            variable_values=request.variables,
+            operation_name=operation.name,
+        )
+        stream = await stream if isawaitable(stream) else stream
+        if isinstance(stream, ExecutionResult):
+            raise DocumentRefused([*(stream.errors or ())])
+        assert asking.wanted is not None, "the source of a subscription says what is wanted"
+        if not operation.is_same_for_all:
+            return asking.wanted, Rendering(operation, request.variables, asking)
+        if operation.rendering is None:
+            operation.rendering = Rendering(operation, request.variables, None)  # no visitor's
+        return asking.wanted, operation.rendering
 
-    def _asking(self, exchange: Exchange, visitor: Visitor) -> Asking:
-        return Asking(self._door.visit(exchange, visitor), visitor)
+    def _asking(self, exchange: Exchange, visitor: Visitor) -> OperationContext:
+        return OperationContext(self._door.visit(exchange, visitor), visitor)
+
+
+class Rendering:
+    """Events in the words of one subscription."""
+
+    def __init__(
+        self, operation: ParsedOperation, variables: dict[str, Any] | None, asking: OperationContext | None
+    ) -> None:
+        self._operation, self._variables, self._asking = operation, variables, asking
+
+    def answer(self, event: Event) -> bytes:
+        """Return the answer of a subscription for an event."""
+        result = execute(
+            self._operation.quick_schema,
+            self._operation.quick_document,
+            root_value=event,
+            context_value=self._asking,
+            variable_values=self._variables,
+            operation_name=self._operation.name,
+        )
+        assert isinstance(result, ExecutionResult), "an event is resolved without waiting"
+        return encoded(answer_of(result))
+
+    def as_sse(self, event: Event) -> bytes:
+        """The same as a server-sent event."""
+        return as_sse(self.answer(event), event.id)
+
+
+# Answers ----------------------------------------------------------------------------------------
+
+
+def answer_of(result: ExecutionResult) -> Response:
+    """A result as it is answered; one that never began, such as for wrong variables, has no data at all."""
+    errors = [shown(error) for error in result.errors or ()]
+    if errors and result.data is None:
+        has_begun = any(error.path is not None for error in result.errors or ())
+        return {"errors": errors, "data": None} if has_begun else {"errors": errors}
+    return {"data": result.data, "errors": errors} if errors else {"data": result.data}
+
+
+def refusal(error: DocumentRefused | MoorageError) -> Response:
+    """The answer when nothing was done."""
+    errors = error.errors if isinstance(error, DocumentRefused) else [error]
+    return {"errors": [shown(each) for each in errors]}
+
+
+def encoded(answer: Any) -> bytes:
+    """An answer as JSON."""
+    try:
+        return encode(answer)
+    except (msgspec.EncodeError, UnicodeEncodeError, TypeError):  # a fact that JSON cannot carry must not hide the rest
+        return encode(msgspec.to_builtins(answer, enc_hook=str))
+
+
+def as_sse(answer: bytes, number: int | None = None) -> bytes:
+    """An answer as an event of graphql-sse; with a number, a browser that comes back goes on after it."""
+    place = b"" if number is None else b"id: %d\n" % number
+    return b"%sevent: next\ndata: %s\n\n" % (place, answer)

@@ -11,25 +11,13 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from graphql import (
-    DocumentNode,
-    FieldNode,
-    FragmentDefinitionNode,
-    FragmentSpreadNode,
-    GraphQLObjectType,
-    GraphQLSchema,
-    IntValueNode,
-    OperationDefinitionNode,
-    SelectionSetNode,
-    VariableNode,
-    get_named_type,
-)
+import graphql as gql
 from msgspec import Struct
 
 from moorage.core.query import MAX_LIMIT
 from moorage.doors.graphql.refusals import InvalidQuery, QueryTooCostly, QueryTooDeep, QueryTooLarge
 
-Fragments = dict[str, FragmentDefinitionNode]
+Fragments = dict[str, gql.FragmentDefinitionNode]
 Variables = Mapping[str, Any]
 
 PAGE_SIZES = ("limit", "first", "last")
@@ -38,7 +26,7 @@ INTROSPECTION = {"__schema": 5_000, "__type": 200, "__typename": 1}
 
 
 class QueryLimits(Struct, frozen=True, kw_only=True):
-    """What a query may have."""
+    """The limits of a query."""
 
     text: int = 64 * 1024  # characters
     tokens: int = 2_000
@@ -54,43 +42,43 @@ class QueryLimits(Struct, frozen=True, kw_only=True):
 # The shape --------------------------------------------------------------------------------------
 
 
-def check_shape(document: DocumentNode, limits: QueryLimits) -> None:
+def check_shape(document: gql.DocumentNode, limits: QueryLimits) -> None:
     """Raise QueryTooLarge, QueryTooDeep, or InvalidQuery for fragments that contain themselves."""
     shape = _Shape(document, limits)
     for definition in document.definitions:
-        if isinstance(definition, (OperationDefinitionNode, FragmentDefinitionNode)):
+        if isinstance(definition, (gql.OperationDefinitionNode, gql.FragmentDefinitionNode)):
             shape.count(definition.selection_set, 1)
     for name in shape.fragments:
         shape.height_of(name, ())
     for definition in document.definitions:
-        if isinstance(definition, OperationDefinitionNode):
+        if isinstance(definition, gql.OperationDefinitionNode):
             shape.check_depth(definition.selection_set)
 
 
 class _Shape:
     """Counts what a document has."""
 
-    def __init__(self, document: DocumentNode, limits: QueryLimits) -> None:
+    def __init__(self, document: gql.DocumentNode, limits: QueryLimits) -> None:
         self.limits = limits
         self.fragments: Fragments = fragments_of(document)
         self._fields = self._aliases = self._directives = 0
         self._names: Counter[str] = Counter()
         self._heights: dict[str, int] = {}
 
-    def count(self, selections: SelectionSetNode, level: int) -> None:
+    def count(self, selections: gql.SelectionSetNode, level: int) -> None:
         """Count fields, aliases and directives. Raises as soon as there are too many."""
         if level > self.limits.depth:
             raise QueryTooDeep(self.limits.depth)
         for each in selections.selections:
             self._directives += len(each.directives or ())
-            if isinstance(each, FieldNode):
+            if isinstance(each, gql.FieldNode):
                 self._count_field(each)
             self._check()
             inner = getattr(each, "selection_set", None)
             if inner is not None:
                 self.count(inner, level + 1)
 
-    def _count_field(self, field: FieldNode) -> None:
+    def _count_field(self, field: gql.FieldNode) -> None:
         self._fields += 1
         self._aliases += field.alias is not None
         self._names[(field.alias or field.name).value] += 1
@@ -114,32 +102,32 @@ class _Shape:
             self._heights[name] = self._height(self.fragments[name].selection_set, (*within, name))
         return self._heights[name]
 
-    def _height(self, selections: SelectionSetNode, within: tuple[str, ...]) -> int:
+    def _height(self, selections: gql.SelectionSetNode, within: tuple[str, ...]) -> int:
         deepest = 0
         for each in selections.selections:
-            if isinstance(each, FragmentSpreadNode):
+            if isinstance(each, gql.FragmentSpreadNode):
                 deepest = max(deepest, self.height_of(each.name.value, within))
             elif (inner := getattr(each, "selection_set", None)) is not None:
                 deepest = max(deepest, 1 + self._height(inner, within))
         return deepest
 
-    def check_depth(self, selections: SelectionSetNode) -> None:
+    def check_depth(self, selections: gql.SelectionSetNode) -> None:
         if 1 + self._height(selections, ()) > self.limits.depth:
             raise QueryTooDeep(self.limits.depth)
 
 
-def fragments_of(document: DocumentNode) -> Fragments:
+def fragments_of(document: gql.DocumentNode) -> Fragments:
     """The fragments of a document by name."""
-    return {each.name.value: each for each in document.definitions if isinstance(each, FragmentDefinitionNode)}
+    return {each.name.value: each for each in document.definitions if isinstance(each, gql.FragmentDefinitionNode)}
 
 
 # The cost ---------------------------------------------------------------------------------------
 
 
 class Price:
-    """What one operation costs; known once and for all unless a variable says how long a list is."""
+    """The cost of one operation; constant unless a variable sets the length of a list."""
 
-    def __init__(self, schema: GraphQLSchema, operation: OperationDefinitionNode, fragments: Fragments) -> None:
+    def __init__(self, schema: gql.GraphQLSchema, operation: gql.OperationDefinitionNode, fragments: Fragments) -> None:
         self._schema, self._fragments = schema, fragments
         root = schema.get_root_type(operation.operation)
         assert root is not None, "validated"
@@ -151,7 +139,7 @@ class Price:
         self._fixed = None if self._varies else cost
 
     def check(self, variables: Variables, limit: int) -> int:
-        """What it costs. Raises QueryTooCostly."""
+        """Return the cost. Raises QueryTooCostly."""
         cost = self._fixed
         if cost is None:
             self._by_fragment.clear()
@@ -160,12 +148,12 @@ class Price:
             raise QueryTooCostly(cost, limit)
         return cost
 
-    def _of(self, selections: SelectionSetNode, kind: GraphQLObjectType, variables: Variables) -> int:
+    def _of(self, selections: gql.SelectionSetNode, kind: gql.GraphQLObjectType, variables: Variables) -> int:
         cost = 0
         for each in selections.selections:
-            if isinstance(each, FieldNode):
+            if isinstance(each, gql.FieldNode):
                 cost += self._of_field(each, kind, variables)
-            elif isinstance(each, FragmentSpreadNode):
+            elif isinstance(each, gql.FragmentSpreadNode):
                 cost += self._of_fragment(each.name.value, variables)
             else:
                 cost += self._of(each.selection_set, kind, variables)  # type: ignore[attr-defined]  # an inline one
@@ -176,22 +164,22 @@ class Price:
         if name not in self._by_fragment:
             fragment = self._fragments[name]
             kind = self._schema.get_type(fragment.type_condition.name.value)
-            assert isinstance(kind, GraphQLObjectType), "validated: there are no abstract types"
+            assert isinstance(kind, gql.GraphQLObjectType), "validated: there are no abstract types"
             self._by_fragment[name] = self._of(fragment.selection_set, kind, variables)
         return self._by_fragment[name]
 
-    def _of_field(self, field: FieldNode, kind: GraphQLObjectType, variables: Variables) -> int:
+    def _of_field(self, field: gql.FieldNode, kind: gql.GraphQLObjectType, variables: Variables) -> int:
         name = field.name.value
         if name in INTROSPECTION:
             return INTROSPECTION[name]
         definition = kind.fields[name]
         own = CHANGES if kind is self._schema.mutation_type else ASKS_STORE if definition.args else 1
-        inner = get_named_type(definition.type)
-        if field.selection_set is None or not isinstance(inner, GraphQLObjectType):
+        inner = gql.get_named_type(definition.type)
+        if field.selection_set is None or not isinstance(inner, gql.GraphQLObjectType):
             return own
         return own + self._length(field, kind, variables) * self._of(field.selection_set, inner, variables)
 
-    def _length(self, field: FieldNode, kind: GraphQLObjectType, variables: Variables) -> int:
+    def _length(self, field: gql.FieldNode, kind: gql.GraphQLObjectType, variables: Variables) -> int:
         """How many items a field may have."""
         allowed = kind.fields[field.name.value].args
         name = next((each for each in PAGE_SIZES if each in allowed), None)
@@ -200,9 +188,9 @@ class Price:
         written = allowed[name].ast_node
         usual = None if written is None else written.default_value
         given: Any = next((each.value for each in field.arguments or () if each.name.value == name), usual)
-        if isinstance(given, VariableNode):
+        if isinstance(given, gql.VariableNode):
             self._varies = True
             given = variables.get(given.name.value, self._defaults.get(given.name.value) or usual)
-        if isinstance(given, IntValueNode):
+        if isinstance(given, gql.IntValueNode):
             given = int(given.value[:10])
         return min(given, MAX_LIMIT) if isinstance(given, int) and given > 0 else MAX_LIMIT

@@ -1,4 +1,4 @@
-"""What a list shows of each of its items, read together: however many ask in one go, the store is asked once."""
+"""Batched reads for lists: the fields of all items are read with one call of the store."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
-from moorage.client import Moorage
+from moorage.client import LocalMoorage
 from moorage.core.approval import Approval
 from moorage.core.entry import Entry
 from moorage.core.query import Page, SessionQuery
 from moorage.core.session import Session
 from moorage.core.window import WindowSize
-from moorage.service import conversation, gathering
+from moorage.service import approvals, conversation, sessions
 from moorage.service.deps import Caller
 
 K = TypeVar("K", bound=Hashable)
@@ -56,7 +56,7 @@ class Loader(Generic[K, V]):
         except Exception as error:
             for key in keys:
                 self._known[key].set_exception(error)
-                self._known[key].exception()  # whether or not anybody still waits for it
+                self._known[key].exception()  # retrieve it, in case no caller waits any more
             return
         for key, value in zip(keys, values, strict=True):
             if not self._known[key].cancelled():
@@ -64,9 +64,9 @@ class Loader(Generic[K, V]):
 
 
 class Loaders:
-    """What hangs on sessions, for one operation of one caller."""
+    """The batched reads of one operation."""
 
-    def __init__(self, moor: Moorage, caller: Caller) -> None:
+    def __init__(self, moor: LocalMoorage, caller: Caller) -> None:
         self._moor, self._caller = moor, caller
         self.session: Loader[str, Session | None] = Loader(self._sessions)
         self.page: Loader[SessionQuery, Page[Session]] = Loader(self._pages)
@@ -75,7 +75,7 @@ class Loaders:
 
     async def session_with_history(self, ref: str, last: int) -> Session:
         """A session whose history will be asked for next: one read instead of two."""
-        deps = await self._moor._ready()
+        deps = await self._moor.ready()
         session, page = await conversation.session_and_window(deps, self._caller, ref, WindowSize(last=last))
         self._history(last, None).know(session.session_id, page)
         return session
@@ -90,7 +90,7 @@ class Loaders:
             size = WindowSize(last=last)
 
             async def windows(session_ids: list[str]) -> list[Page[Entry]]:
-                deps = await self._moor._ready()
+                deps = await self._moor.ready()
                 return await conversation.windows_of(deps, self._caller, session_ids, size, before=before)
 
             loader = self._histories[last, before] = Loader(windows)
@@ -102,8 +102,8 @@ class Loaders:
         if loader is None:
 
             async def asked(session_ids: list[str]) -> list[list[Approval]]:
-                deps = await self._moor._ready()
-                return await gathering.approvals_of(
+                deps = await self._moor.ready()
+                return await approvals.approvals_of(
                     deps, self._caller, session_ids, pending_only=pending_only, limit=limit
                 )
 
@@ -111,7 +111,7 @@ class Loaders:
         return loader(session_id)
 
     async def _sessions(self, session_ids: list[str]) -> list[Session | None]:
-        return await gathering.sessions_of(await self._moor._ready(), self._caller, session_ids)
+        return await sessions.sessions_of(await self._moor.ready(), self._caller, session_ids)
 
     async def _pages(self, queries: list[SessionQuery]) -> list[Page[Session]]:
-        return await gathering.pages_of(await self._moor._ready(), self._caller, queries)
+        return await sessions.pages_of(await self._moor.ready(), self._caller, queries)

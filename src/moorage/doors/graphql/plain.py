@@ -13,51 +13,36 @@ from functools import cache
 from inspect import isawaitable
 from typing import Any
 
-from graphql import (
-    DocumentNode,
-    FieldNode,
-    FragmentDefinitionNode,
-    GraphQLError,
-    GraphQLField,
-    GraphQLNonNull,
-    GraphQLObjectType,
-    GraphQLResolveInfo,
-    GraphQLScalarType,
-    GraphQLSchema,
-    NameNode,
-    OperationDefinitionNode,
-    SelectionSetNode,
-    get_named_type,
-)
+import graphql as gql
 
 from moorage.doors.graphql.schema import PLAIN, make_schema
 
 SUFFIX = "__plain"
-READ = GraphQLScalarType("PlainObject", serialize=lambda value: value)
+READ = gql.GraphQLScalarType("PlainObject", serialize=lambda value: value)
 
 
 def quickened(
-    schema: GraphQLSchema, document: DocumentNode, operation: OperationDefinitionNode
-) -> tuple[GraphQLSchema, DocumentNode]:
+    schema: gql.GraphQLSchema, document: gql.DocumentNode, operation: gql.OperationDefinitionNode
+) -> tuple[gql.GraphQLSchema, gql.DocumentNode]:
     """Return the schema and the document to execute an operation with: as they are if it has no plain selection."""
     kind = schema.get_root_type(operation.operation)
     selections = operation.selection_set
     inner = selections if kind is None or _asks_for_schema(selections) else _within(kind, selections)
     if inner == selections:
         return schema, document
-    fragments = (each for each in document.definitions if isinstance(each, FragmentDefinitionNode))
+    fragments = (each for each in document.definitions if isinstance(each, gql.FragmentDefinitionNode))
     definitions = (_changed(operation, selection_set=inner), *fragments)
-    return quick_schema(), DocumentNode(definitions=definitions, loc=document.loc)
+    return quick_schema(), gql.DocumentNode(definitions=definitions, loc=document.loc)
 
 
 @cache
-def quick_schema() -> GraphQLSchema:
+def quick_schema() -> gql.GraphQLSchema:
     """Return the schema with its fields for plain selections, made once; clients never see it."""
     schema = make_schema()
     for kind in schema.type_map.values():
-        if isinstance(kind, GraphQLObjectType) and not kind.name.startswith("__"):
+        if isinstance(kind, gql.GraphQLObjectType) and not kind.name.startswith("__"):
             for name, field in tuple(kind.fields.items()):
-                if isinstance(get_named_type(field.type), GraphQLObjectType):
+                if isinstance(gql.get_named_type(field.type), gql.GraphQLObjectType):
                     kind.fields[name + SUFFIX] = _read_field(field)
     return schema
 
@@ -65,45 +50,45 @@ def quick_schema() -> GraphQLSchema:
 # Rewriting --------------------------------------------------------------------------------------
 
 
-def _asks_for_schema(selections: SelectionSetNode) -> bool:
-    names = (each.name.value for each in selections.selections if isinstance(each, FieldNode))
+def _asks_for_schema(selections: gql.SelectionSetNode) -> bool:
+    names = (each.name.value for each in selections.selections if isinstance(each, gql.FieldNode))
     return not {"__schema", "__type"}.isdisjoint(names)
 
 
-def _within(kind: GraphQLObjectType, selections: SelectionSetNode) -> SelectionSetNode:
+def _within(kind: gql.GraphQLObjectType, selections: gql.SelectionSetNode) -> gql.SelectionSetNode:
     """Return the selections on a type, rewritten; as they are if fields may have to be merged."""
     if not _has_only_different_fields(selections):
         return selections
-    changed: SelectionSetNode = _changed(
+    changed: gql.SelectionSetNode = _changed(
         selections, selections=tuple(_field(kind, each) for each in selections.selections)
     )
     return changed
 
 
-def _has_only_different_fields(selections: SelectionSetNode) -> bool:
-    names = [_response_name(each) for each in selections.selections if isinstance(each, FieldNode)]
+def _has_only_different_fields(selections: gql.SelectionSetNode) -> bool:
+    names = [_response_name(each) for each in selections.selections if isinstance(each, gql.FieldNode)]
     return len(set(names)) == len(names) == len(selections.selections)
 
 
-def _field(kind: GraphQLObjectType, node: Any) -> Any:
+def _field(kind: gql.GraphQLObjectType, node: Any) -> Any:
     field = kind.fields.get(node.name.value)
-    inner = None if field is None else get_named_type(field.type)
-    if not isinstance(inner, GraphQLObjectType) or node.selection_set is None:
+    inner = None if field is None else gql.get_named_type(field.type)
+    if not isinstance(inner, gql.GraphQLObjectType) or node.selection_set is None:
         return node
     if _is_plain(inner, node.selection_set):
-        return _changed(node, alias=node.alias or node.name, name=NameNode(value=node.name.value + SUFFIX))
+        return _changed(node, alias=node.alias or node.name, name=gql.NameNode(value=node.name.value + SUFFIX))
     return _changed(node, selection_set=_within(inner, node.selection_set))
 
 
-def _is_plain(kind: GraphQLObjectType, selections: SelectionSetNode) -> bool:
+def _is_plain(kind: gql.GraphQLObjectType, selections: gql.SelectionSetNode) -> bool:
     return _has_only_different_fields(selections) and all(
         PLAIN in getattr(kind.fields.get(each.name.value), "extensions", {}) and not each.directives
         for each in selections.selections
-        if isinstance(each, FieldNode)
+        if isinstance(each, gql.FieldNode)
     )
 
 
-def _response_name(node: FieldNode) -> str:
+def _response_name(node: gql.FieldNode) -> str:
     return (node.alias or node.name).value
 
 
@@ -115,41 +100,41 @@ def _changed(node: Any, **changes: Any) -> Any:
 # Reading ----------------------------------------------------------------------------------------
 
 
-def _read_field(field: GraphQLField) -> GraphQLField:
+def _read_field(field: gql.GraphQLField) -> gql.GraphQLField:
     """Return a field with the same arguments and resolver, which answers objects as they are read."""
-    kind: Any = get_named_type(field.type)
+    kind: Any = gql.get_named_type(field.type)
     resolve: Any = field.resolve
 
-    def read(source: Any, info: GraphQLResolveInfo[Any], **arguments: Any) -> Any:
+    def read(source: Any, info: gql.GraphQLResolveInfo[Any], **arguments: Any) -> Any:
         found = resolve(source, info, **arguments)
         selections: Any = info.field_nodes[0].selection_set
         return _read_later(kind, selections, found) if isawaitable(found) else _read(kind, selections, found)
 
-    is_needed = isinstance(field.type, GraphQLNonNull)
-    return GraphQLField(GraphQLNonNull(READ) if is_needed else READ, args=field.args, resolve=read)
+    is_needed = isinstance(field.type, gql.GraphQLNonNull)
+    return gql.GraphQLField(gql.GraphQLNonNull(READ) if is_needed else READ, args=field.args, resolve=read)
 
 
-async def _read_later(kind: GraphQLObjectType, selections: Any, found: Awaitable[Any]) -> Any:
+async def _read_later(kind: gql.GraphQLObjectType, selections: Any, found: Awaitable[Any]) -> Any:
     return _read(kind, selections, await found)
 
 
-def _read(kind: GraphQLObjectType, selections: SelectionSetNode, found: Any) -> Any:
+def _read(kind: gql.GraphQLObjectType, selections: gql.SelectionSetNode, found: Any) -> Any:
     """Return the attributes that are wanted of an object, or of each in a list."""
     wanted = [
         (_response_name(node), *kind.fields[node.name.value].extensions[PLAIN])
         for node in selections.selections
-        if isinstance(node, FieldNode)
+        if isinstance(node, gql.FieldNode)
     ]
     if isinstance(found, list):
         return [None if each is None else _row(kind, wanted, each) for each in found]
     return None if found is None else _row(kind, wanted, found)
 
 
-def _row(kind: GraphQLObjectType, wanted: list[tuple[str, str, Any, bool]], item: Any) -> dict[str, Any]:
+def _row(kind: gql.GraphQLObjectType, wanted: list[tuple[str, str, Any, bool]], item: Any) -> dict[str, Any]:
     row = {}
     for response_name, attribute, serialize, is_needed in wanted:
         value = getattr(item, attribute)
         if value is None and is_needed:
-            raise GraphQLError(f"Cannot return null for non-nullable field {kind.name}.{attribute}.")
+            raise gql.GraphQLError(f"Cannot return null for non-nullable field {kind.name}.{attribute}.")
         row[response_name] = value if serialize is None or value is None else serialize(value)
     return row

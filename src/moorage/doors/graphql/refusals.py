@@ -1,4 +1,4 @@
-"""What only this door has to refuse, and errors as GraphQL shows them."""
+"""Errors of this door alone, and the GraphQL form of all errors."""
 
 from __future__ import annotations
 
@@ -16,13 +16,9 @@ log = logging.getLogger(__name__)
 class InvalidQuery(InvalidRequest):
     """A document that is not GraphQL, or not for this schema, or lacks what it needs."""
 
-    code = "invalid_query"
-
 
 class UnsupportedMediaType(InvalidRequest):
     """A body that is not sent as JSON."""
-
-    code = "unsupported_media_type"
 
     def __init__(self, given: str) -> None:
         super().__init__(
@@ -35,16 +31,12 @@ class UnsupportedMediaType(InvalidRequest):
 class QueryTooLarge(InvalidRequest):
     """More text, words, fields, aliases or operations than are read."""
 
-    code = "query_too_large"
-
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(f"a request may have {limit:,} {what}, not more; ask for less at once", what=what, limit=limit)
 
 
 class QueryTooDeep(InvalidRequest):
     """Selections within selections beyond the limit."""
-
-    code = "query_too_deep"
 
     def __init__(self, limit: int) -> None:
         super().__init__(
@@ -54,8 +46,6 @@ class QueryTooDeep(InvalidRequest):
 
 class QueryTooCostly(InvalidRequest):
     """More values asked for than one answer may have."""
-
-    code = "query_too_costly"
 
     def __init__(self, cost: int, limit: int) -> None:
         super().__init__(
@@ -83,7 +73,7 @@ def _of_ours(error: MoorageError) -> dict[str, Any]:
 
 
 def _of_theirs(error: GraphQLError, cause: Exception | None) -> dict[str, Any]:
-    """What graphql-core says of a query; what broke in a resolver is a bug of ours, and for the log."""
+    """Return the extensions of an error of graphql-core; log an exception of a resolver as a bug."""
     if cause is None or isinstance(cause, GraphQLError):
         return {"message": error.message, "extensions": {"code": InvalidQuery.code}}
     log.error("a resolver failed", exc_info=cause)

@@ -2,45 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
+import graphql as gql
 from ariadne import EnumType, MutationType, ObjectType, QueryType, ScalarType, SubscriptionType
-from graphql import (
-    EnumValueNode,
-    FieldNode,
-    GraphQLError,
-    GraphQLResolveInfo,
-    IntValueNode,
-    StringValueNode,
-    ValueNode,
-)
 from msgspec import UNSET
 
+from moorage.core.answer import Answer
 from moorage.core.approval import Approval, ApprovalState
 from moorage.core.entry import ROLES, Entry, check_message
 from moorage.core.errors import InvalidCursor, InvalidField, OutOfReach
 from moorage.core.event import Event
-from moorage.core.family import Deletion
 from moorage.core.key import Scope
 from moorage.core.query import MAX_LIMIT, STATUSES, Page, SessionQuery, check_limit
+from moorage.core.record import BYTES, Record
 from moorage.core.render import to_json
-from moorage.core.run import Join, Mode, Run, RunState
+from moorage.core.run import Join, Mode, RunState
 from moorage.core.session import OUTCOMES, Hold, Phase, Session, State
 from moorage.core.status import Reason
-from moorage.doors.graphql.asking import Asking, Wanted
-from moorage.doors.http.visit import Posted
-from moorage.service.sessions import ResumePacket
+from moorage.doors.graphql.asking import OPERATION, OperationContext, WantedEvents
+from moorage.service.packet import ResumePacket
+from moorage.service.records import WrittenRecord
 
-Info = GraphQLResolveInfo[Asking]
+Info = gql.GraphQLResolveInfo[OperationContext]
 
 query, mutation, subscription = QueryType(), MutationType(), SubscriptionType()
 session, hold = ObjectType("AgentSession"), ObjectType("Hold")
 sessions_page, history_page = ObjectType("AgentSessionConnection"), ObjectType("HistoryConnection")
-sent, resumed = ObjectType("SentMessage"), ObjectType("ResumedSession")
+sent, resumed, record = ObjectType("SentMessage"), ObjectType("ResumedSession"), ObjectType("MemoryRecord")
 
 
-def asking(info: Info) -> Asking:
+def asking(info: Info) -> OperationContext:
     """Who asks."""
     return info.context
 
@@ -60,10 +54,10 @@ def _history_wanted(info: Info) -> int | None:
     """How long the window is that the query asks for right below; None if that takes a closer look."""
     selections = info.field_nodes[0].selection_set
     for each in selections.selections if selections is not None else ():
-        if isinstance(each, FieldNode) and each.name.value == "history" and not each.directives:
+        if isinstance(each, gql.FieldNode) and each.name.value == "history" and not each.directives:
             given = {argument.name.value: argument.value for argument in each.arguments or ()}
             last = given.get("last")
-            if isinstance(last, IntValueNode) and given.keys() == {"last"} and 0 < int(last.value) <= MAX_LIMIT:
+            if isinstance(last, gql.IntValueNode) and given.keys() == {"last"} and 0 < int(last.value) <= MAX_LIMIT:
                 return int(last.value)
     return None
 
@@ -82,10 +76,44 @@ async def agent_sessions_page(
     return page
 
 
-@query.field("approvals")
-async def all_approvals(_: Any, info: Info, session_id: str | None = None, **options: Any) -> list[Approval]:
-    found: list[Approval] = await asking(info).call("approvals", ref=session_id, **options)
-    return found
+# Memory -----------------------------------------------------------------------------------------
+
+
+@query.field("memory")
+async def memory(_: Any, info: Info, namespace: str, key: str) -> Record | None:
+    return await asking(info).memory(Scope.READ).get(namespace, key)
+
+
+@query.field("memories")
+async def memories(
+    _: Any, info: Info, namespace: str, prefix: str, limit: int, after: str | None = None
+) -> list[Record]:
+    found = asking(info).memory(Scope.READ)
+    return (await found.list(namespace, prefix=prefix, limit=check_limit(limit), after=after)).items
+
+
+@mutation.field("setMemory")
+async def set_memory(
+    _: Any,
+    info: Info,
+    namespace: str,
+    key: str,
+    value: Any = None,
+    ttl_seconds: float | None = None,
+    version: int | None = None,
+) -> WrittenRecord:
+    return await asking(info).memory(Scope.WRITE).put(namespace, key, value, ttl=ttl_seconds, version=version)
+
+
+@mutation.field("deleteMemory")
+async def delete_memory(_: Any, info: Info, namespace: str, key: str, prefix: bool, version: int | None = None) -> bool:
+    await asking(info).memory(Scope.WRITE).delete(namespace, key, prefix=prefix, version=version)
+    return True
+
+
+@record.field("content")
+def content(record: Record, _: Info) -> Any:
+    return b64encode(record.value).decode() if record.form == BYTES else record.content
 
 
 # Sessions ---------------------------------------------------------------------------------------
@@ -194,83 +222,46 @@ async def create(
 
 
 @mutation.field("sendMessageToSession")
-async def send(_: Any, info: Info, session_id: str, message: str, **options: Any) -> Posted:
-    posted: Posted = await asking(info).say(session_id, content=message, **options)
+async def send(
+    _: Any, info: Info, session_id: str, message: str, agent_name: str | None = None, **options: Any
+) -> Answer:
+    posted: Answer = await asking(info).say(session_id, message, agent=agent_name, **options)
     return posted
 
 
-@mutation.field("suspendSession")
-async def suspend(_: Any, info: Info, session_id: str, **given: Any) -> Session:
-    changed: Session = await asking(info).call("suspend", ref=session_id, **given)
-    return changed
+def _calling(name: str, **renamed: str) -> Callable[..., Awaitable[Any]]:
+    """Return a resolver that calls a method with the arguments of its field, which are named as REST's are."""
+    operation = OPERATION[name]
+    names = {**operation.fields, "session_id": "ref", **renamed}
+
+    async def resolve(_: Any, info: Info, **given: Any) -> Any:
+        return await asking(info).call(name, **{names.get(key, key): value for key, value in given.items()})
+
+    return resolve
 
 
-@mutation.field("resumeSession")
-async def resume(_: Any, info: Info, session_id: str, **given: Any) -> ResumePacket:
-    packet: ResumePacket = await asking(info).call("resume", ref=session_id, **given)
-    return packet
-
-
-@mutation.field("releaseSession")
-async def release(_: Any, info: Info, session_id: str, **given: Any) -> Session:
-    released: Session = await asking(info).call("release", ref=session_id, **given)
-    return released
-
-
-@mutation.field("completeSession")
-async def complete(_: Any, info: Info, session_id: str, **given: Any) -> Session:
-    closed: Session = await asking(info).call("finalize", ref=session_id, **given)
-    return closed
-
-
-@mutation.field("retryRun")
-async def retry_run(_: Any, info: Info, run_id: str) -> Run:
-    run: Run = await asking(info).call("retry", run_id=run_id)
-    return run
-
-
-@mutation.field("forkSession")
-async def fork(
-    _: Any,
-    info: Info,
-    session_id: str,
-    new_session_id: str | None = None,
-    session_name: str | None = None,
-    agent_name: str | None = None,
-    ttl_seconds: float | None = None,
-    **given: Any,
-) -> Session:
-    forked: Session = await asking(info).call(
-        "fork",
-        ref=session_id,
-        session_id=new_session_id,
-        name=session_name,
-        agent=agent_name,
-        ttl=ttl_seconds,
-        **given,
-    )
-    return forked
-
-
-@mutation.field("deleteSession")
-async def delete(_: Any, info: Info, session_id: str, **options: Any) -> Deletion:
-    gone: Deletion = await asking(info).call("delete", ref=session_id, **options)
-    return gone
-
-
-@mutation.field("decideApproval")
-async def decide(_: Any, info: Info, approval_id: str, decision: str, **given: Any) -> Approval:
-    decided: Approval = await asking(info).call("decide", approval_id=approval_id, decision=decision, **given)
-    return decided
+query.set_field("approvals", _calling("approvals"))
+for _field, _method in {
+    "renameSession": "rename",
+    "suspendSession": "suspend",
+    "resumeSession": "resume",
+    "releaseSession": "release",
+    "completeSession": "finalize",
+    "deleteSession": "delete",
+    "retryRun": "retry",
+    "decideApproval": "decide",
+}.items():
+    mutation.set_field(_field, _calling(_method))
+mutation.set_field("forkSession", _calling("fork", new_session_id="session_id"))
 
 
 @sent.field("message")
-def message(posted: Posted, _: Info) -> Entry:
+def message(posted: Answer, _: Info) -> Entry:
     return posted.entries[-1]
 
 
 @sent.field("session")
-def session_of(posted: Posted, info: Info) -> Awaitable[Session | None]:
+def session_of(posted: Answer, info: Info) -> Awaitable[Session | None]:
     asking(info).check(Scope.READ)
     return asking(info).loaders.session(posted.session_id)
 
@@ -299,12 +290,12 @@ def _without_nulls(given: dict[str, Any]) -> dict[str, Any]:
 
 async def events_of(_: Any, info: Info, session_id: str, after: str) -> AsyncGenerator[Event]:
     await asking(info).may_follow(session_id)
-    asking(info).wanted = Wanted(session_id, _event_id(after))
+    asking(info).wanted = WantedEvents(session_id, _event_id(after))
     return _no_events()
 
 
 async def _no_events() -> AsyncGenerator[Event]:
-    """An empty stream for graphql-core; `streams` follows what is wanted."""
+    """An empty stream for graphql-core; the engine follows what is wanted."""
     events: tuple[Event, ...] = ()
     for each in events:
         yield each
@@ -312,7 +303,7 @@ async def _no_events() -> AsyncGenerator[Event]:
 
 @subscription.field("agentSessionEvents")
 def event(event: Event, _: Info, **__: Any) -> Event:
-    """The event itself; `streams` says where it comes from."""
+    """The event itself; the hub of streams has it."""
     return event
 
 
@@ -331,17 +322,17 @@ def _event_id(after: str) -> int | None:
 # Scalars and enumerations -----------------------------------------------------------------------
 
 
-def _interface_literal(node: ValueNode, _: Any = None) -> str:
+def _interface_literal(node: gql.ValueNode, _: Any = None) -> str:
     """A door's name, as a word or as a text."""
-    if isinstance(node, (EnumValueNode, StringValueNode)):
+    if isinstance(node, (gql.EnumValueNode, gql.StringValueNode)):
         return node.value.lower()
-    raise GraphQLError("an interface is a word, such as CLI, or a text", node)
+    raise gql.GraphQLError("an interface is a word, such as CLI, or a text", node)
 
 
 def _interface(value: Any) -> str:
     if isinstance(value, str):
         return value.lower()
-    raise GraphQLError("an interface is a text")
+    raise gql.GraphQLError("an interface is a text")
 
 
 def _same(value: Any) -> Any:
@@ -372,6 +363,6 @@ ENUMS = [
     _words("Role", ROLES),
 ]
 BINDABLES = [
-    query, mutation, subscription, session, hold, sessions_page, history_page, sent, resumed,
+    query, mutation, subscription, session, hold, sessions_page, history_page, sent, resumed, record,
     instant, json, interface, *ENUMS,
 ]  # fmt: skip

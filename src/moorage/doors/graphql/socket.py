@@ -4,11 +4,11 @@
 
     connection_init ──→ connection_ack          within a few seconds, once, with a key where one is needed
     subscribe {id} ──→ next {id} …, complete {id}        or error {id}
-    complete {id} ──→                           nobody wants more of it
+    complete {id} ──→                           the client wants no more of it
     ping ⇄ pong                                 at any time
 
-A connection that breaks these rules is closed with a code that says which. Each operation passes the gate:
-a key that was revoked meanwhile begins nothing more, and what it follows ends. Who reads too slowly loses the
+A connection that breaks these rules is closed with a code that says which. Each operation passes the authorizer:
+a key that was revoked starts no further operation, and its streams end. A client that reads too slowly loses the
 connection, not events.
 """
 
@@ -26,11 +26,10 @@ from msgspec import Struct
 from moorage.core.codec import encode
 from moorage.core.errors import MoorageError
 from moorage.doors.graphql.asking import at_this_door
-from moorage.doors.graphql.documents import Operation, Refused
-from moorage.doors.graphql.engine import Engine
-from moorage.doors.graphql.executing import Request, encoded, refusal
+from moorage.doors.graphql.documents import DocumentRefused, ParsedOperation
+from moorage.doors.graphql.engine import Engine, GraphqlRequest, encoded, refusal
 from moorage.doors.http.app import Door, request_id
-from moorage.doors.http.exchange import Exchange, Gone, Receive, Scope, Send
+from moorage.doors.http.exchange import AsgiReceive, AsgiScope, AsgiSend, ClientDisconnected, Exchange
 from moorage.doors.http.refusals import TooManyStreams, Unexpected
 from moorage.doors.http.streams import LiveStreams
 from moorage.doors.http.visit import Visitor
@@ -59,7 +58,7 @@ class SocketSettings(Struct, frozen=True, kw_only=True):
 
 
 class Said(Struct, kw_only=True):
-    """What a client sends."""
+    """A message of the client."""
 
     type: str
     id: str | None = None
@@ -82,9 +81,9 @@ class Socket:
         live: LiveStreams,
         engine: Engine,
         settings: SocketSettings,
-        scope: Scope,
-        receive: Receive,
-        send: Send,
+        scope: AsgiScope,
+        receive: AsgiReceive,
+        send: AsgiSend,
     ) -> None:
         self._door, self._live, self._engine, self._settings = door, live, engine, settings
         self._receive, self._send = receive, send
@@ -97,7 +96,7 @@ class Socket:
 
     async def run(self, *, is_full: bool = False) -> None:
         """Serve until either side closes. When the server is `full`, tell the client to try again later."""
-        await self._receive()  # that somebody wants to connect
+        await self._receive()  # the client wants to connect
         known = SUBPROTOCOL in self._offered
         await self._send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if known else None})
         try:
@@ -110,7 +109,7 @@ class Socket:
         except Closed as closed:
             with suppress(OSError):
                 await self._send({"type": "websocket.close", "code": closed.code, "reason": _short(closed.reason)})
-        except (Gone, OSError):
+        except (ClientDisconnected, OSError):
             pass
         finally:
             await self._end()
@@ -122,7 +121,7 @@ class Socket:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    # What the client says -----------------------------------------------------------------------
+    # Messages of the client ---------------------------------------------------------------------
 
     async def _init(self) -> None:
         """Hear who it is, in time."""
@@ -146,7 +145,7 @@ class Socket:
     async def _next(self) -> Said:
         message = await self._receive()
         if message["type"] == "websocket.disconnect":
-            raise Gone
+            raise ClientDisconnected
         try:
             return msgspec.json.decode(message.get("text") or b"", type=Said)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -190,27 +189,27 @@ class Socket:
         if said.id in self._running:
             raise Closed(TAKEN, f"Subscriber for {said.id} already exists")
         try:
-            request = msgspec.convert(said.payload, Request)
+            request = msgspec.convert(said.payload, GraphqlRequest)
         except msgspec.ValidationError as error:
             raise Closed(INVALID, f"Invalid message: {error}") from None
         task = self._running[said.id] = asyncio.create_task(self._operate(said.id, request))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _operate(self, name: str, request: Request) -> None:
+    async def _operate(self, name: str, request: GraphqlRequest) -> None:
         """One operation from its beginning to its end, whatever that is."""
-        with suppress(Gone, OSError), working_on(request_id=self._exchange.request_id):
+        with suppress(ClientDisconnected, OSError), working_on(request_id=self._exchange.request_id):
             try:
                 await self._carry_out(name, request)
-            except (MoorageError, Refused) as error:
+            except (MoorageError, DocumentRefused) as error:
                 await self._fail(name, error)
-            except (Gone, OSError):
+            except (ClientDisconnected, OSError):
                 raise
             except Exception:
                 log.exception("an operation failed")
                 await self._fail(name, Unexpected())
 
-    async def _carry_out(self, name: str, request: Request) -> None:
+    async def _carry_out(self, name: str, request: GraphqlRequest) -> None:
         if len(self._running) > self._settings.operations:
             raise TooManyStreams(self._settings.operations, "on this connection")
         visitor = await self._door.admit(self._exchange)
@@ -222,26 +221,26 @@ class Socket:
             await self._say(b'{"id":%s,"type":"next","payload":%s}' % (encode(name), encoded(answer)))
             await self._complete(name)
 
-    async def _follow(self, name: str, operation: Operation, request: Request, visitor: Visitor) -> None:
-        wanted = await self._engine.followed(operation, request, self._exchange, visitor)
-        hub, render = self._live.hub(visitor), wanted.rendering.answer
+    async def _follow(self, name: str, operation: ParsedOperation, request: GraphqlRequest, visitor: Visitor) -> None:
+        wanted, rendering = await self._engine.followed(operation, request, self._exchange, visitor)
+        hub, render = self._live.hub(visitor), rendering.answer
         head = b'{"id":%s,"type":"next","payload":' % encode(name)
         joining = self._live.joined(visitor, lambda: hub.session(visitor.caller, wanted.ref, wanted.after))
-        standing = self._door.standing(self._exchange, self._live.settings.heartbeat)
+        access = self._door.access(self._exchange, self._live.settings.heartbeat)
         async with joining as stream:
             while not stream.ended:
                 told = await stream.next(self._live.settings.heartbeat)
-                await standing.check()
+                await access.check()
                 for each in told:
                     await self._say(b"%s%s}" % (head, each.rendered(render)))
-        if not self._live.is_closing:  # else it comes back, to whoever serves then
+        if not self._live.is_closing:  # else the client connects again, to the next server
             await self._complete(name)
 
     async def _complete(self, name: str) -> None:
         self._running.pop(name, None)  # the id may be used again as soon as this is read
         await self._say(b'{"id":%s,"type":"complete"}' % encode(name))
 
-    async def _fail(self, name: str, error: MoorageError | Refused) -> None:
+    async def _fail(self, name: str, error: MoorageError | DocumentRefused) -> None:
         self._running.pop(name, None)
         await self._say(b'{"id":%s,"type":"error","payload":%s}' % (encode(name), encoded(refusal(error)["errors"])))
 
@@ -252,7 +251,7 @@ class Socket:
                 await self._send({"type": "websocket.send", "text": text.decode()})
         except TimeoutError:
             await self._exchange.abort()
-            raise Gone from None
+            raise ClientDisconnected from None
 
 
 def _short(reason: str) -> str:

@@ -8,23 +8,22 @@ from typing import Any
 
 from msgspec import to_builtins
 
+from moorage.asking.named import NamedAgents
 from moorage.core.codec import encode_text
-from moorage.core.errors import IdTaken, OutOfReach, SessionNotFound
+from moorage.core.errors import IdTaken, SessionNotFound
 from moorage.core.key import Scope
 from moorage.core.run import Run
 from moorage.core.status import Because
 from moorage.doors.http.app import NAMED_BY_HEADERS, is_filled_in
-from moorage.doors.http.reach import check_one
-from moorage.doors.http.standing import Standing
+from moorage.doors.http.limits import AccessCheck
 from moorage.doors.http.visit import Visit, Visitor
 from moorage.service.deps import Deps
-from moorage.tasks import TaskDesk
 
 LONGEST_DEADLINE = 10**8  # seconds; who names none waits for ever
 
 
-class Asking:
-    """The metadata of a call, as the gate reads headers."""
+class CallMetadata:
+    """The metadata of a call, as the authorizer reads headers."""
 
     def __init__(self, context: Any, request_id: str) -> None:
         self._metadata = {str(key): value for key, value in context.invocation_metadata() or ()}
@@ -47,17 +46,17 @@ class Asking:
 _INSTEAD = {"host": "localhost", "x-moorage-interface": "grpc"}
 
 
-class Call:
+class RpcCall:
     """One call of one visitor."""
 
     def __init__(
-        self, context: Any, asking: Asking, visitor: Visitor, deps: Deps, standing: Standing, alone: str | None
+        self, context: Any, asking: CallMetadata, visitor: Visitor, deps: Deps, access: AccessCheck, alone: str | None
     ) -> None:
-        self._context, self.visitor, self.standing = context, visitor, standing
+        self._context, self.visitor, self.access = context, visitor, access
         session = next((name for name in map(asking.header, NAMED_BY_HEADERS) if is_filled_in(name)), None)
         self.moor = Visit(deps, visitor, session=session, run=asking.header(b"x-agent-run-id"))
         self.parent = session or visitor.session_id
-        self.desk = TaskDesk(self.moor, alone=alone, tell_why=self.tell_why_at_once)
+        self.named = NamedAgents(self.moor, alone=alone, tell_why=self.tell_why_at_once)
 
     def tell_why(self, run: Run) -> None:
         """Say in the trailing metadata why a run has not started."""
@@ -65,7 +64,7 @@ class Call:
             self._context.set_trailing_metadata(_as_metadata(run.because))
 
     async def tell_why_at_once(self, because: Because) -> None:
-        """Say in the initial metadata why a run has not started; whoever waits for the answer reads it meanwhile."""
+        """Send in the initial metadata why a run has not started: the client reads it while it waits for the answer."""
         await self._context.send_initial_metadata(_as_metadata(because))
 
     @property
@@ -79,12 +78,12 @@ class Call:
         if self.visitor.session_id is None:
             return
         if self.parent != self.visitor.session_id:
-            await check_one(self.moor, self.visitor, "parent", self.parent)
+            await self.moor.check_access("parent", self.parent)
         try:
             await self.moor.get(ref)
         except SessionNotFound:
             return
-        await check_one(self.moor, self.visitor, "ref", ref)
+        await self.moor.check_access("ref", ref)
 
     async def open_session(self, ref: str) -> None:
         """Make a session that is not known, under the one that calls. Raises OutOfReach, InvalidId."""
@@ -92,13 +91,8 @@ class Call:
         try:
             await self.moor.get(ref)
         except SessionNotFound:
-            with suppress(IdTaken):  # somebody was faster
+            with suppress(IdTaken):  # a concurrent call created it
                 await self.moor.create(session_id=ref, parent=self.parent)
-
-    def check_no_token(self) -> None:
-        """Raise OutOfReach for whoever comes with a session's token."""
-        if self.visitor.session_id is not None:
-            raise OutOfReach(self.visitor.session_id)
 
 
 def _as_metadata(because: Because) -> tuple[tuple[str, str], ...]:
@@ -107,7 +101,12 @@ def _as_metadata(because: Because) -> tuple[tuple[str, str], ...]:
 
 
 class Rpc:
-    """One method of a service: what answers it, and the scope it takes; `or_scope` is enough as well."""
+    """One method of a service: what answers it, and the scope it takes; `or_scope` is enough as well.
 
-    def __init__(self, scope: Scope, function: Callable[[Call, Any], Any], *, or_scope: Scope | None = None) -> None:
+    Without a scope, the function itself looks at what the visitor may.
+    """
+
+    def __init__(
+        self, scope: Scope | None, function: Callable[[RpcCall, Any], Any], *, or_scope: Scope | None = None
+    ) -> None:
         self.scope, self.or_scope, self.function = scope, or_scope, function

@@ -1,4 +1,4 @@
-"""The gRPC door: every call passes the gate, is answered by one function, or by the error that ended it.
+"""The gRPC door: every call passes the authorizer, is answered by one function, or by the error that ended it.
 
 Services and their methods come from the descriptors of proto/; what answers each is in a table by name. Errors leave
 with the status of the one table of errors, and with the session's id, their code and their facts as trailing metadata.
@@ -19,12 +19,11 @@ from google.protobuf.message_factory import GetMessageClass
 from moorage.core.codec import encode
 from moorage.core.errors import InvalidField, MoorageError, edge_of
 from moorage.core.key import check_held
-from moorage.doors.grpc.calls import Asking, Call, Rpc
-from moorage.doors.grpc.watching import Operation, Watch
-from moorage.doors.http.gate import Gate
-from moorage.doors.http.places import Places
+from moorage.doors.grpc.calls import CallMetadata, Rpc, RpcCall
+from moorage.doors.grpc.watching import Watch, WatchedMethod
+from moorage.doors.http.authorizer import Authorizer
+from moorage.doors.http.limits import AccessCheck, Places
 from moorage.doors.http.refusals import Unexpected
-from moorage.doors.http.standing import Standing
 from moorage.service.about import working_on
 from moorage.service.deps import Deps
 
@@ -41,25 +40,31 @@ class GrpcDoor:
     """Answers gRPC calls on one store."""
 
     def __init__(
-        self, deps_of: Callable[[str], Deps], gate: Gate, places: Places, watch: Watch, *, alone: str | None = None
+        self,
+        deps_of: Callable[[str], Deps],
+        authorizer: Authorizer,
+        places: Places,
+        watch: Watch,
+        *,
+        alone: str | None = None,
     ) -> None:
-        """`alone`: there is nobody here but this agent or tool."""
-        self._deps_of, self._gate, self._alone = deps_of, gate, alone
+        """`alone`: serve only this agent or tool."""
+        self._deps_of, self._authorizer, self._alone = deps_of, authorizer, alone
         self._places, self._watch = places, watch
         self._calls, self._mark = count(1), urandom(4).hex()
 
     def handlers(self, service: Any, rpcs: Rpcs) -> Any:
-        """What answers the methods of a service, given its descriptor."""
+        """Return the handlers for the methods of a service."""
         methods = {method.name: self._handler(method, rpcs[method.name]) for method in service.methods}
         return grpc.method_handlers_generic_handler(service.full_name, methods)
 
     def _handler(self, method: Any, rpc: Rpc) -> Any:
         read = _reading(GetMessageClass(method.input_type))
         if method.server_streaming:
-            return grpc.unary_stream_rpc_method_handler(self._streaming(Operation(method), rpc), read, _written)
-        return grpc.unary_unary_rpc_method_handler(self._answering(Operation(method), rpc), read, _written)
+            return grpc.unary_stream_rpc_method_handler(self._streaming(WatchedMethod(method), rpc), read, _written)
+        return grpc.unary_unary_rpc_method_handler(self._answering(WatchedMethod(method), rpc), read, _written)
 
-    def _answering(self, operation: Operation, rpc: Rpc) -> Any:
+    def _answering(self, operation: WatchedMethod, rpc: Rpc) -> Any:
         async def answer(request: Any, context: Any) -> Any:
             about = self._about(request)
             with self._watch.call(operation, context, **about), working_on(**about):
@@ -70,7 +75,7 @@ class GrpcDoor:
 
         return answer
 
-    def _streaming(self, operation: Operation, rpc: Rpc) -> Any:
+    def _streaming(self, operation: WatchedMethod, rpc: Rpc) -> Any:
         async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
             about = self._about(request)
             with self._watch.call(operation, context, **about):
@@ -79,7 +84,7 @@ class GrpcDoor:
                     with self._places.place_for(call.visitor):
                         async for piece in rpc.function(call, request):
                             yield piece
-                            await call.standing.check()
+                            await call.access.check()
                 except Exception as error:
                     await _refuse(context, error, about.get("session", ""))
 
@@ -90,18 +95,19 @@ class GrpcDoor:
         told = {"session": _session_of(request), "task": getattr(request, "task_id", "")}
         return {"request_id": self._request_id(), **{name: value for name, value in told.items() if value}}
 
-    async def _admitted(self, request: Any, context: Any, rpc: Rpc, about: dict[str, str]) -> Call:
+    async def _admitted(self, request: Any, context: Any, rpc: Rpc, about: dict[str, str]) -> RpcCall:
         """The call, let in. Raises what a stranger is told."""
-        asking = Asking(context, about["request_id"])
-        visitor = await self._gate.admit(asking)
-        check_held(visitor.scopes, rpc.scope, rpc.or_scope)
+        asking = CallMetadata(context, about["request_id"])
+        visitor = await self._authorizer.admit(asking)
+        if rpc.scope is not None:
+            check_held(visitor.scopes, rpc.scope, rpc.or_scope)
         if request is None:
-            raise InvalidField("request", "is no message of this method")
-        standing = Standing(lambda: self._gate.look_at(asking))
-        return Call(context, asking, visitor, self._deps_of(visitor.caller.owner), standing, self._alone)
+            raise InvalidField("request", "is not a message of this method")
+        access = AccessCheck(lambda: self._authorizer.look_at(asking))
+        return RpcCall(context, asking, visitor, self._deps_of(visitor.caller.owner), access, self._alone)
 
     def _request_id(self) -> str:
-        """By which a call is known, as long as nobody gave it a name."""
+        """Make an id for a call that has none."""
         return f"{self._mark}-{next(self._calls)}"
 
 

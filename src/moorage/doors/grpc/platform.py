@@ -17,17 +17,17 @@ from msgspec.structs import replace
 from moorage import __version__, config
 from moorage.agents.grpc import LOST, UNREACHABLE, texts_of
 from moorage.agents.router import router
+from moorage.asking.jobs import SessionMemory, Task
 from moorage.core.agent import AgentDefinition, AgentKind, AgentRole
+from moorage.core.answer import Answer
 from moorage.core.codec import encode_text
 from moorage.core.errors import AgentFailed, AgentNotFound, AgentUnreachable, InvalidField, TaskNotFound
 from moorage.core.key import Scope
-from moorage.core.registration import USUAL_LEASE, Registration, new_registration
+from moorage.core.registration import USUAL_LEASE, new_registration
 from moorage.core.tool import Tool, ToolOperation
-from moorage.doors.grpc.calls import Call, Rpc
+from moorage.doors.grpc.calls import Rpc, RpcCall
 from moorage.doors.grpc.door import Rpcs
 from moorage.protobuf import agent_platform_pb2 as pb
-from moorage.service.memory import Memory
-from moorage.tasks import Answer, Task
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +35,8 @@ MOST_TASKS = 10_000  # whose state is remembered; the oldest are forgotten first
 MAX_OPERATIONS = 100
 
 
-class Record(Struct, frozen=True, kw_only=True):
-    """What became of a task."""
+class TaskRecord(Struct, frozen=True, kw_only=True):
+    """The outcome of a task."""
 
     agent: str
     session: str
@@ -52,12 +52,12 @@ class Platform:
 
     def __init__(self) -> None:
         self._began = monotonic()
-        self._tasks: OrderedDict[tuple[str, str], Record] = OrderedDict()
+        self._tasks: OrderedDict[tuple[str, str], TaskRecord] = OrderedDict()
         self._active: Counter[str] = Counter()
         self._completed: Counter[str] = Counter()
 
     def rpcs(self) -> dict[str, Rpcs]:
-        """What answers which method, by service."""
+        """Return the handler of each method, by service."""
         read, write, admin = Scope.READ, Scope.WRITE, Scope.ADMIN
         return {
             "AgentService": {
@@ -81,34 +81,34 @@ class Platform:
 
     # Tasks --------------------------------------------------------------------------------------
 
-    async def execute_task(self, call: Call, request: pb.TaskRequest) -> pb.TaskResponse:
+    async def execute_task(self, call: RpcCall, request: pb.TaskRequest) -> pb.TaskResponse:
         """The agent's whole answer."""
         task = await self._task(call, request)
         with self._noted(call, task):
-            answer = self._judged(call, task, await call.desk.execute(task))
+            answer = self._judged(call, task, await call.named.execute(task))
         return _response(request, answer)
 
-    async def process_task(self, call: Call, request: pb.TaskRequest) -> pb.TaskResponse:
+    async def process_task(self, call: RpcCall, request: pb.TaskRequest) -> pb.TaskResponse:
         """A worker's answer. Raises AgentNotFound for what is no worker."""
-        if (await call.desk.agent(request.agent_id)).role is not AgentRole.WORKER:
+        if (await call.named.agent(request.agent_id)).role is not AgentRole.WORKER:
             raise AgentNotFound(request.agent_id)
         return await self.execute_task(call, request)
 
-    async def stream_task(self, call: Call, request: pb.TaskRequest) -> AsyncIterator[pb.TaskChunk]:
+    async def stream_task(self, call: RpcCall, request: pb.TaskRequest) -> AsyncIterator[pb.TaskChunk]:
         """The agent's answer in pieces; each has the session's id."""
         task = await self._task(call, request)
         with self._noted(call, task):
-            async for chunk in call.desk.stream(task):
+            async for chunk in call.named.stream(task):
                 piece = pb.TaskChunk(task_id=request.task_id, content=chunk.text, session_id=request.session_id)
                 if chunk.answer is not None:
                     answer = self._judged(call, task, chunk.answer)
                     if not answer.success:
-                        raise AgentFailed(task.agent, answer.error, answer.reason)
+                        raise AgentFailed(task.agent, answer.failure, answer.reason or "")
                     piece.is_final = True
                     piece.response.CopyFrom(_response(request, answer))
                 yield piece
 
-    async def _task(self, call: Call, request: pb.TaskRequest) -> Task:
+    async def _task(self, call: RpcCall, request: pb.TaskRequest) -> Task:
         session = request.session_id or None
         memory = _memory(request) if request.HasField("memory") else None
         if session is not None and memory is None:
@@ -126,11 +126,11 @@ class Platform:
         )
 
     @contextmanager
-    def _noted(self, call: Call, task: Task) -> Iterator[None]:
+    def _noted(self, call: RpcCall, task: Task) -> Iterator[None]:
         """Remember what becomes of a task."""
         self._active[task.agent] += 1
         token = call.visitor.session_id
-        self._note(call, task, Record(agent=task.agent, session=task.session or "", started_at=time(), token=token))
+        self._note(call, task, TaskRecord(agent=task.agent, session=task.session or "", started_at=time(), token=token))
         try:
             yield
         except (asyncio.CancelledError, GeneratorExit):
@@ -144,15 +144,15 @@ class Platform:
             if not self._active[task.agent]:
                 del self._active[task.agent]
 
-    def _judged(self, call: Call, task: Task, answer: Answer) -> Answer:
-        """The answer, noted. Raises AgentUnreachable if nobody was there to give one."""
+    def _judged(self, call: RpcCall, task: Task, answer: Answer) -> Answer:
+        """Note the answer and return it. Raises AgentUnreachable if the agent could not be reached."""
         if answer.reason in (UNREACHABLE, LOST):
-            raise AgentUnreachable(task.agent, answer.error, is_unsure=answer.reason == LOST)
-        self._end(call, task, "completed" if answer.success else "failed", answer.error)
+            raise AgentUnreachable(task.agent, answer.failure, is_unsure=answer.reason == LOST)
+        self._end(call, task, "completed" if answer.success else "failed", answer.failure)
         self._completed[task.agent] += answer.success
         return answer
 
-    def _note(self, call: Call, task: Task, record: Record) -> None:
+    def _note(self, call: RpcCall, task: Task, record: TaskRecord) -> None:
         if task.task_id:
             place = (call.visitor.caller.owner, task.task_id)
             self._tasks[place] = record
@@ -160,14 +160,14 @@ class Platform:
             if len(self._tasks) > MOST_TASKS:
                 self._tasks.popitem(last=False)
 
-    def _end(self, call: Call, task: Task, status: str, error: str = "") -> None:
+    def _end(self, call: RpcCall, task: Task, status: str, error: str = "") -> None:
         record = self._tasks.get((call.visitor.caller.owner, task.task_id))
         if record is not None and record.status == "running":
             ended = replace(record, status=status, error=error, ended_at=time())
             self._tasks[(call.visitor.caller.owner, task.task_id)] = ended
 
-    async def get_task_status(self, call: Call, request: pb.TaskStatusRequest) -> pb.TaskStatusResponse:
-        """What became of a task. Raises TaskNotFound for one that this process does not remember."""
+    async def get_task_status(self, call: RpcCall, request: pb.TaskStatusRequest) -> pb.TaskStatusResponse:
+        """Return the outcome of a task. Raises TaskNotFound for one that this process does not remember."""
         record = self._tasks.get((call.visitor.caller.owner, request.task_id))
         if record is None or call.visitor.session_id not in (None, record.token):
             raise TaskNotFound(request.task_id)
@@ -183,7 +183,7 @@ class Platform:
 
     # Who is there -------------------------------------------------------------------------------
 
-    async def get_status(self, call: Call, request: pb.StatusRequest) -> pb.StatusResponse:
+    async def get_status(self, call: RpcCall, request: pb.StatusRequest) -> pb.StatusResponse:
         """How an agent does, or the server."""
         response = pb.StatusResponse(
             agent_id=request.agent_id,
@@ -198,48 +198,38 @@ class Platform:
             response.status, response.active_tasks = "serving", self._active.total()
             response.completed_tasks = self._completed.total()
             return response
-        agent = (await call.desk.agents()).get(request.agent_id)
+        agent = (await call.named.agents()).get(request.agent_id)
         if agent is None:
             raise AgentNotFound(request.agent_id)
         response.status = await _status_of(agent)
         response.active_tasks, response.completed_tasks = self._active[agent.name], self._completed[agent.name]
         return response
 
-    async def list_agents(self, call: Call, request: pb.ListAgentsRequest) -> pb.ListAgentsResponse:
+    async def list_agents(self, call: RpcCall, request: pb.ListAgentsRequest) -> pb.ListAgentsResponse:
         """All agents; workers are listed by their own service."""
         return pb.ListAgentsResponse(agents=await _infos(call, AgentRole.AGENT))
 
-    async def list_workers(self, call: Call, request: pb.ListWorkersRequest) -> pb.ListWorkersResponse:
+    async def list_workers(self, call: RpcCall, request: pb.ListWorkersRequest) -> pb.ListWorkersResponse:
         """All workers."""
         return pb.ListWorkersResponse(workers=await _infos(call, AgentRole.WORKER))
 
-    async def register_agent(self, call: Call, request: pb.RegisterAgentRequest) -> pb.RegisterAgentResponse:
+    async def register_agent(self, call: RpcCall, request: pb.RegisterAgentRequest) -> pb.RegisterAgentResponse:
         """Begin or renew a lease for an agent or a worker at an endpoint."""
-        call.check_no_token()
         role = request.role or AgentRole.AGENT.value
         if role == AgentRole.TOOL.value:
             raise InvalidField("role", "is 'tool'; tools are registered at ToolService.RegisterTool")
-        offer = new_registration(
-            request.agent_id,
-            role,
-            request.endpoint,
-            request.lease_seconds,
-            call.moor.deps.clock.now(),
-            description=request.description or request.name,
-        )
-        await _register(call, offer)
-        seconds = request.lease_seconds or USUAL_LEASE
+        seconds = await _register(call, request.agent_id, role, request)
         return pb.RegisterAgentResponse(success=True, agent_id=request.agent_id, lease_seconds=seconds)
 
     # Tools --------------------------------------------------------------------------------------
 
-    async def execute_tool(self, call: Call, request: pb.ToolRequest) -> pb.ToolResponse:
-        """What a tool answers; one that refuses says why."""
+    async def execute_tool(self, call: RpcCall, request: pb.ToolRequest) -> pb.ToolResponse:
+        """Call a tool and return its answer or its refusal."""
         session = request.session_id or None
         if session is not None:
             await call.check_session(session)
             log.debug("tool %s in session %s", request.tool_id, session)
-        answer = await call.desk.call_tool(
+        answer = await call.named.call_tool(
             request.tool_id,
             request.operation or None,
             dict(request.parameters),
@@ -254,32 +244,31 @@ class Platform:
             session_id=request.session_id,
         )
 
-    async def list_tools(self, call: Call, request: pb.ListToolsRequest) -> pb.ListToolsResponse:
+    async def list_tools(self, call: RpcCall, request: pb.ListToolsRequest) -> pb.ListToolsResponse:
         """All tools, with what each of their operations takes."""
-        tools, left = await call.desk.tools(), _left(call, AgentRole.TOOL)
+        tools, left = await call.named.tools(), _left(call, AgentRole.TOOL)
         return pb.ListToolsResponse(tools=[_tool_info(tool, left) for tool, _ in tools.values()])
 
-    async def register_tool(self, call: Call, request: pb.RegisterToolRequest) -> pb.RegisterToolResponse:
+    async def register_tool(self, call: RpcCall, request: pb.RegisterToolRequest) -> pb.RegisterToolResponse:
         """Begin or renew a lease for a tool at an endpoint."""
-        call.check_no_token()
-        offer = new_registration(
-            request.tool_id,
-            AgentRole.TOOL.value,
-            request.endpoint,
-            request.lease_seconds,
-            call.moor.deps.clock.now(),
-            description=request.description or request.name,
-            operations=_operations(request),
-        )
-        await _register(call, offer)
-        seconds = request.lease_seconds or USUAL_LEASE
+        tool = AgentRole.TOOL.value
+        seconds = await _register(call, request.tool_id, tool, request, operations=_operations(request))
         return pb.RegisterToolResponse(success=True, tool_id=request.tool_id, lease_seconds=seconds)
 
 
-async def _register(call: Call, registration: Registration) -> None:
-    """Begin or renew a registration. Raises AgentExists if somebody else has the name for good."""
-    await asyncio.to_thread(config.check_free, registration.name)
-    await call.moor.deps.registered.add(registration)
+async def _register(call: RpcCall, name: str, role: str, request: Any, **more: Any) -> float:
+    """Begin or renew a registration; return its lease in seconds.
+
+    Raises:
+        OutOfReach: the caller comes with a session's token.
+        AgentExists: the name belongs to a permanent agent.
+    """
+    call.moor.check_no_token()
+    told, now = request.description or request.name, call.moor.deps.clock.now()
+    offer = new_registration(name, role, request.endpoint, request.lease_seconds, now, description=told, **more)
+    await asyncio.to_thread(config.check_free, offer.name)
+    await call.moor.deps.registered.add(offer)
+    return request.lease_seconds or USUAL_LEASE
 
 
 async def _status_of(agent: AgentDefinition) -> str:
@@ -290,14 +279,14 @@ async def _status_of(agent: AgentDefinition) -> str:
 
 
 def _response(request: pb.TaskRequest, answer: Answer) -> pb.TaskResponse:
-    metadata = texts_of(answer.metadata)
+    metadata = texts_of(answer.facts)
     if request.session_id:
         metadata.setdefault("session_id", request.session_id)
     return pb.TaskResponse(
         task_id=request.task_id,
-        output=answer.output,
+        output=answer.text,
         success=answer.success,
-        error=answer.error,
+        error=answer.failure,
         metadata=metadata,
         session_id=request.session_id,
         context=encode_text(answer.context) if answer.context and request.HasField("memory") else "",
@@ -309,19 +298,19 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else encode_text(value)
 
 
-def _memory(request: pb.TaskRequest) -> Memory:
-    """What a router tells of a session that it keeps itself."""
+def _memory(request: pb.TaskRequest) -> SessionMemory:
+    """Return the session facts sent by a router that stores the session itself."""
     told = request.memory
     try:
         context = msgspec.json.decode(told.context, type=dict[str, Any]) if told.context else {}
     except msgspec.MsgspecError:
         raise InvalidField("memory.context", "must be a JSON object") from None
     history = [{"role": said.role, "content": said.content} for said in told.history]
-    return Memory(history=history, context=context, turns=told.turns)
+    return SessionMemory(history=history, context=context, turns=told.turns)
 
 
-async def _infos(call: Call, role: AgentRole) -> list[pb.AgentInfo]:
-    every, left = await call.desk.agents(), _left(call, role)
+async def _infos(call: RpcCall, role: AgentRole) -> list[pb.AgentInfo]:
+    every, left = await call.named.agents(), _left(call, role)
     agents = [agent for agent in every.values() if agent.role is role and agent.enabled]
     return [_info(agent, left) for agent in sorted(agents, key=lambda each: each.name)]
 
@@ -353,7 +342,7 @@ def _tool_info(tool: Tool, left: dict[str, float]) -> pb.ToolInfo:
     )
 
 
-def _left(call: Call, role: AgentRole) -> dict[str, float]:
+def _left(call: RpcCall, role: AgentRole) -> dict[str, float]:
     """Seconds that registrations have left, by name; of several endpoints, the one that stays longest."""
     deps, left = call.moor.deps, dict[str, float]()
     for each in deps.registered.live():
@@ -371,6 +360,6 @@ def _operations(request: pb.RegisterToolRequest) -> dict[str, ToolOperation]:
         try:
             schema = msgspec.json.decode(each.parameters, type=dict[str, Any]) if each.parameters else {}
         except msgspec.MsgspecError:
-            raise InvalidField("operations", f"{each.name[:100]!r} has parameters that are no JSON schema") from None
+            raise InvalidField("operations", f"{each.name[:100]!r} has parameters that are not a JSON schema") from None
         found[each.name] = ToolOperation(description=each.description, parameters=schema)
     return found

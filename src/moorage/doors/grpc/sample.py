@@ -1,4 +1,4 @@
-"""What comes with Moorage, each alone behind gRPC: to try a router with, and to begin one's own from.
+"""Sample agents and tools behind gRPC: to try a router, and to start your own from.
 
 It remembers sessions in memory, for as long as it runs. A router that keeps them itself sends what is to be known.
 """
@@ -14,7 +14,7 @@ from moorage.agents.router import close_router
 from moorage.agents.weather import WEATHER
 from moorage.core.agent import AgentRole
 from moorage.doors.grpc.server import GrpcServer, Tls
-from moorage.doors.http.gate import Gate
+from moorage.doors.http.authorizer import Authorizer
 
 SAMPLES = (*DEFINITIONS, WEATHER.name)
 
@@ -25,7 +25,7 @@ async def serve_sample(name: str, host: str, port: int, tls: Tls | None = None) 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     deps = config.open_deps("memory://", threaded=True)
-    server = GrpcServer(deps, Gate(deps, any_host=True), alone=name, services=services_of(name))
+    server = GrpcServer(deps, Authorizer(deps, any_host=True), alone=name, services=services_of(name))
     listening = await server.start(host, port, tls)
     print(f"{name} answers at {host}:{listening}", flush=True)
     await server.run(stop)

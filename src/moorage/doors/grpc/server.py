@@ -9,26 +9,28 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
+from grpc_health.v1.health_pb2 import HealthCheckResponse
 from msgspec import Struct
 
-from moorage.core.errors import InvalidField, StoreUnavailable
+from moorage.core.errors import InvalidField, StoreError, StoreUnavailable
 from moorage.doors.grpc import reflection
 from moorage.doors.grpc.door import GrpcDoor
-from moorage.doors.grpc.health import Health
 from moorage.doors.grpc.platform import Platform
-from moorage.doors.grpc.sessions import Sessions
+from moorage.doors.grpc.sessions import SessionsService
 from moorage.doors.grpc.watching import Watch
-from moorage.doors.http.gate import Gate
-from moorage.doors.http.health import Heart
-from moorage.doors.http.places import Places
+from moorage.doors.http.authorizer import Authorizer
+from moorage.doors.http.health import Heart, check_ready
+from moorage.doors.http.limits import Places
 from moorage.protobuf import agent_platform_pb2, sessions_pb2
 from moorage.service.deps import Deps
 
 FINISH_WITHIN = 10.0  # seconds that begun calls have when the server is told to stop
+LOOK_EVERY = 1.0  # seconds, for those who watch the health of services
 MAX_MESSAGE = 4 * 1024 * 1024
 OPTIONS = [
     ("grpc.max_receive_message_length", MAX_MESSAGE),
@@ -49,13 +51,49 @@ class Tls(Struct, frozen=True, kw_only=True):
     client_ca: str | None = None
 
 
+class HealthService(health.aio.HealthServicer):  # type: ignore[misc]  # the library has no types
+    """Checks the store with every call of Check, and every second for callers of Watch."""
+
+    def __init__(self, deps: Deps, services: tuple[str, ...], heart: Heart | None = None) -> None:
+        super().__init__()
+        self._deps, self._heart, self._services = deps, heart, ("", *services)
+
+    async def Check(self, request: Any, context: Any) -> Any:
+        """How a service does now."""
+        await self.look()
+        return await super().Check(request, context)
+
+    async def look(self) -> None:
+        """Ask the store, and remember what came of it."""
+        status = HealthCheckResponse.SERVING if await self._is_ready() else HealthCheckResponse.NOT_SERVING
+        for service in self._services:
+            if self._server_status.get(service) != status:
+                await self.set(service, status)
+
+    async def keep_looking(self, stop: asyncio.Event) -> None:
+        """Look again and again, until told to stop."""
+        while not stop.is_set():
+            await self.look()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY):
+                    await stop.wait()
+        await self.enter_graceful_shutdown()
+
+    async def _is_ready(self) -> bool:
+        try:
+            await check_ready(self._deps, self._heart)
+        except StoreError:
+            return False
+        return True
+
+
 class GrpcServer:
     """The gRPC side of one server process."""
 
     def __init__(
         self,
         deps: Deps,
-        gate: Gate,
+        authorizer: Authorizer,
         *,
         deps_of: Callable[[str], Deps] | None = None,
         alone: str | None = None,
@@ -71,16 +109,16 @@ class GrpcServer:
         """
         limits = deps.settings.server
         places = places or Places(limits.streams, limits.streams_per_visitor)
-        self._door = GrpcDoor(deps_of or (lambda _: deps), gate, places, watch or Watch(), alone=alone)
+        self._door = GrpcDoor(deps_of or (lambda _: deps), authorizer, places, watch or Watch(), alone=alone)
         self._server = grpc.aio.server(options=[*OPTIONS, ("grpc.so_reuseport", int(shared))])
-        self._sessions, names = Sessions(), []
+        self._sessions, names = SessionsService(), []
         platform = Platform().rpcs()
         for service in _services():
             if services is None or service.name in services:
                 rpcs = self._sessions.rpcs() if service.name == "SessionService" else platform[service.name]
                 self._server.add_generic_rpc_handlers((self._door.handlers(service, rpcs),))
                 names.append(service.full_name)
-        self._health = Health(deps, tuple(names), heart)
+        self._health = HealthService(deps, tuple(names), heart)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.add_to(self._server, (*names, health.SERVICE_NAME))
         self.port = 0
@@ -96,7 +134,7 @@ class GrpcServer:
         except RuntimeError:
             self.port = 0
         if not self.port:
-            why = f"{host} port {port} cannot be listened at by gRPC; another server may be running: give --grpc-port"
+            why = f"gRPC cannot listen on {host} port {port}; another server may be running: give --grpc-port"
             raise StoreUnavailable(why, store=place)
         await self._server.start()
         return self.port
@@ -141,6 +179,6 @@ def shared_port(host: str, port: int) -> socket.socket:
         kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         kept.bind(place)
     except OSError as error:
-        why = f"{host} port {port} cannot be listened at by gRPC ({error.strerror or error}); give --grpc-port"
+        why = f"gRPC cannot listen on {host} port {port} ({error.strerror or error}); give --grpc-port"
         raise StoreUnavailable(why, store=host) from error
     return kept

@@ -1,7 +1,7 @@
-"""What whoever looks after a server sees of its gRPC calls: numbers, spans, lines of the log.
+"""Metrics, spans and log lines of gRPC calls.
 
-A method's name is the operation, as a route's is over HTTP; what nobody can call is not counted, so there are as many
-labels as methods.
+A method's name is the operation, as a route's is over HTTP. Calls of unknown methods are not counted, so there are as
+many labels as methods.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 OK = "OK"
 BROKEN = frozenset({"UNKNOWN", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNIMPLEMENTED", "DEADLINE_EXCEEDED"})
-Counting = Callable[[str, str, float], None]  # the operation, the status that it ended with, the seconds it took
+CountCall = Callable[[str, str, float], None]  # the operation, the status that it ended with, the seconds it took
 
 
-class Operation:
+class WatchedMethod:
     """A method, as those who watch know it."""
 
     def __init__(self, method: Any) -> None:
@@ -34,11 +34,11 @@ class Operation:
 class Watch:
     """Tells of calls."""
 
-    def __init__(self, counting: Counting | None = None, traces: Traces | None = None) -> None:
+    def __init__(self, counting: CountCall | None = None, traces: Traces | None = None) -> None:
         self._counting, self._traces = counting, traces
 
     @contextmanager
-    def call(self, operation: Operation, context: Any, **about: str) -> Iterator[None]:
+    def call(self, operation: WatchedMethod, context: Any, **about: str) -> Iterator[None]:
         """A call for as long as the block lasts, however it ends; `about` are ids of what it is about."""
         began, status = perf_counter(), OK
         span = None if self._traces is None else self._traces.begin_call(operation.name, _metadata(context))
@@ -75,7 +75,7 @@ def _is_late(context: Any) -> bool:
     return left is not None and left <= 0
 
 
-def _attributes(operation: Operation, status: str, about: dict[str, str]) -> dict[str, str]:
+def _attributes(operation: WatchedMethod, status: str, about: dict[str, str]) -> dict[str, str]:
     ids = {f"moorage.{name}": value for name, value in about.items()}
     told = {"rpc.system": "grpc", "rpc.service": operation.service, "rpc.method": operation.method}
     return {**told, "rpc.grpc.status": status, **ids}

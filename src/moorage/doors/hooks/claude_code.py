@@ -33,10 +33,11 @@ from moorage.core.delegation import Delegation
 from moorage.core.errors import InvalidField, utc_text
 from moorage.core.session import Session
 from moorage.doors.hooks import words
-from moorage.doors.hooks.desk import Answer, Desk, Json
+from moorage.doors.hooks.context import HookContext, HookReply, Json, caller_as
 from moorage.service import hosts
-from moorage.service.delegation import Place, Question, decide
+from moorage.service.delegation import DelegationQuestion, WorkPlace, decide
 from moorage.service.hosts import Ending, Hosted
+from moorage.service.inline import drive
 
 INTERFACE = "claude-code"
 DELEGATION_TOOLS = ("Agent", "Task")
@@ -49,7 +50,7 @@ DENIED = 2  # the only exit code that stops the host
 
 
 def concerns_us(name: str, event: Json) -> bool:
-    """Whether there is something to do."""
+    """Whether there is anything to do for an event."""
     if name not in HANDLERS:
         return False
     if name == "PreToolUse":
@@ -59,42 +60,43 @@ def concerns_us(name: str, event: Json) -> bool:
     return name != "SubagentStart" or bool(event.get("agent_type"))
 
 
-def handle(desk: Desk, name: str, event: Json) -> Answer:
-    """Do what the event asks for; what the host is told."""
-    return HANDLERS[name](_Case(desk, event))
+def handle(context: HookContext, name: str, event: Json) -> HookReply:
+    """Do what the event asks for, and return the reply to the host."""
+    return HANDLERS[name](_Case(context, event)) or HookReply()
 
 
 class _Case:
-    """One event at one desk: its fields, each checked when it is read, and who is speaking."""
+    """One event in its context: its fields, each checked when it is read, and who is speaking."""
 
-    def __init__(self, desk: Desk, fields: Json) -> None:
-        self.desk, self.deps, self.fields = desk, desk.deps, fields
+    def __init__(self, context: HookContext, fields: Json) -> None:
+        self.context, self.deps, self.fields = context, context.deps, fields
         self.session_id = self.needed("session_id")
-        self.caller = desk.caller(INTERFACE, self._holder())
+        self.context.caller = caller_as(INTERFACE, self._holder())
+        self.run = context.run
 
     def needed(self, name: str) -> str:
-        """A text that must be there."""
+        """Return a text that must be there."""
         if not (text := self.text(name)):
             raise InvalidField(name, "is missing in the host's event")
         return text
 
     def text(self, name: str) -> str:
-        """A text, or nothing."""
+        """Return a text, or an empty one."""
         return _text(self.fields, name)
 
     def table(self, name: str) -> Json:
-        """An object, or an empty one."""
+        """Return an object, or an empty one."""
         value = self.fields.get(name)
         return value if isinstance(value, dict) else {}
 
     def agent_id(self, given: str) -> str:
-        """A sub-agent's id: never the host's own, whose session would be closed with the sub-agent's."""
+        """Check a sub-agent's id: the host's own would close the host's session with the sub-agent's."""
         if hosts.session_id_of(given) == hosts.session_id_of(self.session_id):
             raise InvalidField("agent_id", "is the session_id of the host; a sub-agent has an id of its own")
         return given
 
     def key(self, what: str, text: str) -> str:
-        """A key that makes telling the same thing twice harmless."""
+        """Return a client key that makes telling the same thing twice harmless."""
         prompt = self.text("prompt_id")
         when = prompt[:100] if prompt.strip() and prompt.isprintable() else utc_text(self.deps.clock.now())
         return f"{when}:{what}:{crc32(text.encode()):08x}"
@@ -109,23 +111,15 @@ class _Case:
             agent=agent or INTERFACE,
             project_dir=_folder(self.fields),
             metadata=about,
-            works_for=self.desk.parent,
+            works_for=self.context.parent,
         )
 
     def session(self) -> Session:
-        """The host's session, to write to."""
-        return self.desk.do(hosts.open_for_writing(self.deps, self.caller, self.host))
-
-    def known(self, host_id: str) -> Session | None:
-        """The session that an id of the host's stands for now."""
-        return self.desk.do(hosts.current(self.deps, self.caller, host_id))
-
-    def is_told(self, session: Session, key: str) -> bool:
-        """Whether a session has what is said with that key."""
-        return self.desk.do(hosts.is_told(self.deps, self.caller, session.session_id, key))
+        """Return the host's session, open for writing."""
+        return self.run(hosts.open_for_writing, self.host)
 
     def open_subagent(self, agent_id: str, agent: str, *, told_late: bool = False) -> Session:
-        """A sub-agent's session, held in its name: while it works, nobody else should pick its work up."""
+        """Return a sub-agent's session, held in its name: no other agent should pick up its work meanwhile."""
         about = _given(host=INTERFACE, host_session_id=self.session_id)
         wanted = Hosted(
             host_id=agent_id,
@@ -135,7 +129,7 @@ class _Case:
             holder=f"{self._holder()}/{hosts.session_id_of(agent_id)}",
             told_late=told_late,
         )
-        return self.desk.do(hosts.open_session(self.deps, self.caller, wanted, self.host))
+        return self.run(hosts.open_session, wanted, self.host)
 
     def _holder(self) -> str:
         return f"{INTERFACE}:{hosts.session_id_of(self.session_id)}"
@@ -149,7 +143,7 @@ def _text(fields: Json, name: str) -> str:
 
 
 def _folder(fields: Json) -> str | None:
-    """Where the host works, if that can be told."""
+    """Return the folder in which the host works, if its path can be stored."""
     cwd = _text(fields, "cwd")
     return cwd if cwd and cwd.isprintable() and len(cwd) <= 4096 else None
 
@@ -158,91 +152,84 @@ def _given(**fields: str) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
 
 
-def _told(name: str, context: str, complaint: str = "") -> Answer:
+def _told(name: str, context: str, complaint: str = "") -> HookReply:
     said = {"hookSpecificOutput": {"hookEventName": name, "additionalContext": context}} if context else {}
-    return Answer(said, complaint)
+    return HookReply(said, complaint)
 
 
 # The host's conversation ------------------------------------------------------------------------
 
 
-def session_start(case: _Case) -> Answer:
+def session_start(case: _Case) -> HookReply:
     """Open the host's session, or wake it; tell what waits in this folder."""
-    host = replace(case.host, told_late=case.desk.is_late)
-    session = case.desk.do(hosts.open_session(case.deps, case.caller, host))
-    outlook = case.desk.do(hosts.outlook(case.deps, case.caller, _folder(case.fields), session.session_id))
+    session = case.run(hosts.open_session, replace(case.host, told_late=case.context.is_late))
+    outlook = case.run(hosts.outlook, _folder(case.fields), session.session_id)
     return _told("SessionStart", words.what_waits(outlook, case.deps.clock.now()))
 
 
-def user_prompt_submit(case: _Case) -> Answer:
+def user_prompt_submit(case: _Case) -> None:
     """Keep what the user said."""
     prompt = case.text("prompt")
     if not prompt.startswith(NOT_A_PERSON) and case.text("source") != "system":
-        case.desk.do(hosts.say(case.deps, case.caller, case.session(), "user", prompt, case.key("prompt", prompt)))
-    return Answer({})
+        case.run(hosts.say, case.session(), "user", prompt, case.key("prompt", prompt))
 
 
-def stop(case: _Case) -> Answer:
-    """A turn ended; the session goes on."""
+def stop(case: _Case) -> None:
+    """End a turn; the session goes on."""
     said, session = case.text("last_assistant_message"), case.session()
-    case.desk.do(hosts.say(case.deps, case.caller, session, "assistant", said, case.key("stop", said)))
-    case.desk.do(hosts.end_turn(case.deps, case.caller, session))
-    return Answer({})
+    case.run(hosts.say, session, "assistant", said, case.key("stop", said))
+    case.run(hosts.end_turn, session)
 
 
-def stop_failure(case: _Case) -> Answer:
-    """A turn went wrong."""
+def stop_failure(case: _Case) -> None:
+    """Count the error of a failed turn."""
     error = ": ".join(filter(None, (str(case.fields.get("error") or "failed"), case.text("error_details"))))
-    case.desk.do(hosts.fail_turn(case.deps, case.caller, case.session(), error))
-    return Answer({})
+    case.run(hosts.fail_turn, case.session(), error)
 
 
-def pre_compact(case: _Case) -> Answer:
-    """The host is about to forget most of its conversation: keep what leads back to it."""
+def pre_compact(case: _Case) -> None:
+    """Keep what leads back to the conversation that the host is about to compact."""
     names = ("trigger", "custom_instructions", "transcript_path")
     state = _given(reason="pre_compact", **{name: case.text(name) for name in names})
-    case.desk.do(hosts.checkpoint(case.deps, case.caller, case.session(), state))
-    return Answer({})
+    case.run(hosts.checkpoint, case.session(), state)
 
 
-def session_end(case: _Case) -> Answer:
+def session_end(case: _Case) -> None:
     """Suspend the host's session, and what still runs under it; close it if the user cleared it."""
-    session = case.known(case.session_id)
+    session = case.run(hosts.current, case.session_id)
     if session is None or session.is_final:
-        return Answer({})
+        return
     if case.text("reason") == "clear":
-        case.desk.do(hosts.finalize(case.deps, case.caller, session, "cleared"))
+        case.run(hosts.finalize, session, "cleared")
     else:
-        case.desk.do(hosts.suspend(case.deps, case.caller, session, "host_ended"))
-        case.desk.do(hosts.suspend_children(case.deps, case.caller, session, "host_ended"))
-    return Answer({})
+        case.run(hosts.suspend, session, "host_ended")
+        case.run(hosts.suspend_children, session, "host_ended")
 
 
 # Delegations and sub-agents ---------------------------------------------------------------------
 
 
-def pre_tool_use(case: _Case) -> Answer:
+def pre_tool_use(case: _Case) -> HookReply:
     """Before delegating: tell of earlier work that could be picked up; refuse only if configured so."""
-    own = case.known(case.session_id)
-    place = Place(
+    own = case.run(hosts.current, case.session_id)
+    place = WorkPlace(
         agent=_agent_asked_for(case.fields),
         host=None if own is None else own.session_id,
         project_dir=_folder(case.fields),
     )
-    question = Question(place=place, delegation_id=_delegation_id(case.fields))
-    decided = case.desk.do(decide(case.deps, case.caller, question))
-    complaint = case.desk.record(decided.delegation)
+    decided = case.run(decide, DelegationQuestion(place=place, delegation_id=_delegation_id(case.fields)))
+    complaint = case.context.record(decided.delegation)
     if decided.session is None:
-        return Answer({}, complaint)
+        return HookReply({}, complaint)
     is_here = place.host is not None and decided.session.parent_session_id == place.host
     offer = words.resumable(decided.session, _last_words(case, decided.session), case.deps.clock.now(), is_here=is_here)
     if is_here and case.deps.settings.hooks.deny_if_resumable:
-        return Answer({}, offer, DENIED)
+        return HookReply({}, offer, DENIED)
     return _told("PreToolUse", offer, complaint)
 
 
 def _last_words(case: _Case, session: Session) -> str:
-    last = case.desk.do(case.deps.store.tail(case.caller.owner, session.session_id, 1)).messages
+    last = drive(case.deps.store.tail(case.context.caller.owner, session.session_id, 1)).messages
     return last[0].text if last else ""
 
 
@@ -253,13 +240,13 @@ def _agent_asked_for(fields: Json) -> str:
 
 
 def _delegation_id(fields: Json) -> str | None:
-    """One delegation for one call of the tool, however often we are told."""
+    """Return the id of the delegation of a tool call: the same however often the event comes."""
     host, call = _text(fields, "session_id"), _text(fields, "tool_use_id")
     return f"{host[:100]}:{call[:100]}" if call and f"{host}{call}".isprintable() else None
 
 
 def unanswered(fields: Json, at: datetime, reason: str) -> Delegation:
-    """The delegation of a PreToolUse that could not be answered."""
+    """Return the delegation of a PreToolUse event that could not be answered."""
     host = _text(fields, "session_id")
     return Delegation(
         delegation_id=_delegation_id(fields) or f"{host[:100]}:{at.timestamp()}",
@@ -272,54 +259,52 @@ def unanswered(fields: Json, at: datetime, reason: str) -> Delegation:
     )
 
 
-def post_tool_use(case: _Case) -> Answer:
+def post_tool_use(case: _Case) -> None:
     """Tie a sub-agent to the call that started it: nothing else tells which was which, and what it was asked."""
     response = case.table("tool_response")
     is_follow_up = case.text("tool_name") == FOLLOW_UP_TOOL
     agent_id = response.get("resumedAgentId" if is_follow_up else "agentId")
     if not isinstance(agent_id, str) or not agent_id or response.get("status") == "completed":
-        return Answer({})  # one that ran in the foreground is over: SubagentStop has told
-    session = case.known(case.agent_id(agent_id))
+        return  # one that ran in the foreground has ended, and SubagentStop has come
+    session = case.run(hosts.current, case.agent_id(agent_id))
     if session is None and not is_follow_up:  # this event came before SubagentStart
         session = case.open_subagent(agent_id, _agent_asked_for(case.fields))
     if session is None or session.is_final:
-        return Answer({})
+        return
     call, asked = case.text("tool_use_id"), case.table("tool_input")
     texts = {name: value for name, value in asked.items() if isinstance(value, str)}
     prompt = texts.get("message" if is_follow_up else "prompt", "")
     about = _given(tool_use_id=call, description=texts.get("description", ""), called_by=case.text("agent_id"))
-    case.desk.do(hosts.bridge(case.deps, case.caller, session, prompt=prompt, key=call[:200] or None, metadata=about))
-    return Answer({})
+    case.run(hosts.bridge, session, prompt=prompt, key=call[:200] or None, metadata=about)
 
 
-def subagent_start(case: _Case) -> Answer:
-    """The sub-agent's session, under the host's; a closed one goes on in a fork."""
+def subagent_start(case: _Case) -> HookReply:
+    """Open the sub-agent's session under the host's; a closed one goes on in a fork."""
     agent_id = case.agent_id(case.needed("agent_id"))
-    session = case.open_subagent(agent_id, case.text("agent_type"), told_late=case.desk.is_late)
+    session = case.open_subagent(agent_id, case.text("agent_type"), told_late=case.context.is_late)
     return _told("SubagentStart", words.own_session(session))
 
 
-def subagent_stop(case: _Case) -> Answer:
+def subagent_stop(case: _Case) -> None:
     """Keep the sub-agent's last words and close its session, or suspend it."""
     agent_id, agent, path = case.needed("agent_id"), case.text("agent_type"), case.text("agent_transcript_path")
-    session = case.known(case.agent_id(agent_id))
+    session = case.run(hosts.current, case.agent_id(agent_id))
     if session is None and not agent:
-        return Answer({})
+        return
     said = case.text("last_assistant_message")
     key = case.key("stop", said)
-    if session is None or (session.is_final and said.strip() and not case.is_told(session, key)):
+    if session is None or (session.is_final and said.strip() and not case.run(hosts.is_told, session.session_id, key)):
         session = case.open_subagent(agent_id, agent)  # its start was not told
     is_asked = hosts.CALL in session.metadata or session.forked_from is not None
     asked = "" if is_asked else _first_prompt(path)
     ending = Ending(said=said, asked=asked, key=key, metadata=_given(transcript_path=path))
-    case.desk.do(hosts.end_session(case.deps, case.caller, session.session_id, ending))
-    return Answer({})
+    case.run(hosts.end_session, session.session_id, ending)
 
 
 def _first_prompt(path: str) -> str:
-    """What a sub-agent was asked, as its transcript begins; nothing if that cannot be read.
+    """Return the prompt of a sub-agent from the first line of its transcript; empty if that cannot be read.
 
-    The host writes transcripts when it has time: one that is not there yet is waited for, a little.
+    The host may write the transcript a moment later, so this waits for it a little.
     """
     if not path:
         return ""
@@ -337,7 +322,7 @@ def _first_prompt(path: str) -> str:
 
 
 def _first_line(path: str) -> bytes:
-    """The first line, if all of it is there."""
+    """Return the first line, if all of it is there."""
     try:
         with open(path, "rb", opener=_open_at_once) as file:
             line = file.readline(PROMPT_BYTES)
@@ -347,19 +332,12 @@ def _first_line(path: str) -> bytes:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Open a file without waiting for anybody: a pipe would let us wait for its other end."""
+    """Open a file without blocking: a pipe would wait for its other end."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-HANDLERS: dict[str, Callable[[_Case], Answer]] = {
-    "SessionStart": session_start,
-    "UserPromptSubmit": user_prompt_submit,
-    "PreToolUse": pre_tool_use,
-    "PostToolUse": post_tool_use,
-    "SubagentStart": subagent_start,
-    "SubagentStop": subagent_stop,
-    "Stop": stop,
-    "StopFailure": stop_failure,
-    "PreCompact": pre_compact,
-    "SessionEnd": session_end,
-}
+_HANDLERS: tuple[Callable[[_Case], HookReply | None], ...] = (
+    *(session_start, user_prompt_submit, pre_tool_use, post_tool_use, subagent_start),
+    *(subagent_stop, stop, stop_failure, pre_compact, session_end),
+)
+HANDLERS = {handler.__name__.title().replace("_", ""): handler for handler in _HANDLERS}  # session_start: SessionStart

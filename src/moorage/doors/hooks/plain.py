@@ -7,23 +7,24 @@ from typing import Any
 from moorage.compat.pre_delegate import PHASE_KINDS, as_answer, no_answer, phase_changes, read_request, working_folder
 from moorage.core.errors import InvalidField, utc_text
 from moorage.core.ids import check_label, dated_id
+from moorage.core.query import LogQuery
 from moorage.core.session import Session
-from moorage.doors.hooks.desk import Answer, Desk, Json
-from moorage.service.delegation import Place, Question, decide
-from moorage.service.deps import Caller
+from moorage.doors.hooks.context import HookContext, HookReply, Json
+from moorage.service.delegation import DelegationQuestion, WorkPlace, decide
+from moorage.service.inline import drive
 
 PRE_DELEGATE, SUBAGENT_STOP = "pre-delegate", "subagent-stop"
 PAGE = 1000
 MAX_EXIT_CODE = 1 << 31
 
 
-def handle(desk: Desk, command: str, event: Json, *, create: bool) -> Answer:
+def handle(context: HookContext, command: str, event: Json, *, create: bool) -> HookReply:
     """Answer one event."""
-    return pre_delegate(desk, event, create) if command == PRE_DELEGATE else subagent_stop(desk, event)
+    return pre_delegate(context, event, create) if command == PRE_DELEGATE else subagent_stop(context, event)
 
 
 def safe_answer(command: str, event: Json | None, reason: str) -> Json:
-    """The answer when nothing could be found out or done."""
+    """Return the answer when nothing could be found out or done."""
     if command == PRE_DELEGATE:
         return no_answer(event, reason)
     known = event or {}
@@ -33,32 +34,31 @@ def safe_answer(command: str, event: Json | None, reason: str) -> Json:
 # Before delegating ------------------------------------------------------------------------------
 
 
-def pre_delegate(desk: Desk, event: Json, create: bool) -> Answer:
-    """May earlier work be picked up? Every call is recorded as a delegation."""
-    request, caller = read_request(event), desk.caller()
+def pre_delegate(context: HookContext, event: Json, create: bool) -> HookReply:
+    """Say whether earlier work may be picked up; every call is recorded as a delegation."""
+    request, deps = read_request(event), context.deps
     create = create or request.create
     folder = request.project_dir or working_folder()
-    question = Question(
-        place=Place(agent=request.agent_name, task_id=request.task_id, project_dir=folder),
+    question = DelegationQuestion(
+        place=WorkPlace(agent=request.agent_name, task_id=request.task_id, project_dir=folder),
         session_id=request.agent_id,
         create=create,
-        parent=desk.parent if create else None,
-        new_id=dated_id(desk.deps.clock.now(), desk.deps.entropy(4)),
+        parent=context.parent if create else None,
+        new_id=dated_id(deps.clock.now(), deps.entropy(4)),
         purpose=request.purpose,
         metadata=request.metadata,
     )
-    decided = desk.do(decide(desk.deps, caller, question))
-    complaint = desk.record(decided.delegation)
-    history = _phases(desk, caller, decided.session) if decided.verdict.decision and decided.session else []
-    return Answer(as_answer(decided, history) | {"original_context": event}, complaint)
+    decided = context.run(decide, question)
+    complaint = context.record(decided.delegation)
+    history = _phases(context, decided.session) if decided.verdict.decision and decided.session else []
+    return HookReply(as_answer(decided, history) | {"original_context": event}, complaint)
 
 
-def _phases(desk: Desk, caller: Caller, session: Session) -> list[dict[str, str]]:
+def _phases(context: HookContext, session: Session) -> list[dict[str, str]]:
     changes: list[dict[str, str]] = []
-    after = 0
+    store, owner, after = context.deps.store, context.caller.owner, 0
     while True:
-        work = desk.deps.store.log(caller.owner, session.session_id, after=after, limit=PAGE, kinds=PHASE_KINDS)
-        entries = desk.do(work)
+        entries = drive(store.log(owner, session.session_id, LogQuery(after=after, limit=PAGE, kinds=PHASE_KINDS)))
         changes += phase_changes(entries)
         if len(entries) < PAGE:
             return changes
@@ -68,22 +68,21 @@ def _phases(desk: Desk, caller: Caller, session: Session) -> list[dict[str, str]
 # When an agent has stopped ----------------------------------------------------------------------
 
 
-def subagent_stop(desk: Desk, event: Json) -> Answer:
+def subagent_stop(context: HookContext, event: Json) -> HookReply:
     """Keep what the agent said and close its session; suspend it if a person is still to be asked."""
     from moorage.service.hosts import Ending, end_session, only_open_session
 
     agent_id, agent, task_id = (_text(event, name) for name in ("agent_id", "agent", "task_id"))
-    key = f"{utc_text(desk.deps.clock.now())}:stop"
+    key = f"{utc_text(context.deps.clock.now())}:stop"
     ending = Ending(outcome=_outcome(event), said=_output(event), key=key, metadata=_labels(event))
-    caller = desk.caller()
     if agent_id is None and agent is not None and task_id is not None:
-        found = desk.do(only_open_session(desk.deps, caller, agent=agent, task_id=task_id))
+        found = context.run(only_open_session, agent=agent, task_id=task_id)
         agent_id = None if found is None else found.session_id
     if agent_id is None:
-        return Answer(_stopped(None, event, None, "no_existing_session"))
-    before = desk.do(desk.deps.store.get(caller.owner, agent_id))
-    session = desk.do(end_session(desk.deps, caller, before.session_id, ending))
-    return Answer(_stopped(session.session_id, event, session, _what_happened(before, session)))
+        return HookReply(_stopped(None, event, None, "no_existing_session"))
+    before = drive(context.deps.store.get(context.caller.owner, agent_id))
+    session = context.run(end_session, before.session_id, ending)
+    return HookReply(_stopped(session.session_id, event, session, _what_happened(before, session)))
 
 
 def _what_happened(before: Session, after: Session) -> str:
@@ -111,7 +110,7 @@ def _duration(session: Session) -> float:
 
 
 def _outcome(event: Json) -> str:
-    """By the exit code alone: what an agent writes tells nothing of how it ended."""
+    """Return the outcome by the exit code alone: the output of an agent does not tell how it ended."""
     code = event.get("exit_code")
     if isinstance(code, str) and code.lstrip("-").isdecimal() and len(code) < 12:
         code = int(code)
@@ -130,7 +129,7 @@ def _output(event: Json) -> str:
 
 
 def _labels(event: Json) -> dict[str, Any]:
-    """What goes into the session's metadata."""
+    """Return what goes into the session's metadata."""
     tier, tags = event.get("tier"), event.get("tags")
     if tier is not None and not isinstance(tier, (str, int)):
         raise InvalidField("tier", "must be a text or a number")

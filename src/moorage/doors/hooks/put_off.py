@@ -1,7 +1,7 @@
-"""Events that could not be stored when they happened: how they are kept, and how they are taken in.
+"""Events that could not be stored when they happened: how the spool keeps them, and how they are stored later.
 
-An event keeps its time: taken in an hour later, the log says when it happened. Of a
-question (may earlier work be picked up?) only the delegation is kept, as it was answered.
+An event keeps its time: stored an hour later, the log says when it happened. Of a question (may earlier work be
+picked up?) only the delegation is kept, with its answer.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from moorage.core.delegation import Delegation
 from moorage.core.errors import InvalidField, MoorageError, SessionCorrupt, StoreError
 from moorage.core.ids import uuid7
 from moorage.doors.hooks import claude_code, plain
-from moorage.doors.hooks.desk import Desk, delegation_item, parent_of_host
+from moorage.doors.hooks.context import HookContext, delegation_item, parent_of_host
+from moorage.service.inline import drive
 
 
-class Item(Struct, frozen=True, kw_only=True):
-    """One thing that waits for the store."""
+class SpooledItem(Struct, frozen=True, kw_only=True):
+    """One thing that waits in the spool."""
 
     delegation: Delegation | None = None
     command: str = ""
@@ -32,7 +33,7 @@ class Item(Struct, frozen=True, kw_only=True):
 
 
 def as_item(command: str, name: str, event: dict[str, Any], at: datetime, code: str) -> bytes | None:
-    """An event for the spool; None if nothing of it is to be kept."""
+    """Return an event for the spool; None if nothing of it is to be kept."""
     if not (claude_code.concerns_us(name, event) if name else command):
         return None
     if name == "PreToolUse":
@@ -56,31 +57,17 @@ def _unanswered(event: dict[str, Any], at: datetime, code: str) -> Delegation:
     )
 
 
-def take_in(desk: Desk, *, until: float) -> bool:
-    """Store what waits, oldest first; whether there is nothing left to wait for.
+def deliver(context: HookContext, *, until: float) -> bool:
+    """Store what waits, oldest first; return whether nothing waits any more. Raises StoreError and OSError."""
+    return context.spool.take_each(lambda item: _refused(context, item), until=until)
 
-    What the store cannot take now goes on waiting. A spool that cannot be used is not waited
-    for: what is at hand would be lost with it.
-    """
+
+def _refused(context: HookContext, raw: bytes) -> str | None:
+    """Store one; return why it never can be, if so: it must not block the others."""
     try:
-        return deliver(desk, until=until)
-    except StoreError:
-        return False
-    except OSError:
-        return True
-
-
-def deliver(desk: Desk, *, until: float) -> bool:
-    """As `take_in`. Raises StoreError and OSError."""
-    return desk.spool.take_each(lambda item: _refused(desk, item), until=until)
-
-
-def _refused(desk: Desk, raw: bytes) -> str | None:
-    """Store one; why not, if it never will be: it must not stand in the way of the others."""
-    try:
-        _store(desk, msgspec.json.decode(raw, type=Item))
+        _store(context, msgspec.json.decode(raw, type=SpooledItem))
     except SessionCorrupt as error:
-        return error.message  # the trouble of one session, not of the store
+        return error.message  # one session is damaged, not the store
     except StoreError:
         raise
     except MoorageError as error:
@@ -90,16 +77,16 @@ def _refused(desk: Desk, raw: bytes) -> str | None:
     return None
 
 
-def _store(desk: Desk, item: Item) -> None:
+def _store(context: HookContext, item: SpooledItem) -> None:
     if item.delegation is not None:
-        desk.do(desk.deps.store.record_delegation(desk.caller().owner, item.delegation))
+        drive(context.deps.store.record_delegation(context.caller.owner, item.delegation))
         return
     if item.event is None or item.at is None:
         raise InvalidField("event", "is missing")
-    desk, name = desk.at(item.at, item.parent, is_late=True), item.event.get("hook_event_name")
+    then, name = context.at(item.at, item.parent, is_late=True), item.event.get("hook_event_name")
     if isinstance(name, str) and name:
-        claude_code.handle(desk, name, item.event)
+        claude_code.handle(then, name, item.event)
     elif item.command == plain.SUBAGENT_STOP:
-        plain.subagent_stop(desk, item.event)
+        plain.subagent_stop(then, item.event)
     else:
         raise InvalidField("command", f"is {item.command!r}")

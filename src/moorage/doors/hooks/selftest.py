@@ -10,14 +10,14 @@ from collections.abc import Callable
 from msgspec import json
 
 from moorage import config
-from moorage.doors.hooks.desk import Json
-from moorage.doors.hooks.work import Work
+from moorage.doors.hooks.context import Json
+from moorage.doors.hooks.work import HookWork
 
 AGENT, TASK = "terraform-architect", "T001"
 
 
 def run() -> int:
-    """Try it, print what happened; 1 if something did not go as it should."""
+    """Try both hooks and print the results; return 1 if a result was wrong."""
     with tempfile.TemporaryDirectory(prefix="moorage-test-") as folder:
         trial = _Trial(config.sqlite_url(f"{folder}/{config.FILE_NAME}"))
         print(f"A store of its own: {trial.url}")
@@ -40,7 +40,7 @@ class _Trial:
         created = self.step(
             "pre-delegate", {**asked, "create": True}, "a new session", lambda said: bool(said.get("created"))
         )
-        self.enter_approval(created["agent_id"])
+        self.enter(created["agent_id"], "approval")  # as an agent does that waits for a person
         self.step(
             "pre-delegate",
             asked,
@@ -49,12 +49,12 @@ class _Trial:
         )
         ended: Json = {"agent": AGENT, "task_id": TASK, "exit_code": 0, "output": "Planned."}
         self.step("subagent-stop", ended, "suspended: a person was asked", lambda said: said["outcome"] == "suspended")
-        self.enter_executing(created["agent_id"])
+        self.enter(created["agent_id"], "executing")  # as an agent does that got its answer
         self.step("subagent-stop", ended, "closed", lambda said: said["outcome"] == "completed")
 
     def step(self, command: str, event: Json, expected: str, is_right: Callable[[Json], bool]) -> Json:
-        """One call of a hook, and whether it said what it should."""
-        work = Work(command, json.encode(event), url=self.url, create=False, deadline=time.monotonic() + 10)
+        """Call a hook once and check its answer."""
+        work = HookWork(command, json.encode(event), url=self.url, create=False, deadline=time.monotonic() + 10)
         answer = work.answer()
         right = not answer.complaint and answer.code == 0 and is_right(answer.body)
         self.went_well = self.went_well and right
@@ -63,15 +63,8 @@ class _Trial:
             print(f"    {answer.complaint}")
         return answer.body
 
-    def enter_approval(self, session_id: str) -> None:
-        """As an agent does that waits for a person."""
-        self._enter(session_id, "approval")
-
-    def enter_executing(self, session_id: str) -> None:
-        """As an agent does that got its answer."""
-        self._enter(session_id, "executing")
-
-    def _enter(self, session_id: str, phase: str) -> None:
+    def enter(self, session_id: str, phase: str) -> None:
+        """Move the session to a phase."""
         from moorage import sync
 
         with sync.connect(self.url) as moor:

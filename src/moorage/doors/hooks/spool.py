@@ -1,10 +1,10 @@
 """The spool: events that the store could not take, one file each, until it can.
 
-A file is written beside its place and moved there when it is on disk, so nobody sees half
-of one. Whoever takes events in holds a lock, takes the oldest first, and deletes each when
-the store has it: an event may be told twice, but it is not lost. One that is refused is a
-dead letter: a line that says why and when, and the event below it. `moorage doctor` tells of
-those, `moorage hooks deliver --refused` tries them again, and the oldest go when there are too many.
+A file is written beside its place and moved there when it is on disk, so no reader sees half of one. The process that
+delivers events holds a lock, takes the oldest first, and deletes each when the store has it: an event may be delivered
+twice, but it is not lost. A refused event is a dead letter: a line with the reason and the time, and the event below
+it. `moorage doctor` lists those, `moorage hooks deliver --refused` tries them again, and the oldest go when there are
+too many.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ FOLDER = "spool"
 WAITING, REFUSED, UNFINISHED = ".json", ".refused", ".part"
 MAX_REFUSED = 1000  # dead letters that are kept
 MAX_REFUSED_BYTES = 64 * 1024 * 1024  # of all of them
-UNNAMED = "unnamed"  # in the place of a store's mark: the configuration that names it could not be read
-LOOK_EVERY = 0.002  # seconds, while somebody else takes events in
+UNNAMED = "unnamed"  # instead of a store's mark: the configuration that names the store could not be read
+LOOK_EVERY = 0.002  # seconds, while another process delivers events
 
 
 def folder() -> str:
-    """Where events wait."""
+    """Return the folder in which events wait."""
     return os.path.join(config.home(), FOLDER)
 
 
@@ -44,7 +44,7 @@ class Refusal(Struct, frozen=True, kw_only=True):
 
 
 class Contents(Struct, frozen=True, kw_only=True):
-    """What is in the folder: events that wait for one store and for others, and those that were refused."""
+    """The contents of the folder: events that wait for one store and for others, and those that were refused."""
 
     waiting: int
     since: datetime | None  # of the oldest that waits, for whichever store
@@ -54,22 +54,19 @@ class Contents(Struct, frozen=True, kw_only=True):
 
 
 def contents(url: str) -> Contents:
-    """Return what is in the folder, as seen by one who uses that store."""
-    names = _names()
-    waiting = sorted((name for name in names if name.endswith(WAITING)), key=_age)
-    refused = sorted((name for name in names if name.endswith(REFUSED)), key=_age)
-    own = Spool(url, is_configured=True)
+    """Return what is in the folder, as a user of that store sees it."""
+    waiting, refused, own = _names(WAITING), _names(REFUSED), Spool(url, is_configured=True)
     return Contents(
         waiting=len(waiting),
         since=_time_of(waiting[0]) if waiting else None,
-        elsewhere=sum(not own._is_ours(name) for name in waiting),
+        elsewhere=sum(not own.is_ours(name) for name in waiting),
         refused=len(refused),
         last_refusal=_refusal_of(refused[-1]) if refused else None,
     )
 
 
 class Spool:
-    """What waits for one store."""
+    """The events that wait for one store."""
 
     def __init__(self, url: str | None, *, is_configured: bool = False) -> None:
         self._mark = UNNAMED if url is None else _mark(url)
@@ -77,72 +74,70 @@ class Spool:
 
     def has_something(self) -> bool:
         """Whether events wait."""
-        return any(self._is_ours(name) for name in _names())
+        return any(map(self.is_ours, _names(WAITING)))
 
-    def keep(self, item: bytes, at: datetime) -> str:
-        """Put an event of that time off; the file it is in. Raises OSError or StoreError if that is impossible."""
-        config.make_folder(folder())
-        path = os.path.join(folder(), f"{self._mark}-{int(at.timestamp() * 1e6):020d}-{os.getpid()}")
-        unfinished = f"{path}-{get_ident()}{UNFINISHED}"  # somebody else of this process may have got stuck with it
-        _write(unfinished, item)
-        os.replace(unfinished, path + WAITING)
-        _sync_folder()
-        return path + WAITING
+    def is_ours(self, name: str) -> bool:
+        """Whether a file waits for this store."""
+        return name.partition("-")[0] in self._takes
+
+    def keep(self, item: bytes, at: datetime) -> None:
+        """Put an event of that time off. Raises OSError or StoreError if that is impossible."""
+        _put(self._new_path(at), WAITING, item)
 
     def refuse(self, item: bytes, at: datetime, reason: str) -> None:
         """Keep an event of that time as a dead letter. Raises OSError or StoreError if that is impossible."""
+        _put_refused(self._new_path(at), item, reason)
+
+    def _new_path(self, at: datetime) -> str:
         config.make_folder(folder())
-        path = os.path.join(folder(), f"{self._mark}-{int(at.timestamp() * 1e6):020d}-{os.getpid()}")
-        _write_refused(path, item, reason)
+        return os.path.join(folder(), f"{self._mark}-{int(at.timestamp() * 1e6):020d}-{os.getpid()}")
 
     def put_back(self) -> int:
-        """Let every dead letter wait for this store; how many there were."""
-        refused = [name for name in _names() if name.endswith(REFUSED)]
-        return sum(self._put_back(name) for name in refused)
+        """Let every dead letter wait for this store; return how many there were."""
+        return sum(self._put_back(name) for name in _names(REFUSED))
 
     def _put_back(self, name: str) -> bool:
         path = os.path.join(folder(), name)
-        waits = os.path.join(folder(), f"{self._mark}-{name.partition('-')[2].removesuffix(REFUSED)}")
         try:
             with open(path, "rb") as file:
                 item = file.read().partition(b"\n")[2]
-            _write(waits + UNFINISHED, item)
-            os.replace(waits + UNFINISHED, waits + WAITING)
+            _put(os.path.join(folder(), f"{self._mark}-{_age(name).removesuffix(REFUSED)}"), WAITING, item)
             os.unlink(path)
         except OSError:
             return False
         return True
 
     def take_each(self, take: Callable[[bytes], str | None], *, until: float) -> bool:
-        """Give out what waits, oldest first, as long as there is time; whether nothing waits any more.
+        """Give out what waits, oldest first, as long as there is time; return whether nothing waits any more.
 
-        `take` says why one will never be taken, and None of one that is; an exception ends it for now.
+        `take` returns why an event can never be stored, or None once it is; an exception ends the delivery for now.
         """
         with _alone(self._mark, until) as is_alone:
-            for path in self._waiting() if is_alone else ():
+            for name in filter(self.is_ours, _names(WAITING)) if is_alone else ():
                 if time.monotonic() >= until:
                     break
-                _give_out(path, take)
+                _give_out(os.path.join(folder(), name), take)
         return not self.has_something()
-
-    def _waiting(self) -> list[str]:
-        names = sorted(filter(self._is_ours, _names()), key=_age)
-        return [os.path.join(folder(), name) for name in names]
-
-    def _is_ours(self, name: str) -> bool:
-        return name.endswith(WAITING) and name.partition("-")[0] in self._takes
 
 
 def _mark(url: str) -> str:
-    """What tells stores apart: a relative path is another file in another folder."""
+    """Return what tells stores apart: a relative path is another file in another folder."""
     if url.startswith("sqlite:"):
         with suppress(MoorageError, OSError):
             url = os.path.abspath(config.sqlite_path(url))
     return f"{crc32(os.fsencode(url)):08x}"
 
 
+def _names(suffix: str) -> list[str]:
+    """Return the files with that suffix, the oldest event first."""
+    try:
+        return sorted((name for name in os.listdir(folder()) if name.endswith(suffix)), key=_age)
+    except OSError:
+        return []
+
+
 def _age(name: str) -> str:
-    """What sorts files by the time of their events, the oldest first."""
+    """Return the part of a name that sorts files by the time of their events."""
     return name.partition("-")[2]
 
 
@@ -159,15 +154,21 @@ def _refusal_of(name: str) -> Refusal | None:
         return None
 
 
-def _names() -> list[str]:
-    try:
-        return os.listdir(folder())
-    except OSError:
-        return []
+def _put(path: str, suffix: str, data: bytes) -> None:
+    """Make a file appear whole, or not at all."""
+    unfinished = f"{path}-{get_ident()}{UNFINISHED}"  # another thread of this process may be stuck with its file
+    _write(unfinished, data)
+    os.replace(unfinished, path + suffix)
+    with suppress(OSError):  # make the new name durable, where the file system can
+        handle = os.open(folder(), os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 def _write(path: str, item: bytes) -> None:
-    """A new file, on disk; none at all if it cannot be written whole."""
+    """Write a new file to disk; leave none if it cannot be written whole."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with open(file, "wb") as stream:
@@ -179,54 +180,36 @@ def _write(path: str, item: bytes) -> None:
         raise
 
 
-def _sync_folder() -> None:
-    """Make the new name durable, where the file system can."""
-    with suppress(OSError):
-        handle = os.open(folder(), os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-
-
 def _give_out(path: str, take: Callable[[bytes], str | None]) -> None:
     try:
         with open(path, "rb") as file:
             item = file.read()
     except FileNotFoundError:
-        return  # somebody has tidied up
-    except OSError:  # one that cannot be read must not stand in the way of the others
+        return  # it was deleted meanwhile
+    except OSError:  # an unreadable file must not block the others
         os.replace(path, path.removesuffix(WAITING) + REFUSED)
         return
     if (reason := take(item)) is not None:
-        _write_refused(path.removesuffix(WAITING), item, reason)
+        _put_refused(path.removesuffix(WAITING), item, reason)
     os.unlink(path)
 
 
-def _write_refused(path: str, item: bytes, reason: str) -> None:
+def _put_refused(path: str, item: bytes, reason: str) -> None:
     """Write a dead letter, and drop the oldest if there are too many."""
-    told = msgspec.json.encode(Refusal(reason=reason, refused_at=datetime.now(UTC)))
-    unfinished = f"{path}-{get_ident()}{UNFINISHED}"
-    _write(unfinished, told + b"\n" + item)
-    os.replace(unfinished, path + REFUSED)
-    _sync_folder()
-    _drop_oldest()
-
-
-def _drop_oldest() -> None:
-    names = sorted((name for name in _names() if name.endswith(REFUSED)), key=_age, reverse=True)
+    refusal = Refusal(reason=reason, refused_at=datetime.now(UTC))
+    _put(path, REFUSED, msgspec.json.encode(refusal) + b"\n" + item)
     size = 0
-    for number, name in enumerate(names, 1):
-        path = os.path.join(folder(), name)
+    for number, name in enumerate(reversed(_names(REFUSED)), 1):
+        kept = os.path.join(folder(), name)
         with suppress(OSError):
-            size += os.stat(path).st_size
+            size += os.stat(kept).st_size
             if number > 1 and (number > MAX_REFUSED or size > MAX_REFUSED_BYTES):
-                os.unlink(path)
+                os.unlink(kept)
 
 
 @contextmanager
 def _alone(mark: str, until: float) -> Iterator[bool]:
-    """Whether nobody else takes events in; waits for whoever does."""
+    """Give whether this is the only process that delivers events, having waited for any other."""
     lock = os.open(os.path.join(folder(), f"{mark}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         yield _locked(lock, until)

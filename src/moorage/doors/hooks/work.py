@@ -1,4 +1,4 @@
-"""One event: read, handled in time, answered in any case."""
+"""One event: read it, handle it in time, answer in any case."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from moorage import config
 from moorage.core.errors import InvalidField, MoorageError, StoreError
-from moorage.doors.hooks.desk import Answer, Desk, Json, parent_of_host
+from moorage.doors.hooks.context import HookContext, HookReply, Json, parent_of_host
 from moorage.doors.hooks.spool import Spool
 from moorage.service.deps import Deps
 from moorage.service.inline import drive
@@ -19,7 +19,7 @@ MARGIN = 50  # levels of nesting, and calls, between reading an event and writin
 HURRY = {"SessionEnd": 0.9}  # seconds less than for others; all hooks of this event share one and a half
 
 
-class Work:
+class HookWork:
     """One call of the hook."""
 
     def __init__(self, command: str, raw: bytes | None, *, url: str | None, create: bool, deadline: float) -> None:
@@ -32,111 +32,117 @@ class Work:
         self._url = url
         self._deps: Deps | None = None
 
-    def answer(self) -> Answer:
-        """The answer, whatever happens."""
+    def answer(self) -> HookReply:
+        """Return the reply, whatever happens."""
         if self.event is None:
-            return Answer(self._safe(None, "invalid_request"), self.problem)
+            return HookReply(self._safe("invalid_request"), self.problem)
         try:
             return self._handled(self.event)
         except MoorageError as error:
             if self._deps is None and _is_about_url(error):
-                return self._set_aside(self.event, error)
+                return self._refuse(error)
             if isinstance(error, StoreError) or self._deps is None:  # without a store, it is not the event's fault
-                return self._put_off(self.event, error.code, error.message)
+                return self._put_off(error.code, error.message)
             reason = "invalid_request" if error.family == "invalid" else error.code
-            return Answer(self._safe(self.event, reason), error.message)
+            return HookReply(self._safe(reason), error.message)
         except OSError as error:
-            return self._put_off(self.event, "store_unavailable", f"the system refused ({error})")
+            return self._put_off("store_unavailable", f"the system refused ({error})")
         except Exception as error:
-            what = f"this should not have happened ({type(error).__name__}: {error})"
-            return self._put_off(self.event, "error", what)
+            return self._put_off("error", f"unexpected error ({type(error).__name__}: {error})")
         finally:
             self._close()
 
-    def give_up(self) -> Answer:
-        """The answer when time is running out, given by another thread than the one that works."""
+    def give_up(self) -> HookReply:
+        """Return the reply when time runs out; called by another thread than the one that works."""
         if self.event is None:
-            return Answer(self._safe(None, "invalid_request"), self.problem)
-        return self._put_off(self.event, "store_busy", "the store did not answer in time")
+            return HookReply(self._safe("invalid_request"), self.problem)
+        return self._put_off("store_busy", "the store did not answer in time")
 
-    def last_word(self) -> Answer:
-        """The answer when there is no time for anything else."""
-        return Answer(self._safe(self.event, "store_busy"), "neither store nor spool answered in time; it may be lost")
+    def last_word(self) -> HookReply:
+        """Return the reply when there is no time for anything else."""
+        return HookReply(self._safe("store_busy"), "neither store nor spool answered in time; it may be lost")
 
     # How ----------------------------------------------------------------------------------------
 
-    def _handled(self, event: Json) -> Answer:
+    def _handled(self, event: Json) -> HookReply:
         if self.name:
             from moorage.doors.hooks import claude_code
 
             if not claude_code.concerns_us(self.name, event):
-                return Answer({}, "" if self.name in claude_code.HANDLERS else f"nothing is kept of {self.name!r}")
+                return HookReply({}, "" if self.name in claude_code.HANDLERS else f"nothing is kept of {self.name!r}")
         elif not self.command:
             raise InvalidField("hook_event_name", "is missing; say pre-delegate or subagent-stop, or send one")
-        desk = self._desk()
-        if not self._is_caught_up(desk):
-            return self._put_off(event, "store_busy", "older events wait for the store still")
-        desk = desk.at(self.at, parent_of_host())
+        context = self._opened()
+        if not self._is_caught_up(context):
+            return self._put_off("store_busy", "older events wait for the store still")
+        context = context.at(self.at, parent_of_host())
         if self.name:
-            return claude_code.handle(desk, self.name, event)
+            return claude_code.handle(context, self.name, event)
         from moorage.doors.hooks import plain
 
-        return plain.handle(desk, self.command, event, create=self.create)
+        return plain.handle(context, self.command, event, create=self.create)
 
-    def _desk(self) -> Desk:
-        """The store, opened in time."""
+    def _opened(self) -> HookContext:
+        """Open the store, in time."""
         left = self.deadline - time.monotonic() - TIME_TO_SPOOL
         self._deps = config.open_deps(config.pick_url(self._url), threaded=False, patience=max(0.05, left))
-        return Desk(self._deps, self._spool())
+        return HookContext(self._deps, self._spool())
 
-    def _is_caught_up(self, desk: Desk) -> bool:
-        """Take in what was put off before, and let time pass; False if this event has to go behind those.
+    def _is_caught_up(self, context: HookContext) -> bool:
+        """Store what waits in the spool, and end what is due; False if this event has to wait behind those.
 
-        A question is no news: it overtakes them, and is answered though nothing can be written now.
+        A question overtakes them: it is answered although nothing can be written now.
         """
-        try:
-            if desk.spool.has_something():
-                from moorage.doors.hooks.put_off import take_in
+        from moorage.service.retention import expire_due
 
-                if not take_in(desk, until=self.deadline - TIME_TO_SPOOL) and not self._is_question:
-                    return False
-            desk.let_time_pass()
+        try:
+            if context.spool.has_something() and not self._empty_spool(context) and not self._is_question:
+                return False
+            context.run(expire_due)
         except StoreError:
             if not self._is_question:
                 raise
         return True
 
+    def _empty_spool(self, context: HookContext) -> bool:
+        from moorage.doors.hooks.put_off import deliver
+
+        try:
+            return deliver(context, until=self.deadline - TIME_TO_SPOOL)
+        except StoreError:
+            return False
+        except OSError:
+            return True  # the spool cannot be used: this event would be lost in it
+
     @property
     def _is_question(self) -> bool:
         return self.name == "PreToolUse" or (not self.name and self.command == "pre-delegate")
 
-    def _put_off(self, event: Json, code: str, why: str) -> Answer:
-        def keep(item: bytes) -> str:
-            self._spool().keep(item, self.at)
-            return "put off until the store can take it"
+    def _put_off(self, code: str, why: str) -> HookReply:
+        """Keep the event in the spool until the store can take it."""
+        return self._kept(
+            code, why, "put off until the store can take it", lambda item: self._spool().keep(item, self.at)
+        )
 
-        return self._kept(event, code, why, keep)
+    def _refuse(self, error: MoorageError) -> HookReply:
+        """Keep the event as a dead letter: no store will ever be behind this URL."""
+        told = "moved aside; `moorage doctor` tells what to do"
+        return self._kept(
+            error.code, error.message, told, lambda item: self._spool().refuse(item, self.at, error.message)
+        )
 
-    def _set_aside(self, event: Json, error: MoorageError) -> Answer:
-        """No store will ever be behind this URL: waiting for it would be for ever."""
-
-        def keep(item: bytes) -> str:
-            self._spool().refuse(item, self.at, error.message)
-            return "set aside; `moorage doctor` tells what to do"
-
-        return self._kept(event, error.code, error.message, keep)
-
-    def _kept(self, event: Json, code: str, why: str, keep: Callable[[bytes], str]) -> Answer:
-        safe = self._safe(event, code)
+    def _kept(self, code: str, why: str, told: str, keep: Callable[[bytes], object]) -> HookReply:
+        assert self.event is not None
+        safe = self._safe(code)
         try:
             from moorage.doors.hooks.put_off import as_item
 
-            item = as_item(self.command, self.name, event, self.at, code)
-            if item is None:
-                return Answer(safe, why)
-            return Answer(safe, f"{why}; {keep(item)}")
+            if (item := as_item(self.command, self.name, self.event, self.at, code)) is None:
+                return HookReply(safe, why)
+            keep(item)
+            return HookReply(safe, f"{why}; {told}")
         except Exception as error:
-            return Answer(safe, f"{why}; it could not be put off either ({error}), and is lost")
+            return HookReply(safe, f"{why}; it could not be put off either ({error}), and is lost")
 
     def _spool(self) -> Spool:
         is_configured = config.given_url(self._url) is None
@@ -145,12 +151,12 @@ class Work:
         except (MoorageError, OSError):
             return Spool(None)
 
-    def _safe(self, event: Json | None, reason: str) -> Json:
+    def _safe(self, reason: str) -> Json:
         if self.name or not self.command:
             return {}
         from moorage.doors.hooks import plain
 
-        return plain.safe_answer(self.command, event, reason)
+        return plain.safe_answer(self.command, self.event, reason)
 
     def _close(self) -> None:
         if self._deps is not None:
@@ -166,7 +172,7 @@ def _is_about_url(error: MoorageError) -> bool:
 
 
 def _decoded(raw: bytes | None) -> tuple[str, Json | None]:
-    """What is wrong with the input, or the event."""
+    """Return what is wrong with the input, or the event."""
     if raw is None:  # that has been told
         return "", None
     if not raw.strip():
@@ -191,7 +197,7 @@ def _json_of(raw: bytes) -> object:
 
 
 def _mended(raw: bytes) -> bytes | None:
-    """The same with `?` for broken characters: a host may cut a text in the middle of one. None if it is no JSON."""
+    """Put `?` for broken characters: a host may cut a text in the middle of one. None if it is no JSON."""
     import json
 
     try:

@@ -12,25 +12,40 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from moorage.core.answer import Answer
 from moorage.core.codec import encode
 from moorage.core.entry import Kind, check_message, text_of
-from moorage.core.errors import InvalidField, MoorageError, OutOfReach
+from moorage.core.errors import InvalidField, MoorageError
 from moorage.core.event import SESSION_DELETED, Event
 from moorage.core.key import Scope
+from moorage.core.problem import problem_in
 from moorage.core.render import to_json
-from moorage.core.session import Session
 from moorage.core.status import Because, Reason
-from moorage.doors.http.app import Door, Endpoint, Route
-from moorage.doors.http.described import Described
+from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.messages import end_of
-from moorage.doors.http.reach import check_one
 from moorage.doors.http.reading import read_body
 from moorage.doors.http.streams import SSE, LiveStreams
-from moorage.doors.http.visit import USUAL_WAIT, Posted, Visit, Visitor
+from moorage.doors.http.visit import USUAL_WAIT, Visit, Visitor
+from moorage.remote.operations import Operation
 
 ROOT, ONE = "/agent-sessions", "/agent-sessions/{session_id}"
-TOLD = frozenset({Kind.MESSAGE, Kind.PHASE, Kind.ERROR, Kind.APPROVAL_REQUESTED, Kind.RUN_SETTLED, SESSION_DELETED})
+SAME = {  # routes that ask and answer as ours do
+    "get": Operation("get", "GET", ONE, Scope.READ),
+    "suspend": Operation("suspend", "POST", f"{ONE}/suspend", Scope.WRITE),
+    "complete": Operation("finalize", "POST", f"{ONE}/complete", Scope.WRITE),
+}
+TOLD = frozenset(
+    {
+        Kind.MESSAGE,
+        Kind.PHASE,
+        Kind.ERROR,
+        Kind.PROBLEM,
+        Kind.APPROVAL_REQUESTED,
+        Kind.RUN_SETTLED,
+        SESSION_DELETED,
+    }
+)
 
 
 class CreateSession(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -59,7 +74,7 @@ class ListSessions(Struct, kw_only=True, forbid_unknown_fields=True):
     cursor: str | None = None
 
 
-class SendMessage(Struct, kw_only=True, forbid_unknown_fields=True):
+class SendMessageBody(Struct, kw_only=True, forbid_unknown_fields=True):
     """Something to say, by either of two names."""
 
     message: str | None = None
@@ -71,28 +86,15 @@ class SendMessage(Struct, kw_only=True, forbid_unknown_fields=True):
     wake: bool = True
 
 
-class Suspend(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Why, and what to go on from."""
-
-    reason: str | None = None
-    checkpoint: dict[str, Any] | None = None
-
-
 class Resume(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Who goes on: the session's agent, or with `hold` whoever asks."""
+    """A request to go on with a session: by its agent, or with `hold` by the caller."""
 
     hold: bool = False
     holder: str | None = None
 
 
-class Complete(Struct, kw_only=True, forbid_unknown_fields=True):
-    """What came of it."""
-
-    summary: str | None = None
-
-
 class Answered(Struct, kw_only=True):
-    """What the agent said."""
+    """The answer of the agent."""
 
     content: str
     session_id: str
@@ -104,41 +106,30 @@ class Answered(Struct, kw_only=True):
 
 def add_to(door: Door, live: LiveStreams) -> None:
     """Answer the routes."""
-    routes = Routes(door, live)
+    for name, operation in SAME.items():
+        door.add_operation(operation, f"agent_sessions_{name}")
+    routes = AgentSessionRoutes(door, live)
     write, read = Scope.WRITE, Scope.READ
     for verb, path, name, endpoint, scope, body, summary in (
         ("POST", f"{ROOT}/create", "create", routes.create, write, CreateSession, "Make a session"),
         ("POST", f"{ROOT}/list", "list", routes.list, read, ListSessions, "Sessions, newest first"),
-        ("GET", ONE, "get", routes.get, read, None, "One session"),
-        ("POST", f"{ONE}/messages", "messages", routes.messages, write, SendMessage, "Say something, hear the answer"),
-        ("POST", f"{ONE}/suspend", "suspend", routes.suspend, write, Suspend, "Pause a session"),
+        (
+            "POST",
+            f"{ONE}/messages",
+            "messages",
+            routes.messages,
+            write,
+            SendMessageBody,
+            "Say something, hear the answer",
+        ),
         ("POST", f"{ONE}/resume", "resume", routes.resume, write, Resume, "Go on with a session"),
-        ("POST", f"{ONE}/complete", "complete", routes.complete, write, Complete, "Close a session"),
     ):
-        described = Described(
-            name=f"agent_sessions_{name}",
-            summary=f"{summary} (as an earlier API did)",
-            scope=scope,
-            body=body,
-            answer=dict[str, Any],
-            status=201 if name == "create" else 200,
-            or_as=(SSE.decode(),) if name == "messages" else (),
-        )
-        door.add(verb, path, Route(described.name, _guarded(door, endpoint), scope), described)
+        status, or_as = 201 if name == "create" else 200, (SSE.decode(),) if name == "messages" else ()
+        told = {"name": f"agent_sessions_{name}", "summary": f"{summary} (as an earlier API did)"}
+        door.route(verb, path, scope, body=body, answer=dict[str, Any], status=status, or_as=or_as, **told)(endpoint)
 
 
-def _guarded(door: Door, endpoint: Endpoint) -> Endpoint:
-    """The same for sessions within a token's reach."""
-
-    async def guarded(exchange: Exchange, visitor: Visitor) -> None:
-        if visitor.session_id is not None and (ref := exchange.params.get("session_id")) is not None:
-            await check_one(door.visit(exchange, visitor), visitor, "ref", ref)
-        await endpoint(exchange, visitor)
-
-    return guarded
-
-
-class Routes:
+class AgentSessionRoutes:
     """The routes' endpoints."""
 
     def __init__(self, door: Door, live: LiveStreams) -> None:
@@ -156,7 +147,7 @@ class Routes:
             name=asked.session_name,
             purpose=asked.purpose,
             metadata=asked.metadata,
-            parent=await _parent(moor, visitor, asked),
+            parent=await _parent(moor, asked),
             task_id=asked.task_id,
             session_id=asked.session_id or None,
             project_dir=asked.project_dir,
@@ -168,17 +159,11 @@ class Routes:
         answer["because"] = session.because
         await exchange.answer(encode(answer), status=201)
 
-    async def get(self, exchange: Exchange, visitor: Visitor) -> None:
-        """One session."""
-        session = await self._door.visit(exchange, visitor).get(exchange.params["session_id"])
-        await exchange.answer(encode(to_json(session)))
-
     async def list(self, exchange: Exchange, visitor: Visitor) -> None:
         """Sessions by filters, newest first; for a session's token those right below its own, or below one it names."""
         asked = read_body(await exchange.body(), ListSessions)
         moor, parent = self._door.visit(exchange, visitor), asked.parent_session_id or visitor.session_id
-        if visitor.session_id is not None:
-            await check_one(moor, visitor, "parent", parent)
+        await moor.check_access("parent", parent)
         page = await moor.list(
             state=None if asked.state is None else asked.state.lower(),
             agent=asked.agent_name,
@@ -192,14 +177,14 @@ class Routes:
 
     async def messages(self, exchange: Exchange, visitor: Visitor) -> None:
         """Say something, and hear what the agent says."""
-        asked = read_body(await exchange.body(), SendMessage)
+        asked = read_body(await exchange.body(), SendMessageBody)
         if (asked.message is None) == (asked.content is None):
             raise InvalidField("message", "or content: give one of the two")
         moor = await self._door.visit_to_change(exchange, visitor)
-        posted = await moor.post(
+        content, key = asked.content if asked.message is None else asked.message, exchange.header(b"idempotency-key")
+        posted = await moor.executor.say(
             exchange.params["session_id"],
-            content=asked.content if asked.message is None else asked.message,
-            client_key=exchange.header(b"idempotency-key"),
+            [{"role": "user", "content": content, "client_key": key}],
             run=True,
             token=asked.token,
             queue=asked.queue,
@@ -211,8 +196,8 @@ class Routes:
         else:
             await exchange.answer(encode(await _answered(moor, posted)))
 
-    async def _stream(self, exchange: Exchange, visitor: Visitor, posted: Posted) -> None:
-        """What the agent says, line by line, until it has done."""
+    async def _stream(self, exchange: Exchange, visitor: Visitor, posted: Answer) -> None:
+        """Stream the agent's output line by line until it is done."""
         because, first = None if posted.run is None else posted.run.because, b""
         if because is not None:
             # Simple clients print every content: one that only has to wait for its turn has nothing to read there.
@@ -239,12 +224,6 @@ class Routes:
         data, now = {**error.to_dict(), "content": error.message}, self._door.deps.clock.now()
         return _line("error", data, now)
 
-    async def suspend(self, exchange: Exchange, visitor: Visitor) -> None:
-        """Pause a session."""
-        asked = read_body(await exchange.body(), Suspend)
-        moor, ref = await self._door.visit_to_change(exchange, visitor), exchange.params["session_id"]
-        await _answer_state(exchange, await moor.suspend(ref, checkpoint=asked.checkpoint, reason=asked.reason))
-
     async def resume(self, exchange: Exchange, visitor: Visitor) -> None:
         """Let a session's agent go on, or drive it: what it was doing, and what was said."""
         asked = read_body(await exchange.body(), Resume)
@@ -253,30 +232,19 @@ class Routes:
         session = packet["session"]
         await exchange.answer(encode({"session_id": session["session_id"], "state": session["state"], **packet}))
 
-    async def complete(self, exchange: Exchange, visitor: Visitor) -> None:
-        """Close a session that came to a good end."""
-        asked = read_body(await exchange.body(), Complete)
-        moor = await self._door.visit_to_change(exchange, visitor)
-        session = await moor.finalize(exchange.params["session_id"], "completed", summary=asked.summary)
-        await _answer_state(exchange, session)
 
-
-async def _parent(moor: Visit, visitor: Visitor, asked: CreateSession) -> str | None:
+async def _parent(moor: Visit, asked: CreateSession) -> str | None:
     """Whose child it becomes: a session that is named, else the one that asks. A token makes no sessions elsewhere."""
     named = [name for name in (asked.parent_session_id, asked.parent_session_name) if name not in (UNSET, "")]
-    parent = named[0] if named else moor._surrounding_session()
-    if visitor.session_id is not None:
-        if parent is None:
-            raise OutOfReach(visitor.session_id)
-        await check_one(moor, visitor, "parent", parent)
+    parent = named[0] if named else moor.asks_from()
+    if parent is None:
+        moor.check_no_token()
+    else:
+        await moor.check_access("parent", parent)
     return parent
 
 
-async def _answer_state(exchange: Exchange, session: Session) -> None:
-    await exchange.answer(encode({"session_id": session.session_id, "state": session.state, **to_json(session)}))
-
-
-async def _answered(moor: Visit, posted: Posted) -> Answered:
+async def _answered(moor: Visit, posted: Answer) -> Answered:
     """The answer as that API tells it; without one, what came instead, or nothing yet."""
     run, turn = posted.run, None
     if run is not None:
@@ -306,9 +274,11 @@ def _line(kind: str, data: dict[str, Any], at: datetime) -> bytes:
 
 
 def _content(event: Event) -> str:
-    """What there is to read in an event; a text, whatever it is."""
+    """Return the readable text of an event."""
     if event.type == Kind.MESSAGE:
         return text_of(event.data["content"])
+    if event.type == Kind.PROBLEM:
+        return str(problem_in(event.data))
     return str(event.data.get(_WORDS.get(event.type, "reason")) or "")
 
 

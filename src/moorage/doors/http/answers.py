@@ -13,7 +13,7 @@ from moorage.remote.operations import Operation
 
 
 def answer_of(operation: Operation, value: Any) -> bytes:
-    """What a method gave, as it travels."""
+    """Encode the result of a method."""
     if type(value) is Session:
         return encode(public_fields(value))
     if operation.is_list:
@@ -35,5 +35,5 @@ def document(value: Any) -> bytes:
 
 
 def etag_of(session: Session) -> bytes:
-    """What changes whenever the session does: its version and its last entry."""
+    """Return the entity tag of a session: its version and its last entry."""
     return f'"{session.version}-{session.last_entry}"'.encode()

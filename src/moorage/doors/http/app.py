@@ -1,6 +1,6 @@
 """The HTTP door as one ASGI application.
 
-Every request passes the same way: found in the tree of routes, let in at the gate, read, answered
+Every request passes the same way: found in the tree of routes, let in at the authorizer, read, answered
 by one call, or by the error that call ended with. Nothing here decides anything about sessions.
 """
 
@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from math import ceil
 from time import perf_counter
 from typing import Any
 
 from moorage.core import key
+from moorage.core.answer import Answer
 from moorage.core.errors import (
     MoorageError,
     OutOfReach,
@@ -25,53 +27,34 @@ from moorage.core.errors import (
 from moorage.core.run import Run
 from moorage.core.session import Session
 from moorage.doors.http.answers import answer_of, etag_of
+from moorage.doors.http.authorizer import Authorizer
 from moorage.doors.http.browsers import check_browser
-from moorage.doors.http.described import Described
-from moorage.doors.http.exchange import App, Exchange, Gone, Headers, Receive, Scope, Send
-from moorage.doors.http.gate import Gate
-from moorage.doors.http.reach import check_reach
+from moorage.doors.http.exchange import (
+    AsgiApp,
+    AsgiReceive,
+    AsgiScope,
+    AsgiSend,
+    ClientDisconnected,
+    Exchange,
+    RawHeaders,
+)
+from moorage.doors.http.limits import AccessCheck
 from moorage.doors.http.reading import arguments_of, knows, wanted_version
 from moorage.doors.http.refusals import NoSuchPath, Unexpected, WrongVerb
-from moorage.doors.http.routing import Node, Routes
-from moorage.doors.http.standing import Standing
+from moorage.doors.http.routing import Handler, Route, RouteNode, Routes
 from moorage.doors.http.traces import Traces
 from moorage.doors.http.visit import Visit, Visitor
 from moorage.remote.operations import OPERATIONS, Operation
 from moorage.service.about import learn, working_on
 from moorage.service.at_version import at_version
 from moorage.service.deps import Caller, Deps
-from moorage.service.runs import RunReply
 from moorage.service.words import Words
 
 log = logging.getLogger(__name__)
 
-Endpoint = Callable[[Exchange, Visitor], Awaitable[None]]
 Watcher = Callable[[Exchange, str, float], None]  # what was asked, the route that answered, the seconds it took
 
 NAMED_BY_HEADERS = (b"x-agent-session-id", b"x-agent-session-name")
-
-
-class Route:
-    """How one thing is asked for, and what answers it."""
-
-    __slots__ = ("endpoint", "is_open", "name", "or_scope", "scope", "to_token")
-
-    def __init__(
-        self,
-        name: str,
-        endpoint: Endpoint,
-        scope: key.Scope | None = None,
-        *,
-        is_open: bool = False,
-        to_token: bool = True,
-        or_scope: key.Scope | None = None,
-    ) -> None:
-        """Without a scope, any visitor may ask; what is open is answered before the gate. `or_scope` is enough as well.
-
-        What is not `to_token` is about all of an owner's sessions or more, which no session's token reaches.
-        """
-        self.name, self.endpoint, self.is_open, self.to_token = name, endpoint, is_open, to_token
-        self.scope, self.or_scope = scope, or_scope
 
 
 class Door:
@@ -80,47 +63,68 @@ class Door:
     def __init__(
         self,
         deps: Deps,
-        gate: Gate,
+        authorizer: Authorizer,
         *,
-        rest: App | None = None,
+        rest: AsgiApp | None = None,
         watcher: Watcher | None = None,
         traces: Traces | None = None,
     ) -> None:
         """`rest` answers what is on no route of ours: pages, other doors."""
-        self.deps, self._gate, self._rest, self._watcher, self._traces = deps, gate, rest, watcher, traces
+        self.deps, self._authorizer, self._rest, self._watcher, self._traces = deps, authorizer, rest, watcher, traces
         self._by_owner: dict[str, Deps] = {}
-        self._sockets: dict[str, App] = {}
+        self._sockets: dict[str, AsgiApp] = {}
         self._closing: list[Callable[[], Awaitable[None]]] = []
-        self.described: list[tuple[str, str, Described]] = []
+        self.routes: list[Route] = []
         self.words = Words()
-        self.documents: dict[bool, dict[str, Any]] = {}  # OpenAPI's, by whether a key is needed
-        self._routes = Routes()
+        self._tree = Routes()
         for operation in OPERATIONS:
-            calling, scope, or_scope = self._calling(operation), operation.scope, operation.or_scope
-            self.add(operation.verb, operation.path, Route(operation.name, calling, scope, or_scope=or_scope))
+            self.add_operation(operation)
 
-    def add(self, verb: str, path: str, route: Route, described: Described | None = None) -> None:
-        """Answer `verb path` from now on; what is described is in the OpenAPI document."""
-        self._routes.add(verb, path, route)
-        if described is not None:
-            self.described.append((verb, path, described))
+    def add_operation(self, operation: Operation, name: str | None = None) -> None:
+        """Answer by a method of `Moorage`; `name` is that of the route, if not the method's."""
+        self.add(
+            Route(
+                verb=operation.verb,
+                path=operation.path,
+                name=name or operation.name,
+                endpoint=partial(self._call, operation),
+                scope=operation.scope,
+                or_scope=operation.or_scope,
+                to_token=operation.to_token,
+                operation=operation,
+            )
+        )
+
+    def add(self, route: Route) -> None:
+        """Answer what a route says from now on."""
+        self._tree.add(route)
+        self.routes.append(route)
+
+    def route(self, verb: str, path: str, scope: key.Scope | None = None, **more: Any) -> Callable[[Handler], None]:
+        """Answer by a function, whose name and docstring are those of the route; `more` are fields of a Route."""
+
+        def add(endpoint: Any) -> None:
+            told = {"name": endpoint.__name__, "summary": str(endpoint.__doc__).splitlines()[0].rstrip("."), **more}
+            self.add(Route(verb=verb, path=path, endpoint=endpoint, scope=scope, **told))
+
+        return add
 
     async def needs_key(self) -> bool:
-        """Whether nobody gets in without a key."""
-        return await self._gate.is_closed()
+        """Whether every caller needs a key."""
+        return await self._authorizer.is_closed()
 
-    def add_socket(self, path: str, endpoint: App) -> None:
-        """Let WebSockets be opened at a path; whoever answers them asks the gate."""
+    def add_socket(self, path: str, endpoint: AsgiApp) -> None:
+        """Accept WebSockets at a path; the endpoint asks the authorizer."""
         self._sockets[path] = endpoint
 
     async def admit(self, exchange: Exchange) -> Visitor:
         """Return the visitor. Raises AccessError for a stranger, and for a page that may not ask."""
         check_browser(exchange, self.deps.settings.server.allowed_origins)
-        return await self._gate.admit(exchange)
+        return await self._authorizer.admit(exchange)
 
-    def standing(self, exchange: Exchange, every: float) -> Standing:
-        """How whoever reads a stream stands, looked at every so many seconds."""
-        return Standing(lambda: self._gate.look_at(exchange), every)
+    def access(self, exchange: Exchange, every: float) -> AccessCheck:
+        """Return a check of a stream reader's access, made every so many seconds."""
+        return AccessCheck(lambda: self._authorizer.look_at(exchange), every)
 
     def on_close(self, close: Callable[[], Awaitable[None]]) -> None:
         """Do this when the door is closed."""
@@ -153,24 +157,15 @@ class Door:
         """The same store and settings; whose time runs out is looked at for each owner alone."""
         known = self._by_owner.get(owner)
         if known is None:
-            mine = self.deps
-            known = self._by_owner[owner] = Deps(
-                mine.store,
-                mine.clock,
-                mine.entropy,
-                mine.settings,
-                mine.find_agent,
-                mine.registered,
-                mine.defined_agents,
-            )
+            known = self._by_owner[owner] = self.deps.like()
         return known
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         """ASGI: one request."""
         if scope["type"] == "websocket":
             await self._sockets.get(_raw_path(scope), _no_socket)(scope, receive, send)
             return
-        found = self._routes.find(_raw_path(scope)) if scope["type"] == "http" else None
+        found = self._tree.find(_raw_path(scope)) if scope["type"] == "http" else None
         if found is None and self._rest is not None:
             await self._rest(scope, receive, send)
             return
@@ -178,15 +173,19 @@ class Door:
         with working_on(request_id=exchange.request_id):
             await self._attended(exchange, found)
 
-    async def _attended(self, exchange: Exchange, found: tuple[Node, dict[str, str]] | None) -> None:
+    async def _attended(self, exchange: Exchange, found: tuple[RouteNode, dict[str, str]] | None) -> None:
         """Answer, whatever happens, and tell those who watch."""
         began, name = perf_counter(), "none"
         try:
             route = _chosen(exchange, found)
             name = route.name
             learn(session=exchange.params.get("session_id"), run=exchange.params.get("run_id"))
-            await self._traced(exchange, route)
-        except Gone:
+            if self._traces is None:
+                await self._answer(exchange, route)
+            else:
+                with self._traces.request(exchange, route.name):
+                    await self._answer(exchange, route)
+        except ClientDisconnected:
             exchange.status = exchange.status or 499
         except MoorageError as error:
             if edge_of(error).http >= 500:
@@ -203,13 +202,6 @@ class Door:
                 told = {"operation": name, "status": exchange.status, "seconds": round(took, 6)}
                 log.debug("%s %s: %d", exchange.verb, exchange.path, exchange.status, extra=told)
 
-    async def _traced(self, exchange: Exchange, route: Route) -> None:
-        if self._traces is None:
-            await self._answer(exchange, route)
-            return
-        with self._traces.request(exchange, route.name):
-            await self._answer(exchange, route)
-
     async def _answer(self, exchange: Exchange, route: Route) -> None:
         if route.is_open:
             await route.endpoint(exchange, STRANGER)
@@ -217,9 +209,17 @@ class Door:
         visitor = await self.admit(exchange)
         if route.scope is not None:
             key.check_held(visitor.scopes, route.scope, route.or_scope)
-        if visitor.session_id is not None and not route.to_token:
-            raise OutOfReach(visitor.session_id)
+        if visitor.session_id is not None:
+            await self._check_token(exchange, visitor, route)
         await route.endpoint(exchange, visitor)
+
+    async def _check_token(self, exchange: Exchange, visitor: Visitor, route: Route) -> None:
+        """Raise OutOfReach unless the route, and the session that its path names, are for this session's token."""
+        assert visitor.session_id is not None
+        if not route.to_token:
+            raise OutOfReach(visitor.session_id)
+        if route.operation is None and (ref := exchange.params.get("session_id")) is not None:
+            await self.visit(exchange, visitor).check_access("ref", ref)
 
     async def _refuse(self, exchange: Exchange, error: MoorageError) -> None:
         if exchange.status:  # the answer has begun: all that is left is to break it off
@@ -227,52 +227,40 @@ class Door:
         status = 412 if isinstance(error, VersionConflict) and b"if-match" in exchange.headers else None
         await exchange.problem(error, status=status, headers=headers_of(error))
 
-    def _calling(self, operation: Operation) -> Endpoint:
-        """An endpoint that calls one method."""
-        door, _, method = operation.name.rpartition(".")
-
-        async def endpoint(exchange: Exchange, visitor: Visitor) -> None:
-            arguments = await arguments_of(operation, exchange)
-            moor = self.visit(exchange, visitor)
-            if visitor.session_id is not None:
-                await check_reach(moor, visitor, operation, arguments)
-            if operation.verb != "GET" and b"if-match" in exchange.headers:
-                moor = await self.visit_to_change(exchange, visitor)
-            target: Any = moor.context if door else moor
-            value = await getattr(target, method)(**arguments)
-            _learn_from(value)
-            if type(value) is not Session:
-                await exchange.answer(answer_of(operation, value), status=operation.status)
-                return
-            await _answer_session(exchange, operation, value)
-
-        return endpoint
+    async def _call(self, operation: Operation, exchange: Exchange, visitor: Visitor) -> None:
+        """Answer with what one method gives."""
+        arguments = await arguments_of(operation, exchange)
+        moor = self.visit(exchange, visitor)
+        if visitor.session_id is not None:
+            await moor.check_operation(operation, arguments)
+        if operation.verb != "GET" and b"if-match" in exchange.headers:
+            moor = await self.visit_to_change(exchange, visitor)
+        value = await operation.method(moor)(**arguments)
+        _learn_from(value)
+        status, body, headers = operation.status, answer_of(operation, value), []
+        if type(value) is Session:
+            headers = [(b"etag", etag_of(value))]
+            if operation.verb == "GET" and knows(exchange, headers[0][1]):
+                status, body = 304, b""
+        await exchange.answer(body, status=status, headers=headers)
 
 
-async def _answer_session(exchange: Exchange, operation: Operation, session: Session) -> None:
-    tag = etag_of(session)
-    if operation.verb == "GET" and knows(exchange, tag):
-        await exchange.answer(b"", status=304, headers=[(b"etag", tag)])
-        return
-    await exchange.answer(answer_of(operation, session), status=operation.status, headers=[(b"etag", tag)])
+STRANGER = Visitor(Caller(owner="", by=None, interface="rest", holder=""), frozenset())  # who passed no authorizer
 
 
-STRANGER = Visitor(Caller(owner="", by=None, interface="rest", holder=""), frozenset())  # who passed no gate
-
-
-def _chosen(exchange: Exchange, found: tuple[Node, dict[str, str]] | None) -> Route:
+def _chosen(exchange: Exchange, found: tuple[RouteNode, dict[str, str]] | None) -> Route:
     """The route for what is asked. Raises NoSuchPath, WrongVerb."""
     if found is None:
         raise NoSuchPath(exchange.path)
     node, exchange.params = found
-    route: Route | None = node.routes.get("GET" if exchange.verb == "HEAD" else exchange.verb)
+    route = node.routes.get("GET" if exchange.verb == "HEAD" else exchange.verb)
     if route is None:
         raise WrongVerb(exchange.verb, sorted(node.routes))
     return route
 
 
-def headers_of(error: MoorageError) -> Headers:
-    """What an error says in headers besides."""
+def headers_of(error: MoorageError) -> RawHeaders:
+    """Return the response headers of an error."""
     if isinstance(error, WrongVerb):
         return [(b"allow", ", ".join(error.allowed).encode())]
     if isinstance(error, RateLimited):
@@ -284,7 +272,7 @@ def headers_of(error: MoorageError) -> Headers:
 
 def _learn_from(value: Any) -> None:
     """From the answer on, lines of the log name what it is about."""
-    if type(value) is RunReply:
+    if type(value) is Answer:
         value = value.run
     if type(value) is Session:
         learn(session=value.session_id, task=value.task_id)
@@ -293,26 +281,26 @@ def _learn_from(value: Any) -> None:
 
 
 def is_filled_in(name: str | None) -> bool:
-    """Whether a header names something; a template that nobody filled in names nothing."""
+    """Whether a header has a value that is not an unfilled template."""
     if name and name.startswith("${"):
-        log.warning("a header still reads %s: nobody filled it in; it counts as absent", name[:100])
+        log.warning("a header still reads %s: the variable was not filled in; it counts as absent", name[:100])
         return False
     return bool(name)
 
 
-async def _no_socket(_: Scope, receive: Receive, send: Send) -> None:
+async def _no_socket(_: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
     """Nothing answers here: refused before it is opened."""
     await receive()
     await send({"type": "websocket.close", "code": 1000})
 
 
-def _raw_path(scope: Scope) -> str:
+def _raw_path(scope: AsgiScope) -> str:
     """The path as it was sent: an encoded slash parts nothing."""
     raw = scope.get("raw_path")
     return str(scope["path"]) if raw is None else str(raw.decode("latin-1").partition("?")[0])
 
 
-def request_id(scope: Scope, deps: Deps) -> str:
+def request_id(scope: AsgiScope, deps: Deps) -> str:
     """The id the caller gave the request, else one of ours."""
     for name, value in scope["headers"]:
         if name == b"x-request-id" and 0 < len(value) <= 128 and value.isascii() and value.decode().isprintable():

@@ -1,4 +1,4 @@
-"""What the fields of requests may say, where their Python types say less: as JSON schemas, for the OpenAPI document.
+"""Constraints of request fields beyond their Python types, as JSON schemas for the OpenAPI document.
 
 The server checks the same where it acts on a field. Schemathesis proves that both agree: what the document allows is
 taken, and nothing else (tests/doors/http/test_fuzzing.py).
@@ -9,19 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from moorage.core.context import MAX_KEYS, MAX_TTL, MIN_TTL
+from moorage.core.context import MAX_KEYS
+from moorage.core.duration import MAX_TTL, MIN_TTL
 from moorage.core.entry import MAX_MESSAGES_PER_APPEND, ROLES, Kind
 from moorage.core.ids import ID_PATTERN, LABEL_PATTERN, MAX_LABEL, UNSEEN
 from moorage.core.key import Scope
 from moorage.core.once import MAX_KEY
 from moorage.core.query import SORTS, STATUSES
+from moorage.core.record import DIGITS, MAX_MESSAGES, MAX_NAMESPACE
+from moorage.core.record import MAX_KEY as MAX_RECORD_KEY
 from moorage.core.run import Join, Mode, RunState
-from moorage.core.session import FINAL_STATES, WORKING_PHASES, Phase, State
+from moorage.core.session import FINAL_STATES, MAX_LABEL_LENGTH, MAX_LABELS, WORKING_PHASES, Phase, State
 from moorage.core.turn import TurnState
 from moorage.doors.http.last_lines import MOST
 from moorage.doors.http.messages import MAX_CLIENT_KEY
 from moorage.doors.http.streams import TYPES
 from moorage.doors.http.transfer import FORMATS
+from moorage.remote.records import KEYS_AT_ONCE
 from moorage.service.analytics import GROUPINGS
 from moorage.service.approvals import MAX_OPTIONS
 from moorage.service.runs import MAX_CORRELATION
@@ -67,16 +71,36 @@ MESSAGES = some({"anyOf": [{"type": "string"}, MESSAGE]}, minItems=1, maxItems=M
 KEY_IN_HEADER = {**KEY, "pattern": f"^[^ {UNSEEN}]([^{UNSEEN}]*[^ {UNSEEN}])?$"}  # spaces at its ends are no part of it
 DEFINITION = {"anyOf": [{"type": "string", "format": "toml"}, {"type": "object"}]}
 
-VALUES = {"type": "object", "propertyNames": LABEL, "maxProperties": MAX_KEYS}
+# By the parameter that is the whole body.
+WHOLE_BODIES: dict[str, Schema] = {
+    "values": {"type": "object", "propertyNames": LABEL, "maxProperties": MAX_KEYS},
+    "value": {},
+}
 
-PATH: dict[str, Schema] = {"key": LABEL, "number": whole(0, MOST_ENTRIES)}
+NAMESPACE = {  # a label that does not begin with a dot, or that of the parts of large values
+    "type": "string",
+    "maxLength": MAX_NAMESPACE,
+    "pattern": rf"^( +[^ {UNSEEN}][^{UNSEEN}]*|[^ .{UNSEEN}][^{UNSEEN}]*|\.parts)$",
+}
+RECORD_KEY = {"type": "string", "minLength": 1, "maxLength": MAX_RECORD_KEY, "pattern": "^[^\0\U0010ffff]+$"}
+RECORD_PREFIX = {"type": "string", "maxLength": MAX_RECORD_KEY, "pattern": "^[^\0\U0010ffff]*$"}
+NUMBERED_PREFIX = {**RECORD_PREFIX, "maxLength": MAX_RECORD_KEY - DIGITS}
+
+PATH: dict[str, Schema] = {
+    "key": LABEL,
+    "number": whole(0, MOST_ENTRIES),
+    "namespace": NAMESPACE,
+    "record_key": RECORD_KEY,
+}
 HEADERS: dict[str, Schema] = {"If-Match": TAG, "Idempotency-Key": KEY_IN_HEADER}
 
+RECORDS = ("record", "memory")
 # By the field's name, for bodies; `operation.field` for one of them, and for queries.
 FIELDS: dict[str, Schema] = {
     "agent_name": LABEL,
     "task_id": LABEL,
     "project_dir": PLACE,
+    "labels": some({**ID, "maxLength": MAX_LABEL_LENGTH}, maxItems=MAX_LABELS),
     "session_name": ID,
     "session_id": ID_OR_EMPTY,
     "ttl_seconds": LIFETIME,
@@ -141,6 +165,11 @@ FIELDS: dict[str, Schema] = {
     "define_agent.definition": DEFINITION,
     "put_agent.definition": DEFINITION,
     "export.format": one_of(FORMATS),
+    **{f"{name}_{verb}.prefix": RECORD_PREFIX for name in RECORDS for verb in ("list", "clear")},
+    **{f"{name}_list.after": RECORD_KEY for name in RECORDS},
+    **{f"{name}_put.ttl": LIFETIME for name in RECORDS},
+    **{f"{name}_read.keys": some(RECORD_KEY, maxItems=KEYS_AT_ONCE) for name in RECORDS},
+    "record_write.messages": some(MESSAGE, maxItems=MAX_MESSAGES),
     "last_lines.sessions": some({"type": "string", "minLength": 1}, minItems=1, maxItems=MOST),
     **{f"{name}.types": some(one_of(TYPES), minItems=1) for name in ("events", "session_events")},
     **{f"{name}.after": {"type": "string", "pattern": "^(end|[0-9]{1,9})$"} for name in ("events", "session_events")},
@@ -186,8 +215,44 @@ def _part(kind: str, *texts: str) -> Schema:
     return {"required": list(texts), "properties": fields}
 
 
+def _write(op: str, required: tuple[str, ...], **fields: Schema) -> Schema:
+    """Return the schema of one write of records. Values in parts are for our own client, and not told of."""
+    properties = {"op": {"const": op}, "namespace": NAMESPACE, **fields}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": ["op", "namespace", *required],
+        "additionalProperties": False,
+    }
+
+
+def _written(op: str, required: str, **fields: Schema) -> Schema:
+    """Return the schema of a write that has a value."""
+    told = {"value": {}, "base64": BASE64, "ttl": _or_null(LIFETIME), **fields}
+    one_value = [{"required": ["value"]}, {"required": ["base64"]}]
+    return {**_write(op, (required,), **told), "allOf": [{"oneOf": one_value}]}
+
+
+def _or_null(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def _one_or_prefix(op: str, **fields: Schema) -> Schema:
+    """Return the schema of a write of one record, or of all whose keys begin so."""
+    one = {"properties": {"prefix": {"const": False}, "key": {"minLength": 1}}}
+    every = {"required": ["prefix"], "properties": {"prefix": {"const": True}}}
+    write = _write(op, ("key",), key=RECORD_PREFIX, prefix={"type": "boolean"}, **fields)
+    return {**write, "allOf": [{"anyOf": [one, every]}]}
+
+
+BASE64 = {"type": "string", "pattern": "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"}
+RECORD_VERSION = _or_null({"type": "integer"})
 _KNOWN_PARTS = {"text": ("text",), "tool_call": ("id", "name"), "tool_result": ("call_id",)}
 COMPONENTS: dict[str, Schema] = {
+    "PutDocument": _written("put", "key", key=RECORD_KEY, version=RECORD_VERSION, keep={"type": "boolean"}),
+    "AppendDocument": _written("append", "prefix", prefix=NUMBERED_PREFIX),
+    "Drop": _one_or_prefix("delete", version=RECORD_VERSION),
+    "Touch": _one_or_prefix("touch", ttl=_or_null(LIFETIME)),
     "NewMessage": {
         "title": "NewMessage",
         "description": "Something to say.",
@@ -262,7 +327,7 @@ def narrow(schema: Schema, constraint: Schema) -> None:
 
 
 def _kept(schema: Schema) -> Schema:
-    """What a schema says besides which values there are."""
+    """Return a schema without its list of values."""
     return {key: value for key, value in schema.items() if key in ("description", "default")}
 
 

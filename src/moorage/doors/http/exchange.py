@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
 from typing import Any
 
 import msgspec
@@ -19,11 +19,11 @@ from moorage.core.errors import InvalidJson, MoorageError, RequestTooLarge, edge
 from moorage.doors.http.negotiation import preferred, takes_coding
 from moorage.doors.http.refusals import STATUS, TooDense, TooManyValues
 
-Scope = MutableMapping[str, Any]
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
+AsgiScope = MutableMapping[str, Any]
+AsgiMessage = MutableMapping[str, Any]
+AsgiReceive = Callable[[], Awaitable[AsgiMessage]]
+AsgiSend = Callable[[AsgiMessage], Awaitable[None]]
+AsgiApp = Callable[[AsgiScope, AsgiReceive, AsgiSend], Awaitable[None]]
 
 JSON = b"application/json"
 PROBLEM = b"application/problem+json"
@@ -32,7 +32,7 @@ MAX_BODY = 8 * 1024 * 1024
 MAX_RATIO = 100  # of what is unpacked to what was sent
 ANY_RATIO = 1024 * 1024  # bytes that may be unpacked whatever their ratio
 AT_ONCE = 256 * 1024  # bytes unpacked in one go: a thread must not keep the interpreter's lock for long
-MAX_VALUES = 100_000  # in one body: more would be looked through for longer than anybody should wait
+MAX_VALUES = 100_000  # in one body: checking more would take too long
 LITTLE = 4 * 1024  # bytes of gzip that are unpacked without a thread
 
 UNKNOWN_ENCODING = "its content-encoding is not known; send it plain or with gzip"
@@ -40,13 +40,13 @@ NO_GZIP = "it is not gzip though its content-encoding says so"
 CUT_OFF = "its gzip is cut off"
 MORE_BEHIND = "there is more behind the end of its gzip; send one gzip, whole"
 
-Headers = list[tuple[bytes, bytes]]
+RawHeaders = list[tuple[bytes, bytes]]
 NO_SNIFFING = (b"x-content-type-options", b"nosniff")  # a browser takes an answer for nothing but its type
-PACKED: Headers = [(b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")]
+PACKED: RawHeaders = [(b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")]
 
 
-class Gone(Exception):
-    """Whoever asked has hung up; there is nobody to answer."""
+class ClientDisconnected(Exception):
+    """The client has disconnected; no answer can be sent."""
 
 
 class Unpacker:
@@ -89,14 +89,14 @@ class Exchange:
 
     __slots__ = ("_extra", "_receive", "_send", "headers", "params", "path", "request_id", "scope", "status", "verb")
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, request_id: str) -> None:
+    def __init__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend, request_id: str) -> None:
         self.scope, self._receive, self._send, self.request_id = scope, receive, send, request_id
         self.verb: str = scope["method"]
         self.path: str = scope["path"]
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.params: dict[str, str] = {}
         self.status = 0
-        self._extra: Headers = []
+        self._extra: RawHeaders = []
 
     @property
     def client(self) -> str:
@@ -123,12 +123,7 @@ class Exchange:
         """All of the body, which is JSON. Raises RequestTooLarge before more than `limit` was kept."""
         if int(self.headers.get(b"content-length", b"0") or b"0") > limit:
             raise RequestTooLarge(limit)
-        message = await self._receive()
-        whole: bytes = message.get("body", b"")
-        if message.get("more_body"):
-            whole = await self._rest(whole, limit)
-        if message["type"] == "http.disconnect":
-            raise Gone
+        whole = b"".join([piece async for piece in self._pieces(limit)])
         if (unpacker := self._unpacker(limit)) is not None:
             little = len(whole) <= LITTLE
             whole = _joined(unpacker, whole) if little else await asyncio.to_thread(_joined, unpacker, whole)
@@ -138,36 +133,29 @@ class Exchange:
 
     async def spool(self, write: Callable[[bytes], object], limit: int) -> None:
         """Hand the body to `write` as it comes, on a thread: it is too long to be kept. Raises RequestTooLarge."""
-        unpacker, more, size = self._unpacker(limit), True, 0
+        unpacker = self._unpacker(limit)
 
         def take(piece: bytes) -> None:
             for part in (piece,) if unpacker is None else unpacker.unpacked(piece):
                 write(part)
 
-        while more:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                raise Gone
-            piece, more = message.get("body", b""), message.get("more_body", False)
-            size += len(piece)
-            if size > limit:
-                raise RequestTooLarge(limit)
+        async for piece in self._pieces(limit):
             await asyncio.to_thread(take, piece)
         if unpacker is not None:
             unpacker.end()
 
-    async def _rest(self, begun: bytes, limit: int) -> bytes:
-        parts, size, more = [begun], len(begun), True
+    async def _pieces(self, limit: int) -> AsyncIterator[bytes]:
+        """Yield the body as it comes. Raises RequestTooLarge, ClientDisconnected."""
+        size, more = 0, True
         while more:
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                raise Gone
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
+                raise ClientDisconnected
+            piece, more = message.get("body", b""), message.get("more_body", False)
+            size += len(piece)
             if size > limit:
                 raise RequestTooLarge(limit)
-            more = message.get("more_body", False)
-        return b"".join(parts)
+            yield piece
 
     def _unpacker(self, limit: int) -> Unpacker | None:
         """Return what unpacks the body, up to so many bytes; None if it is plain."""
@@ -177,15 +165,15 @@ class Exchange:
         return Unpacker(limit) if packing == b"gzip" else None
 
     async def disconnected(self) -> None:
-        """Return when whoever asked has hung up."""
+        """Return when the client has disconnected."""
         while (await self._receive())["type"] != "http.disconnect":
             continue
 
-    async def pass_to(self, app: App) -> None:
+    async def pass_to(self, app: AsgiApp) -> None:
         """Let another application answer, with the headers that our answers have."""
         extra = [NO_SNIFFING, *self._extra, (b"x-request-id", self.request_id.encode())]
 
-        async def send(message: Message) -> None:
+        async def send(message: AsgiMessage) -> None:
             if message["type"] == "http.response.start":
                 self.status = message["status"]
                 message = {**message, "headers": [*message.get("headers", ()), *extra]}
@@ -194,11 +182,11 @@ class Exchange:
         is_read = self.verb == "POST" and b"content-encoding" not in self.headers
         await app(self.scope, await self._after_reading() if is_read else self._receive, send)
 
-    async def _after_reading(self) -> Receive:
+    async def _after_reading(self) -> AsgiReceive:
         """Read the body as our own routes do; what gives it to another application."""
-        waiting: list[Message] = [{"type": "http.request", "body": await self.body(), "more_body": False}]
+        waiting: list[AsgiMessage] = [{"type": "http.request", "body": await self.body(), "more_body": False}]
 
-        async def receive() -> Message:
+        async def receive() -> AsgiMessage:
             return waiting.pop() if waiting else await self._receive()
 
         return receive
@@ -206,7 +194,7 @@ class Exchange:
     # The answer ---------------------------------------------------------------------------------
 
     async def answer(
-        self, body: bytes, *, status: int = 200, kind: bytes = JSON, headers: Headers | None = None
+        self, body: bytes, *, status: int = 200, kind: bytes = JSON, headers: RawHeaders | None = None
     ) -> None:
         """Send an answer whole."""
         every = list(headers or ())
@@ -218,7 +206,7 @@ class Exchange:
 
     @property
     def takes_packed(self) -> bool:
-        """Whether whoever asked can unpack an answer."""
+        """Whether the client accepts a compressed answer."""
         return takes_coding(self._listed(b"accept-encoding"), b"gzip")
 
     def preferred(self, *offered: bytes) -> bytes:
@@ -229,7 +217,7 @@ class Exchange:
         """Return a header that is a list: sent several times, it is one."""
         return b",".join(value for each, value in self.scope["headers"] if each == name)
 
-    async def answer_as_is(self, body: bytes, *, status: int = 200, kind: bytes, headers: Headers) -> None:
+    async def answer_as_is(self, body: bytes, *, status: int = 200, kind: bytes, headers: RawHeaders) -> None:
         """Send an answer whole, packed or not, as it came."""
         every = [(b"content-type", kind), NO_SNIFFING, *headers, *self._extra]
         every += [(b"content-length", str(len(body)).encode()), (b"x-request-id", self.request_id.encode())]
@@ -237,14 +225,16 @@ class Exchange:
         await self._send({"type": "http.response.start", "status": status, "headers": every})
         await self._send({"type": "http.response.body", "body": b"" if self.verb == "HEAD" else body})
 
-    async def problem(self, error: MoorageError, *, status: int | None = None, headers: Headers | None = None) -> None:
+    async def problem(
+        self, error: MoorageError, *, status: int | None = None, headers: RawHeaders | None = None
+    ) -> None:
         """Send an error: what went wrong, its code, its facts, and the request's id to ask about."""
         status = status or STATUS.get(error.code) or edge_of(error).http
         document = {"type": "about:blank", "title": _TITLES.get(status, "Error"), "status": status, **error.to_dict()}
         document["request_id"] = self.request_id
         await self.answer(_encoded(document), status=status, kind=PROBLEM, headers=headers)
 
-    async def begin(self, headers: Headers, *, status: int = 200) -> None:
+    async def begin(self, headers: RawHeaders, *, status: int = 200) -> None:
         """Begin an answer that is sent bit by bit."""
         self.status = status
         every = [*headers, NO_SNIFFING, *self._extra, (b"x-request-id", self.request_id.encode())]
@@ -283,18 +273,18 @@ def _joined(unpacker: Unpacker, packed: bytes) -> bytes:
 
 
 _TITLES = {
-    401: "Who are you?",
-    403: "Not allowed",
+    401: "Unauthorized",
+    403: "Forbidden",
     404: "Not found",
     405: "Method not allowed",
-    409: "Refused as things stand",
-    410: "Deleted",
-    412: "It changed since you looked",
-    413: "Too large",
-    422: "The request is wrong",
+    409: "Conflict",
+    410: "Gone",
+    412: "Precondition failed",
+    413: "Content too large",
+    422: "Unprocessable content",
     429: "Too many requests",
-    500: "Internal error",
-    503: "Unavailable",
+    500: "Internal server error",
+    503: "Service unavailable",
 }
 
 

@@ -1,9 +1,10 @@
-"""The greeting of a server at a terminal: its addresses, and three commands to try."""
+"""The greeting of a server at a terminal: its addresses, and a command to try."""
 
 from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 from importlib.util import find_spec
 
@@ -18,20 +19,19 @@ def greeting(address: str, store: str, *, grpc: str | None) -> str:
         "gRPC": grpc,
         "MCP": mcp,
     }
-    program = shlex.quote(os.path.join(os.path.dirname(sys.executable), "moorage"))
-    commands = ("run echo-agent hello", "list", "watch")
     return "\n".join(
         (
             "",
             f"  Moorage is ready. Its sessions are in {store}",
-            "",
             *(f"    {name:<8}  {place}" for name, place in places.items() if place),
-            "",
-            "  Try in another terminal:",
-            "",
-            *(f"    {program} --url {address} {command}" for command in commands),
-            "",
+            f"    try       {_program()} --url {address} run echo-agent hello",
             "  Ctrl-C ends the server; sessions stay.",
             "",
         )
     )
+
+
+def _program() -> str:
+    """Return `moorage` if a shell finds this installation by it, else its path."""
+    program = os.path.join(os.path.dirname(sys.executable), "moorage")
+    return "moorage" if shutil.which("moorage") == program else shlex.quote(program)

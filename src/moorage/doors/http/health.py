@@ -1,4 +1,4 @@
-"""Routes for whoever looks after a server: is it there, does its store answer, what does it offer."""
+"""Routes for operators of a server: is it there, does its store answer, what does it offer."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ from time import monotonic
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
 
 from moorage import __version__
 from moorage.core.codec import encode
 from moorage.core.errors import StoreUnavailable
-from moorage.doors.http.app import Door, Route
-from moorage.doors.http.described import Described
+from moorage.doors.http.app import Door
 from moorage.doors.http.docs_page import POLICY, docs_page
 from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.openapi import openapi
@@ -48,7 +46,7 @@ class Heart:
         """Raise StoreUnavailable if nothing was written for so many seconds."""
         silent = monotonic() - self._beaten_at
         if silent > silent_after:
-            raise StoreUnavailable(f"nothing could be written for {silent:.0f} seconds", store="store")
+            raise StoreUnavailable(f"no write has succeeded for {silent:.0f} seconds", store="store")
 
 
 async def check_ready(deps: Deps, heart: Heart | None = None) -> None:
@@ -64,39 +62,33 @@ async def check_ready(deps: Deps, heart: Heart | None = None) -> None:
 
 def add_to(door: Door, heart: Heart | None = None) -> None:
     """Answer /healthz, /readyz, /openapi.json and /docs; a server that has a heart is well as long as it beats."""
+    documents: dict[bool, dict[str, Any]] = {}  # OpenAPI's, by whether a key is needed
 
+    async def whole() -> dict[str, Any]:
+        needs_key = await door.needs_key()
+        if needs_key not in documents:
+            documents[needs_key] = openapi(door.routes, needs_key=needs_key)
+        return documents[needs_key]
+
+    @door.route("GET", "/healthz", is_open=True, answer=Health)
     async def healthz(exchange: Exchange, _: Visitor) -> None:
+        """Whether the server is there."""
         if heart is not None:
             heart.check(DEAD_AFTER)
         await exchange.answer(encode(Health(status="ok")))
 
+    @door.route("GET", "/readyz", is_open=True, answer=Health)
     async def readyz(exchange: Exchange, _: Visitor) -> None:
+        """Whether its store answers and takes writes."""
         await check_ready(door.deps, heart)
         await exchange.answer(encode(Health(status="ready")))
 
+    @door.route("GET", "/openapi.json", name="openapi", is_open=True, answer=dict[str, Any])
     async def document(exchange: Exchange, _: Visitor) -> None:
-        await exchange.answer(encode(await _document(door)))
+        """This document."""
+        await exchange.answer(encode(await whole()))
 
-    async def page(exchange: Exchange, _: Visitor) -> None:
-        await exchange.answer(docs_page(await _document(door)).encode(), kind=HTML, headers=DOCS_HEADERS)
-
-    told = {
-        "/healthz": (healthz, Described(name="healthz", summary="Whether the server is there", answer=Health)),
-        "/readyz": (
-            readyz,
-            Described(name="readyz", summary="Whether its store answers and takes writes", answer=Health),
-        ),
-        "/openapi.json": (document, Described(name="openapi", summary="This document", answer=dict[str, Any])),
-        "/docs": (page, Described(name="docs", summary="This document, to read", kind="text/html")),
-    }
-    for path, (endpoint, described) in told.items():
-        route = Route(described.name, endpoint, is_open=True)
-        door.add("GET", path, route, replace(described, is_open=True))
-
-
-async def _document(door: Door) -> dict[str, Any]:
-    """The document, made once, and once more when keys are needed from now on."""
-    needs_key = await door.needs_key()
-    if needs_key not in door.documents:
-        door.documents[needs_key] = openapi(door.described, needs_key=needs_key)
-    return door.documents[needs_key]
+    @door.route("GET", "/docs", is_open=True, kind="text/html")
+    async def docs(exchange: Exchange, _: Visitor) -> None:
+        """This document, to read."""
+        await exchange.answer(docs_page(await whole()).encode(), kind=HTML, headers=DOCS_HEADERS)

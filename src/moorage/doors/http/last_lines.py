@@ -11,9 +11,8 @@ from moorage.core.codec import encode
 from moorage.core.entry import Entry, Kind, text_of
 from moorage.core.errors import InvalidField, NotFound
 from moorage.core.key import Scope
-from moorage.core.query import Page
-from moorage.doors.http.app import Door, Route
-from moorage.doors.http.described import Described
+from moorage.core.query import LogQuery, Page
+from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.reading import read_fields_of
 from moorage.doors.http.visit import Visitor
@@ -42,19 +41,12 @@ class LastLine(Struct, frozen=True, kw_only=True):
 def add_to(door: Door) -> None:
     """Answer the route."""
 
+    @door.route("GET", PATH, Scope.READ, to_token=False, query=LastLinesRequest, answer=Page[LastLine])
     async def last_lines(exchange: Exchange, visitor: Visitor) -> None:
+        """How the newest message of each of these sessions begins; those without one are left out."""
         refs = _refs(read_fields_of(exchange, LastLinesRequest, ["sessions"]).sessions)
         found = [await _newest(door, visitor.caller.owner, ref) for ref in refs]
         await exchange.answer(encode(Page([_line(entry) for entry in found if entry is not None])))
-
-    described = Described(
-        name="last_lines",
-        summary="How the newest message of each of these sessions begins; those without one are left out",
-        scope=Scope.READ,
-        answer=Page[LastLine],
-        query=LastLinesRequest,
-    )
-    door.add("GET", PATH, Route(described.name, last_lines, Scope.READ, to_token=False), described)
 
 
 def _refs(text: str) -> list[str]:
@@ -66,7 +58,7 @@ def _refs(text: str) -> list[str]:
 
 async def _newest(door: Door, owner: str, ref: str) -> Entry | None:
     try:
-        entries = await door.deps.store.log(owner, ref, limit=1, kinds=(Kind.MESSAGE,), newest_first=True)
+        entries = await door.deps.store.log(owner, ref, LogQuery(limit=1, kinds=(Kind.MESSAGE,), newest_first=True))
     except NotFound:  # deleted since the list was made
         return None
     return entries[0] if entries else None
@@ -79,6 +71,6 @@ def _line(entry: Entry) -> LastLine:
 
 
 def _tool(entry: Entry) -> str:
-    """What a message without words does."""
+    """Describe a message that has tool calls and no text."""
     parts = entry.content if isinstance(entry.content, list) else []
     return ", ".join(str(part.get("name") or part["type"]) for part in parts)

@@ -16,86 +16,66 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
+from moorage.core import errors
 from moorage.core.approval import Approval
 from moorage.core.codec import encode
 from moorage.core.entry import check_messages
-from moorage.core.errors import (
-    ApprovalNotFound,
-    Forbidden,
-    HoldLost,
-    IdTaken,
-    InvalidField,
-    LauncherNotFound,
-    NotFound,
-    TurnLost,
-    TurnNotFound,
-)
 from moorage.core.key import Scope
+from moorage.core.render import like
 from moorage.core.turn import LEASE, LOST_AFTER, Launcher, Turn, TurnState
 from moorage.core.work import TurnEnd
 from moorage.doors.http.answers import document
-from moorage.doors.http.app import Door, Endpoint, Route
-from moorage.doors.http.described import Described
+from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.reading import read_body, read_fields_of
+from moorage.doors.http.routing import Handler
 from moorage.doors.http.visit import Visitor
 from moorage.ports import Claimed
-from moorage.remote.launching import (
-    LONGEST_WAIT,
-    Beat,
-    Beaten,
-    Claiming,
-    Ending,
-    Epoch,
-    Heartbeat,
-    Held,
-    News,
-    Registration,
-    Report,
-    Reported,
-    Saying,
-    Taken,
-)
+from moorage.remote import launching as wire
 from moorage.service.approvals import get_approval
-from moorage.service.launchers import all_launchers, save_launcher
-from moorage.service.turns import TurnDesk
+from moorage.service.launchers import all_launchers
+from moorage.service.steps import note_launcher
+from moorage.service.turns import Given, TurnDispatcher
 
 LOOK_AGAIN = 1.0  # a wake-up is a hint and may get lost
 ENDS = (TurnState.COMPLETED, TurnState.FAILED, TurnState.STOPPED)
 
 
 def add_to(door: Door, stop: asyncio.Event | None = None) -> None:
-    """Let launchers work through this door; when the server is told to stop, nobody waits any longer."""
-    launching = Launching(door, stop or asyncio.Event())
+    """Add the routes of launchers; when the server is told to stop, their long polls end."""
+    launching = LauncherEndpoints(door, stop or asyncio.Event())
     for path, endpoint, body, answer in (
-        ("/launchers", launching.register, Registration, Launcher),
-        ("/launchers/{launcher_id}/claim", launching.claim, Claiming, News),
-        ("/launchers/{launcher_id}/heartbeat", launching.heartbeat, Heartbeat, Beaten),
-        ("/launchers/{launcher_id}/adopt", launching.adopt, Held, Turn),
-        ("/turns/{turn_id}/entries", launching.entries, Report, Reported),
-        ("/turns/{turn_id}/words", launching.words, Saying, Reported),
-        ("/turns/{turn_id}/finish", launching.finish, Ending, Reported),
+        ("/launchers", launching.register, wire.LauncherRegistration, Launcher),
+        ("/launchers/{launcher_id}/claim", launching.claim, wire.Claiming, wire.News),
+        ("/launchers/{launcher_id}/heartbeat", launching.heartbeat, wire.Heartbeat, wire.Beaten),
+        ("/launchers/{launcher_id}/adopt", launching.adopt, wire.Held, Turn),
+        ("/turns/{turn_id}/entries", launching.entries, wire.Report, wire.Reported),
+        ("/turns/{turn_id}/words", launching.words, wire.Saying, wire.Reported),
+        ("/turns/{turn_id}/finish", launching.finish, wire.TurnEnding, wire.Reported),
         ("/turns/{turn_id}/approvals/{approval_id}", launching.approval, None, Approval),
     ):
-        described = Described(
-            name="register_launcher" if body is Registration else f"turn_{endpoint.__name__}",
+        name = "register_launcher" if body is wire.LauncherRegistration else f"turn_{endpoint.__name__}"
+        query, status = None if body else Awaiting, 201 if body is wire.LauncherRegistration else 200
+        add = door.route(
+            "POST" if body else "GET",
+            path,
+            Scope.LAUNCH,
+            name=name,
             summary=str(endpoint.__doc__).splitlines()[0].rstrip("."),
-            scope=Scope.LAUNCH,
+            query=query,
             body=body,
             answer=answer,
-            status=201 if body is Registration else 200,
-            query=None if body else Awaiting,
+            status=status,
         )
-        route = Route(described.name, _for_keys_only(endpoint), Scope.LAUNCH)
-        door.add("POST" if body else "GET", path, route, described)
+        add(_for_keys_only(endpoint))
 
 
-class Launching:
-    """The desk of all launchers that come by HTTP."""
+class LauncherEndpoints:
+    """Serves all launchers that connect over HTTP."""
 
     def __init__(self, door: Door, stop: asyncio.Event) -> None:
         self._deps, self.stop, self._words = door.deps, stop, door.words
-        self._desk = TurnDesk(door.deps, words=door.words)
+        self._dispatcher = TurnDispatcher(door.deps, words=door.words)
         self._known: dict[str, Launcher] = {}
         self._claims, self._reports = Turnstile(), Turnstile()
 
@@ -103,19 +83,17 @@ class Launching:
 
     async def register(self, exchange: Exchange, visitor: Visitor) -> None:
         """A launcher is there."""
-        told = read_body(await exchange.body(), Registration)
+        told = read_body(await exchange.body(), wire.LauncherRegistration)
         now, launcher_id = self._deps.clock.now(), told.launcher_id or self._deps.new_id()
         before = await self._found(launcher_id)
         if before is not None and before.owners != owners_of(visitor):
-            raise IdTaken(launcher_id)
-        launcher = Launcher(
+            raise errors.IdTaken(launcher_id)
+        launcher = like(
+            Launcher,
+            told,
             launcher_id=launcher_id,
-            name=told.name,
             registered_at=now if before is None else before.registered_at,
             seen_at=now,
-            host=told.host,
-            pid=told.pid,
-            slots=told.slots,
             agents=tuple(told.agents),
             owners=owners_of(visitor),
         )
@@ -124,30 +102,30 @@ class Launching:
     async def heartbeat(self, exchange: Exchange, visitor: Visitor) -> None:
         """A launcher lives, and all its turns with it."""
         launcher = await self._launcher(exchange, visitor)
-        told = read_body(await exchange.body(), Heartbeat)
+        told = read_body(await exchange.body(), wire.Heartbeat)
         beats = await asyncio.gather(*(self._renewed(visitor, held) for held in told.turns))
-        seen_off = tuple(name for name in told.seen_off if launcher.works_for(name.rpartition(" ")[0]))
-        facts = {"running": told.running, "draining": told.draining, "seen_off": seen_off}
+        ended_sessions = tuple(name for name in told.ended_sessions if launcher.works_for(name.rpartition(" ")[0]))
+        facts = {"running": told.running, "draining": told.draining, "ended_sessions": ended_sessions}
         kept = await self._save(replace(launcher, seen_at=self._deps.clock.now(), **facts))
         waiting = await self._waiting(launcher, {held.turn_id for held in told.turns})
-        await exchange.answer(encode(Beaten(turns=beats, waiting=waiting, drain=kept.drain)))
+        await exchange.answer(encode(wire.Beaten(turns=beats, waiting=waiting, drain=kept.drain)))
 
-    async def _renewed(self, visitor: Visitor, held: Held) -> Beat:
+    async def _renewed(self, visitor: Visitor, held: wire.Held) -> wire.Beat:
         try:
-            turn = await self._desk.renew(*await self._turn(visitor, held.turn_id, held.epoch, held.owner))
-        except (TurnLost, NotFound):
-            return Beat(turn_id=held.turn_id, lost=True)
-        return Beat(turn_id=held.turn_id, stop_requested=turn.stop_requested, turn=turn)
+            turn = await self._dispatcher.renew(*await self._turn(visitor, held.turn_id, held.epoch, held.owner))
+        except (errors.TurnLost, errors.NotFound):
+            return wire.Beat(turn_id=held.turn_id, lost=True)
+        return wire.Beat(turn_id=held.turn_id, stop_requested=turn.stop_requested, turn=turn)
 
     async def _waiting(self, launcher: Launcher, among: Iterable[str]) -> list[str]:
-        return sorted(await self._desk.waiting(launcher.launcher_id) & set(among))
+        return sorted(await self._dispatcher.waiting(launcher.launcher_id) & set(among))
 
     async def _launcher(self, exchange: Exchange, visitor: Visitor) -> Launcher:
         """Who is asking, if it works for the same as this key. Raises LauncherNotFound."""
         launcher_id = exchange.params["launcher_id"]
         found = await self._found(launcher_id)
         if found is None or found.owners != owners_of(visitor):
-            raise LauncherNotFound(launcher_id)
+            raise errors.LauncherNotFound(launcher_id)
         return found
 
     async def _found(self, launcher_id: str) -> Launcher | None:
@@ -156,7 +134,7 @@ class Launching:
         return self._known.get(launcher_id)
 
     async def _save(self, launcher: Launcher) -> Launcher:
-        kept = self._known[launcher.launcher_id] = await save_launcher(self._deps.store, launcher)
+        kept = self._known[launcher.launcher_id] = await note_launcher(self._deps, launcher)
         return kept
 
     # Claiming -----------------------------------------------------------------------------------
@@ -164,7 +142,7 @@ class Launching:
     async def claim(self, exchange: Exchange, visitor: Visitor) -> None:
         """Turns, or news of those that the launcher has; if there is neither, after a while."""
         launcher = await self._launcher(exchange, visitor)
-        wish = read_body(await exchange.body(), Claiming)
+        wish = read_body(await exchange.body(), wire.Claiming)
         gone = asyncio.ensure_future(exchange.disconnected())
         try:
             async with self._claims.enter(launcher.launcher_id) as superseded:
@@ -173,83 +151,73 @@ class Launching:
         finally:
             gone.cancel()
 
-    def desk_for(self, wish: Claiming) -> TurnDesk:
-        """The desk at which turns are given out for as long as the launcher wants, or as we say."""
+    def dispatcher_for(self, wish: wire.Claiming) -> TurnDispatcher:
+        """Give out turns for as long as the launcher asks, at most until our own limit."""
         lease = LEASE if wish.lease is None else timedelta(seconds=wish.lease)
         lost_after = LOST_AFTER if wish.lost_after is None else timedelta(seconds=wish.lost_after)
-        return TurnDesk(self._deps, lease=lease, lost_after=lost_after, tokens=True, words=self._words)
+        return TurnDispatcher(self._deps, lease=lease, lost_after=lost_after, tokens=True, words=self._words)
 
     async def adopt(self, exchange: Exchange, visitor: Visitor) -> None:
         """A launcher that was restarted goes on with a turn of its former life."""
         launcher = await self._launcher(exchange, visitor)
-        held = read_body(await exchange.body(), Held)
+        held = read_body(await exchange.body(), wire.Held)
         owner, turn = await self._turn(visitor, held.turn_id, held.epoch, held.owner)
         turn = replace(turn, launcher_id=held.former)
-        await exchange.answer(encode(await self._desk.adopt(owner, turn, launcher.launcher_id)))
+        await exchange.answer(encode(await self._dispatcher.adopt(owner, turn, launcher.launcher_id)))
 
     # Turns --------------------------------------------------------------------------------------
 
     async def entries(self, exchange: Exchange, visitor: Visitor) -> None:
-        """What happens in a turn."""
-        told = read_body(await exchange.body(), Report)
+        """Store the events of a turn."""
+        told = read_body(await exchange.body(), wire.Report)
         owner, turn = await self._turn(visitor, exchange.params["turn_id"], told.epoch, told.owner)
         async with self._reports.enter(f"{owner} {turn.turn_id}"):  # sent again, it waits for the one before
             try:
                 reported = await self._keep(owner, turn, told)
-            except HoldLost:
-                raise TurnLost(turn.turn_id, turn.epoch) from None
+            except errors.HoldLost:
+                raise errors.TurnLost(turn.turn_id, turn.epoch) from None
         await exchange.answer(encode(reported))
 
-    async def _keep(self, owner: str, turn: Turn, told: Report) -> Reported:
-        desk, reported = self._desk, Reported(turn_id=turn.turn_id)
+    async def _keep(self, owner: str, turn: Turn, told: wire.Report) -> wire.Reported:
+        dispatcher, reported = self._dispatcher, wire.Reported(turn_id=turn.turn_id)
         if told.started:
-            await desk.started(owner, turn)
+            await dispatcher.started(owner, turn)
         if told.messages:
-            await desk.say(owner, turn, told.messages)
+            await dispatcher.say(owner, turn, told.messages)
         if told.update is not None:
-            reported = replace(reported, session=await desk.update(owner, turn, **_fields(told.update)))
+            reported = replace(reported, session=await dispatcher.update(owner, turn, **_fields(told.update)))
         if told.problem is not None:
-            await desk.misspoken(owner, turn, told.problem)
+            await dispatcher.misspoken(owner, turn, told.problem)
         if told.checkpoint is not None:
-            kept = await desk.checkpoint(owner, turn, told.checkpoint.state, since=told.checkpoint.since)
+            kept = await dispatcher.checkpoint(owner, turn, told.checkpoint.state, since=told.checkpoint.since)
             reported = replace(reported, session=kept)
         if told.approval is not None:
-            approval = await desk.request_approval(owner, turn, **_fields(told.approval))
+            approval = await dispatcher.request_approval(owner, turn, **_fields(told.approval))
             reported = replace(reported, approval=approval)
         if told.release:
-            await desk.release(owner, turn)
+            await dispatcher.release(owner, turn)
         return reported
 
     async def words(self, exchange: Exchange, visitor: Visitor) -> None:
-        """What the agent of a turn is just saying: shown, not kept."""
-        told = read_body(await exchange.body(), Saying)
+        """Show partial output of a turn's agent without storing it."""
+        told = read_body(await exchange.body(), wire.Saying)
         owner, turn = await self._turn(visitor, exchange.params["turn_id"], told.epoch, told.owner)
         now = await self._deps.store.find_turn(owner, turn.turn_id)
         if now.epoch != told.epoch or now.state is not TurnState.RUNNING:
-            raise TurnLost(turn.turn_id, told.epoch)
-        await self._desk.speak(owner, turn, told.text)
-        await exchange.answer(encode(Reported(turn_id=turn.turn_id)))
+            raise errors.TurnLost(turn.turn_id, told.epoch)
+        await self._dispatcher.speak(owner, turn, told.text)
+        await exchange.answer(encode(wire.Reported(turn_id=turn.turn_id)))
 
     async def finish(self, exchange: Exchange, visitor: Visitor) -> None:
         """A turn is over."""
-        told = read_body(await exchange.body(), Ending)
+        told = read_body(await exchange.body(), wire.TurnEnding)
         if told.outcome not in ENDS:
-            raise InvalidField("outcome", f"is {told.outcome.value!r}; use one of {', '.join(ENDS)}")
-        messages = tuple(check_messages(told.messages)) if told.messages else ()
-        end = TurnEnd(
-            outcome=told.outcome,
-            messages=messages,
-            result=told.result,
-            error=told.error,
-            reason=told.reason,
-            usage=told.usage,
-            problems=told.problems,
-            cut_off=told.cut_off,
-        )
+            raise errors.InvalidField("outcome", f"is {told.outcome.value!r}; use one of {', '.join(ENDS)}")
+        end = like(TurnEnd, told, messages=tuple(check_messages(told.messages)) if told.messages else ())
         owner, turn = await self._turn(visitor, exchange.params["turn_id"], told.epoch, told.owner)
         async with self._reports.enter(f"{owner} {turn.turn_id}"):
-            session = await self._desk.finish(owner, turn, end)
-        await exchange.answer(encode(Reported(turn_id=turn.turn_id, session=session)))
+            session = await self._dispatcher.finish(owner, turn, end)
+        await exchange.answer(encode(wire.Reported(turn_id=turn.turn_id, session=session)))
 
     async def approval(self, exchange: Exchange, visitor: Visitor) -> None:
         """A question of a turn that waits for the answer; once there is one, or after a while."""
@@ -257,31 +225,31 @@ class Launching:
         owner, turn = await self._turn(visitor, exchange.params["turn_id"], asked.epoch, asked.owner)
         until = asyncio.get_running_loop().time() + asked.wait
         while True:
-            seen = self._desk.pulse()
+            seen = self._dispatcher.pulse()
             caller = replace(visitor.caller, owner=owner)
             approval = await get_approval(self._deps, caller, exchange.params["approval_id"])
             if approval.session_id != turn.session_id:
-                raise ApprovalNotFound(approval.approval_id)
+                raise errors.ApprovalNotFound(approval.approval_id)
             left = until - asyncio.get_running_loop().time()
             if approval.state.value != "pending" or left <= 0 or self.stop.is_set():
                 break
-            await _first(self._desk.wait(seen, min(left, LOOK_AGAIN)), self.stop.wait())
+            await _first(self._dispatcher.wait(seen, min(left, LOOK_AGAIN)), self.stop.wait())
         await exchange.answer(document(approval))
 
     async def _turn(self, visitor: Visitor, turn_id: str, epoch: int, owner: str | None) -> tuple[str, Turn]:
-        """Whose turn it is, and the turn as whoever reports knows it. Raises TurnNotFound."""
+        """Return the owner of a turn, and the turn as the reporting launcher knows it. Raises TurnNotFound."""
         owner = owner or default_owner(visitor)
         if owner not in owners_of(visitor):
-            raise TurnNotFound(turn_id)
+            raise errors.TurnNotFound(turn_id)
         return owner, replace(await self._deps.store.find_turn(owner, turn_id), epoch=epoch)
 
 
 class Awaiting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which turn waits for an answer, and how long a request may."""
 
-    epoch: Annotated[Epoch, Meta(description="the epoch of the turn that waits")]
+    epoch: Annotated[wire.Epoch, Meta(description="the epoch of the turn that waits")]
     owner: Annotated[str, Meta(description="whose turn it is, if not the caller's")] = ""
-    wait: Annotated[float, Meta(ge=0, le=LONGEST_WAIT, description="seconds to wait for the answer")] = 0.0
+    wait: Annotated[float, Meta(ge=0, le=wire.LONGEST_WAIT, description="seconds to wait for the answer")] = 0.0
 
 
 class _Claim:
@@ -289,47 +257,47 @@ class _Claim:
 
     def __init__(
         self,
-        launching: Launching,
+        launching: LauncherEndpoints,
         launcher: Launcher,
         visitor: Visitor,
-        wish: Claiming,
+        wish: wire.Claiming,
         ends: tuple[asyncio.Future[None], asyncio.Event, asyncio.Event],
     ) -> None:
         self._launching, self._launcher, self._visitor, self._wish = launching, launcher, visitor, wish
         self._gone, self._superseded, self._stop = ends
-        self._desk = launching.desk_for(wish)
+        self._dispatcher = launching.dispatcher_for(wish)
 
-    async def news(self) -> News:
-        """What there is, as soon as there is something; nothing if nobody hears it."""
+    async def news(self) -> wire.News:
+        """Wait for new turns; return nothing if the launcher has disconnected."""
         await self._take_back_unknown()
         loop = asyncio.get_running_loop()
         until = loop.time() + self._wish.wait
         while not self._is_over:
-            seen = self._desk.pulse()
+            seen = self._dispatcher.pulse()
             news = await self._look()
             left = until - loop.time()
             if self._is_worth_telling(news) or left <= 0:
                 return await self._heard(news)
-            waits = (self._desk.wait(seen, min(left, LOOK_AGAIN)), self._superseded.wait(), self._stop.wait())
+            waits = (self._dispatcher.wait(seen, min(left, LOOK_AGAIN)), self._superseded.wait(), self._stop.wait())
             await _first(*waits, self._gone)
-        return News(stop=self._wish.stopping, waiting=self._wish.waiting)
+        return wire.News(stop=self._wish.stopping, waiting=self._wish.waiting)
 
     @property
     def _is_over(self) -> bool:
         return self._gone.done() or self._superseded.is_set() or self._stop.is_set()
 
     async def _take_back_unknown(self) -> None:
-        """What was given in an answer that never arrived is given again, or to somebody else: it was not started."""
-        launcher_id = self._launcher.launcher_id
-        for owner, turn in await self._launching._deps.store.unstarted_turns(launcher_id):
-            if owner in owners_of(self._visitor) and self._wish.known.get(turn.turn_id) != turn.epoch:
-                with suppress(TurnLost, NotFound):
-                    await self._desk.release(owner, turn)
+        """Release turns whose answer never arrived: they were not started and can be given out again."""
+        for one in await self._launching._deps.store.turns_of(self._launcher.launcher_id):
+            is_unknown = one.turn.started_at is None and self._wish.known.get(one.turn.turn_id) != one.turn.epoch
+            if is_unknown and one.owner in owners_of(self._visitor):
+                with suppress(errors.TurnLost, errors.NotFound):
+                    await self._dispatcher.release(one.owner, one.turn)
 
-    async def _look(self) -> News:
+    async def _look(self) -> wire.News:
         claimed = await self._claimed() if self._wish.room and self._wish.agents else []
         waiting = await self._launching._waiting(self._launcher, self._wish.known)
-        return News(turns=await self._given(claimed), stop=await self._unwanted(), waiting=waiting)
+        return wire.News(turns=await self._given(claimed), stop=await self._unwanted(), waiting=waiting)
 
     async def _claimed(self) -> list[Claimed]:
         """One turn if there is one; then as many as there is room for, side by side."""
@@ -341,41 +309,41 @@ class _Claim:
 
     async def _claim_one(self) -> Claimed | None:
         owners, full = owners_of(self._visitor), tuple(self._wish.full)
-        return await self._desk.claim(self._launcher.launcher_id, owners, self._wish.agents, full=full)
+        return await self._dispatcher.claim(self._launcher.launcher_id, owners, self._wish.agents, full=full)
 
-    async def _given(self, claimed: list[Claimed]) -> list[Taken]:
+    async def _given(self, claimed: list[Claimed]) -> list[Given]:
         given = []
         for each in claimed:
-            with suppress(NotFound):  # deleted meanwhile
-                given.append(Taken.of(await self._desk.given(each)))
+            with suppress(errors.NotFound):  # deleted meanwhile
+                given.append(await self._dispatcher.given(each))
         return given
 
     async def _unwanted(self) -> list[str]:
-        """Turns that the launcher has and that somebody wants stopped, or that are gone."""
+        """Return the launcher's turns that are to stop, or that are gone."""
         wish, own, unwanted = self._wish, default_owner(self._visitor), []
         for turn_id, epoch in wish.known.items():
             owner = wish.owners.get(turn_id, own)
             turn = Turn(turn_id=turn_id, session_id="", agent_name=None, queued_at=self._launcher.seen_at, epoch=epoch)
-            if owner not in owners_of(self._visitor) or await self._desk.is_unwanted(owner, turn):
+            if owner not in owners_of(self._visitor) or await self._dispatcher.is_unwanted(owner, turn):
                 unwanted.append(turn_id)
         return unwanted
 
-    def _is_worth_telling(self, news: News) -> bool:
+    def _is_worth_telling(self, news: wire.News) -> bool:
         unheard = set(news.stop) - set(self._wish.stopping)
         return bool(news.turns) or bool(unheard) or set(news.waiting) != set(self._wish.waiting)
 
-    async def _heard(self, news: News) -> News:
-        """The news, if there still is somebody to hear them; else what was claimed is given back."""
+    async def _heard(self, news: wire.News) -> wire.News:
+        """Return the news if the launcher is still connected; else give back what was claimed."""
         if not self._gone.done():
             return news
         for taken in news.turns:
-            with suppress(TurnLost, NotFound):
-                await self._desk.release(taken.owner, taken.turn)
+            with suppress(errors.TurnLost, errors.NotFound):
+                await self._dispatcher.release(taken.owner, taken.turn)
         return replace(news, turns=[])
 
 
 class Turnstile:
-    """One claim of a launcher at a time: a newer one ends the one before, whose answer nobody waits for any more."""
+    """One claim of a launcher at a time: a newer one ends the one before, whose client has gone."""
 
     def __init__(self) -> None:
         self._ends: dict[str, asyncio.Event] = {}
@@ -397,22 +365,22 @@ class Turnstile:
 
 
 def owners_of(visitor: Visitor) -> tuple[str, ...]:
-    """For whom a launcher with this key works."""
+    """Return the owners that a launcher with this key works for."""
     return visitor.owners or (visitor.caller.owner,)
 
 
 def default_owner(visitor: Visitor) -> str:
-    """Whose turn it is if nobody says."""
+    """Return the owner of a turn if the request names none."""
     owners = owners_of(visitor)
     return visitor.caller.owner if visitor.caller.owner in owners else owners[0]
 
 
-def _for_keys_only(endpoint: Endpoint) -> Endpoint:
+def _for_keys_only(endpoint: Handler) -> Handler:
     """Not for a session's own token, whatever its scopes."""
 
     async def guarded(exchange: Exchange, visitor: Visitor) -> None:
         if visitor.session_id is not None:
-            raise Forbidden(Scope.LAUNCH.value)
+            raise errors.Forbidden(Scope.LAUNCH.value)
         await endpoint(exchange, visitor)
 
     return guarded

@@ -6,18 +6,17 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from moorage.core.answer import Answer
 from moorage.core.codec import encode
 from moorage.core.entry import ROLES, Kind
 from moorage.core.errors import InvalidField, NotFound
 from moorage.core.ids import check_label
 from moorage.core.key import Scope
-from moorage.doors.http.app import Door, Route
-from moorage.doors.http.described import Described
+from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import Exchange
-from moorage.doors.http.reach import check_one
 from moorage.doors.http.reading import read_body
 from moorage.doors.http.streams import SSE, LiveStreams
-from moorage.doors.http.visit import Posted, Visit, Visitor
+from moorage.doors.http.visit import Visit, Visitor
 from moorage.service.about import learn
 from moorage.service.streams import Wants
 
@@ -31,6 +30,8 @@ class PostMessages(Struct, kw_only=True, forbid_unknown_fields=True):
     content: str | list[dict[str, Any]] | None = None
     messages: list[str | dict[str, Any]] | None = None
     role: str = "user"
+    agent_name: str | None = None
+    parameters: dict[str, Any] | None = None
     client_key: Annotated[str, Meta(max_length=MAX_CLIENT_KEY)] | None = None
     token: str | None = None
     run: bool | None = None
@@ -43,50 +44,30 @@ class PostMessages(Struct, kw_only=True, forbid_unknown_fields=True):
 def add_to(door: Door, live: LiveStreams) -> None:
     """Let messages be posted."""
 
-    async def post(exchange: Exchange, visitor: Visitor) -> None:
+    @door.route("POST", PATH, Scope.WRITE, body=PostMessages, answer=Answer, status=201, or_as=(SSE.decode(),))
+    async def post_messages(exchange: Exchange, visitor: Visitor) -> None:
+        """Say something to a session; a user's message asks its agent for an answer."""
         asked = read_body(await exchange.body(), PostMessages)
-        if visitor.session_id is not None:
-            await check_one(door.visit(exchange, visitor), visitor, "ref", exchange.params["session_id"])
         moor = await door.visit_to_change(exchange, visitor)
-        posted = await said(moor, exchange, asked)
+        posted = await moor.post(
+            exchange.params["session_id"],
+            _messages(exchange, asked),
+            agent=asked.agent_name,
+            parameters=asked.parameters,
+            token=asked.token,
+            run=asked.run,
+            queue=asked.queue,
+            wake=asked.wake,
+        )
+        posted = await moor.executor.answered(posted, 0.0 if asked.stream else asked.wait)
         learn(session=posted.session_id, task=posted.entries[0].task_id, run=posted.run_id)
         if asked.stream:
             await stream_answer(live, exchange, visitor, moor, posted)
         else:
             await exchange.answer(encode(posted), status=201)
 
-    described = Described(
-        name="post_messages",
-        summary="Say something to a session; a user's message asks its agent for an answer",
-        scope=Scope.WRITE,
-        body=PostMessages,
-        answer=Posted,
-        status=201,
-        or_as=(SSE.decode(),),
-    )
-    door.add("POST", PATH, Route(described.name, post, described.scope), described)
 
-
-async def said(moor: Visit, exchange: Exchange, asked: PostMessages) -> Posted:
-    """Say what a request wants said."""
-    key = exchange.header(b"idempotency-key") or asked.client_key
-    if asked.messages is not None:
-        _check_unused(asked)
-    return await moor.post(
-        exchange.params["session_id"],
-        messages=None if asked.messages is None else _keyed(asked.messages, key),
-        content=asked.content,
-        role=asked.role,
-        client_key=key,
-        token=asked.token,
-        run=asked.run,
-        queue=asked.queue,
-        wake=asked.wake,
-        wait=0.0 if asked.stream else asked.wait,
-    )
-
-
-async def stream_answer(live: LiveStreams, exchange: Exchange, visitor: Visitor, moor: Visit, posted: Posted) -> None:
+async def stream_answer(live: LiveStreams, exchange: Exchange, visitor: Visitor, moor: Visit, posted: Answer) -> None:
     """The session's events from the message on until its run has settled; what became of it comes last, as `done`."""
 
     async def done() -> bytes:
@@ -111,19 +92,25 @@ async def stream_answer(live: LiveStreams, exchange: Exchange, visitor: Visitor,
     )
 
 
-def end_of(posted: Posted) -> Wants:
+def end_of(posted: Answer) -> Wants:
     """Which event is the last of an answer: that its run has settled; without a run, what was posted."""
     if posted.run_id is None:
         return lambda event: event.id >= posted.entries[-1].number
     return lambda event: event.type == Kind.RUN_SETTLED and event.data["run_id"] == posted.run_id
 
 
-def _check_unused(asked: PostMessages) -> None:
-    """Refuse a wrong role or key though each of several messages may have its own."""
+def _messages(exchange: Exchange, asked: PostMessages) -> list[Any]:
+    """Return what a request wants said, with its keys. A wrong role or key is refused though several have their own."""
+    key = exchange.header(b"idempotency-key") or asked.client_key
+    if (asked.messages is None) == (asked.content is None):
+        raise InvalidField("messages", "and content: give one of the two")
+    if asked.messages is None:
+        return [{"role": asked.role, "content": asked.content, "client_key": key}]
     if asked.role not in ROLES:
         raise InvalidField("role", f"is {asked.role[:80]!r}; use one of {', '.join(ROLES)}")
     if asked.client_key is not None:
         check_label("client_key", asked.client_key)
+    return _keyed(asked.messages, key)
 
 
 def _keyed(messages: list[str | dict[str, Any]], key: str | None) -> list[Any]:

@@ -1,12 +1,15 @@
 """Numbers for operators, as Prometheus reads them.
 
-What requests and commits do is counted as it happens; how much waits is asked of the store when
-somebody looks. Several workers at one address count in files that all of them read, so that it does
-not matter which one is asked.
+Requests and commits are counted as they happen; the backlog is read from the store on each scrape. Several workers at
+one address count in shared files, so any of them can answer.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import time
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -15,18 +18,21 @@ from prometheus_client.multiprocess import MultiProcessCollector
 
 from moorage import config
 from moorage.core.key import Scope
-from moorage.doors.http.app import Door, Route
-from moorage.doors.http.described import Described
+from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.visit import Visitor
 
 if TYPE_CHECKING:
     from moorage.ports import Store
 
+log = logging.getLogger(__name__)
+
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # where workers count; prometheus_client looks for it when it is loaded
 TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 QUICK = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 SMALL = (1, 2, 4, 8, 16, 32, 64)
+LOOK_EVERY = 0.05  # seconds between two looks at how late the event loop is
+LONG_STALL = 0.1  # seconds: longer than one request should block the others
 
 
 class Meter:
@@ -45,13 +51,22 @@ class Meter:
         self._commit_changes = Histogram(
             "moorage_commit_changes", "Changes written by one commit", buckets=SMALL, registry=own
         )
+        self._stall_seconds = Histogram(
+            "moorage_loop_stall_seconds", "How late timers of the event loop were", buckets=QUICK, registry=own
+        )
+        self._stall_computing_seconds = Histogram(
+            "moorage_loop_stall_computing_seconds",
+            "How long the event loop computed while its timers were late",
+            buckets=QUICK,
+            registry=own,
+        )
         self._streams = Gauge("moorage_streams", "Streams that are open", registry=own, multiprocess_mode="livesum")
         self._queued = self._gauge("moorage_queued_turns", "Turns that wait for a launcher")
         self._running = self._gauge("moorage_running_turns", "Turns that launchers have")
         self._oldest = self._gauge("moorage_oldest_queued_seconds", "How long the oldest of them waits")
         self._waiting = self._gauge("moorage_callbacks_waiting", "Callbacks that wait for a parent's turn")
-        self._set_aside = self._gauge("moorage_set_aside", "Inbox items that were set aside")
-        self._bytes = self._gauge("moorage_store_bytes", "What the store takes")
+        self._dead_letters = self._gauge("moorage_dead_letters", "Dead letters in inboxes")
+        self._bytes = self._gauge("moorage_store_bytes", "Size of the store in bytes")
 
     def _gauge(self, name: str, told: str) -> Gauge:
         """Something of the store, which is the same for all workers."""
@@ -76,6 +91,11 @@ class Meter:
         self._commit_seconds.observe(seconds)
         self._commit_changes.observe(changes)
 
+    def stall(self, seconds: float, computing: float) -> None:
+        """Count a timer of the event loop that was so late, while the loop computed for so long."""
+        self._stall_seconds.observe(seconds)
+        self._stall_computing_seconds.observe(computing)
+
     def streams(self, count: int) -> None:
         """So many are open."""
         self._streams.set(count)
@@ -96,7 +116,7 @@ class Meter:
         oldest = backlog.oldest_queued_at
         self._oldest.set(0 if oldest is None else (now - oldest).total_seconds())
         self._waiting.set(backlog.callbacks)
-        self._set_aside.set(backlog.set_aside)
+        self._dead_letters.set(backlog.dead_letters)
         if size is not None:
             self._bytes.set(size.bytes)
 
@@ -104,9 +124,24 @@ class Meter:
 def add_to(door: Door, meter: Meter) -> None:
     """Answer /metrics."""
 
+    @door.route("GET", "/metrics", Scope.READ, to_token=False, kind="text/plain")
     async def metrics(exchange: Exchange, _: Visitor) -> None:
+        """Numbers for Prometheus."""
         await meter.look(door.deps.store, door.deps.clock.now())
         await exchange.answer(meter.text(), kind=TEXT)
 
-    told = Described(name="metrics", summary="Numbers for Prometheus", scope=Scope.READ, kind="text/plain")
-    door.add("GET", "/metrics", Route("metrics", metrics, Scope.READ, to_token=False), told)
+
+async def watch_stalls(note: Callable[[float, float], None], stop: asyncio.Event) -> None:
+    """Tell `note` how late each look is and how much of that the loop computed, in seconds, until `stop`.
+
+    The rest of a stall is spent waiting: for a processor, a disk or a lock. `debug` logs the long ones.
+    """
+    loop = asyncio.get_running_loop()
+    while not stop.is_set():
+        due, used = loop.time() + LOOK_EVERY, time.thread_time()
+        await asyncio.sleep(LOOK_EVERY)
+        stalled = max(0.0, loop.time() - due)
+        computed = min(stalled, time.thread_time() - used)
+        note(stalled, computed)
+        if stalled > LONG_STALL:
+            log.debug("the event loop stalled for %.0f ms and computed for %.0f", stalled * 1000, computed * 1000)

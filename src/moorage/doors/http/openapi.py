@@ -1,41 +1,42 @@
-"""The OpenAPI document: made from the table of operations and from what hand-written routes say of themselves."""
+"""The OpenAPI document: made from what routes say of themselves."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from moorage import __version__
 from moorage.core.codec import encode
 from moorage.core.entry import Entry
 from moorage.core.key import scope_text
-from moorage.core.query import STATUSES, Page
+from moorage.core.query import STATUSES
 from moorage.core.session import PUBLIC_FIELDS, Session
 from moorage.core.status import Child
 from moorage.doors.http import constraints
 from moorage.doors.http.constraints import REF
-from moorage.doors.http.described import Described
-from moorage.doors.http.links import add_links
-from moorage.remote.operations import OPERATIONS, SESSION, Operation, variants
+from moorage.doors.http.routing import Route
+from moorage.remote.operations import SESSION, Operation, variants
 
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 SSE = "text/event-stream"
 BYTES = "application/octet-stream"  # generators know it, and no other type of a file
 REFUSALS = {
-    "401": "No key, or one that is not valid",
-    "403": "This key or token may not",
-    "404": "Not there, or not yours",
-    "405": "Not possible here",
-    "409": "Refused as things stand",
-    "410": "Deleted",
-    "412": "Not the version that If-Match names",
-    "413": "Too large",
-    "422": "The request is wrong",
+    "401": "Unauthorized: the key is missing or invalid",
+    "403": "Forbidden: the key or token lacks the scope",
+    "404": "Not found, or owned by another owner",
+    "405": "Method not allowed",
+    "409": "Conflict with the current state",
+    "410": "Gone: it was deleted",
+    "412": "Precondition failed: the version differs from If-Match",
+    "413": "Content too large",
+    "422": "The request is invalid",
     "429": "Too many requests",
-    "503": "The store cannot answer; nothing was changed",
+    "503": "The store is unavailable; nothing was changed",
 }
 TEXT = {"type": "string"}
 EVENTS = {"description": "Server-sent events"}
@@ -43,15 +44,13 @@ FILE = {"type": "string", "format": "binary"}
 _KEYED = "idempotency_key"
 
 
-def openapi(described: list[tuple[str, str, Described]], *, needs_key: bool = False) -> dict[str, Any]:
-    """The whole document. `described` are the routes besides the table: verb, path, what they say."""
+def openapi(routes: Iterable[Route], *, needs_key: bool = False) -> dict[str, Any]:
+    """The whole document."""
     types = _Types()
     paths: dict[str, dict[str, Any]] = {}
-    for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.verb.lower()] = _operation(operation, types)
-    for verb, path, route in described:
-        paths.setdefault(path, {})[verb.lower()] = _described(path, route, types)
-    add_links(paths)
+    for route in described(routes):
+        paths.setdefault(route.path, {})[route.verb.lower()] = _operation(route, types)
+    _add_links(paths)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -90,7 +89,8 @@ class _Types:
         return self._components[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
 
     def in_query(self, operation: str, kind: type[msgspec.Struct]) -> list[dict[str, Any]]:
-        """The fields of a type as parameters of a query; the type itself is nobody else's then."""
+        """Return the fields of a type as parameters of a query; the type itself is not listed then."""
+        self.schema(kind)
         shape = self._components.pop(kind.__name__)
         del self._made[kind.__name__]
         needed, fields = shape.get("required", ()), shape["properties"]
@@ -135,28 +135,25 @@ def _session_schema(schema: dict[str, Any]) -> dict[str, Any]:
     return {**schema, "properties": shown, "required": list(PUBLIC_FIELDS)}
 
 
-def _operation(operation: Operation, types: _Types) -> dict[str, Any]:
-    request = types.schema(operation.request)
-    shape = types.shape(request)
-    document: dict[str, Any] = {
-        "operationId": _operation_id(operation),
-        "summary": operation.summary,
-        "tags": [operation.path.split("/")[1]],
-        "x-scope": scope_text(operation.scope, operation.or_scope),
-        "parameters": [_in_path(name) for name in operation.in_path],
-        "responses": _responses(str(operation.status), types.schema(_answer(operation)), JSON),
-    }
-    if operation.has_body:
-        constraints.narrow_body(operation.name, shape)
-        required = bool(shape.get("required")) or operation.name in constraints.NEEDS_BODY
-        document["requestBody"] = {"required": required, "content": {JSON: {"schema": request}}}
-    else:
-        document["parameters"] += types.in_query(operation.name, operation.request)
-    if operation.body is not None:
-        whole = constraints.VALUES if operation.body == "values" else {}
-        document["requestBody"] = {"required": True, "content": {JSON: {"schema": whole}}}
-    document["parameters"] += _headers(operation)
-    return document
+def described(routes: Iterable[Route]) -> list[Route]:
+    """Those that are in the document, with all that is said of them."""
+    return [route for route in map(_described, routes) if route.summary is not None]
+
+
+def _described(route: Route) -> Route:
+    """The route of an operation with all that the operation says; any other as it is."""
+    operation = route.operation
+    if operation is None:
+        return route
+    return replace(
+        route,
+        name=_operation_id(operation) if route.name == operation.name else route.name,
+        summary=operation.summary,
+        query=None if operation.has_body else operation.request,
+        body=operation.request if operation.has_body else constraints.WHOLE_BODIES.get(operation.body or ""),
+        answer=operation.document,
+        status=operation.status,
+    )
 
 
 def _operation_id(operation: Operation) -> str:
@@ -165,10 +162,43 @@ def _operation_id(operation: Operation) -> str:
     return f"{operation.name}_one" if len(every) > 1 and operation is every[0] else operation.name
 
 
-def _answer(operation: Operation) -> Any:
-    if operation.is_list:
-        return Page[operation.answer.__args__[0]]  # type: ignore[name-defined]
-    return dict[str, operation.answer] if operation.wraps is not None else operation.answer  # type: ignore[name-defined]
+def _operation(route: Route, types: _Types) -> dict[str, Any]:
+    answer = types.schema(route.answer) if route.answer is not None else TEXT
+    document: dict[str, Any] = {
+        "operationId": route.name,
+        "summary": route.summary,
+        "tags": [route.path.split("/")[1] or "pages"],
+        "parameters": [_in_path(name) for name in re.findall(r"{(\w+)}", route.path)],
+        "responses": _responses(str(route.status), answer, route.kind, route.or_as),
+    }
+    if route.is_open:
+        document["security"] = []
+    if route.scope is not None:
+        document["x-scope"] = scope_text(route.scope, route.or_scope)
+    if route.body is not None:
+        document["requestBody"] = _body(route, types)
+    if route.query is not None:
+        document["parameters"] += types.in_query(_plain_name(route), route.query)
+    if route.operation is not None:
+        document["parameters"] += _headers(route.operation)
+    return document
+
+
+def _plain_name(route: Route) -> str:
+    """The name by which constraints know a route."""
+    return route.name if route.operation is None else route.operation.name
+
+
+def _body(route: Route, types: _Types) -> dict[str, Any]:
+    if isinstance(route.body, dict):
+        return {"required": True, "content": {JSON: {"schema": route.body}}}
+    if route.body is bytes:
+        return {"required": not route.may_be_empty, "content": {BYTES: {"schema": FILE}}}
+    name, schema = _plain_name(route), types.schema(route.body)
+    shape = types.shape(schema)
+    constraints.narrow_body(name, shape)
+    required = bool(shape.get("required")) or name in constraints.NEEDS_BODY
+    return {"required": required, "content": {JSON: {"schema": schema}}}
 
 
 def _in_path(name: str) -> dict[str, Any]:
@@ -202,28 +232,51 @@ def _responses(status: str, schema: dict[str, Any], kind: str, or_as: tuple[str,
     return dict(sorted(answers.items()))
 
 
-def _described(path: str, route: Described, types: _Types) -> dict[str, Any]:
-    answer = types.schema(route.answer) if route.answer is not None else TEXT
-    document: dict[str, Any] = {
-        "operationId": route.name,
-        "summary": route.summary,
-        "tags": [path.split("/")[1] or "pages"],
-        "parameters": [_in_path(name) for name in re.findall(r"{(\w+)}", path)],
-        "responses": _responses(str(route.status), answer, route.kind, route.or_as),
-    }
-    if route.is_open:
-        document["security"] = []
-    if route.scope is not None:
-        document["x-scope"] = route.scope.value
-    if route.query is not None:
-        types.schema(route.query)
-        document["parameters"] += types.in_query(route.name, route.query)
-    if route.body is bytes:
-        document["requestBody"] = {"required": not route.may_be_empty, "content": {BYTES: {"schema": FILE}}}
-    elif route.body is not None:
-        schema = types.schema(route.body)
-        shape = types.shape(schema)
-        constraints.narrow_body(route.name, shape)
-        required = bool(shape.get("required")) or route.name in constraints.NEEDS_BODY
-        document["requestBody"] = {"required": required, "content": {JSON: {"schema": schema}}}
-    return document
+# Links ------------------------------------------------------------------------------------------
+# They tell generators and testing tools that the id of a session that was just created leads to its messages.
+
+ABOUT_ONE = "{session_id}"
+CREATED = {"session_id": "$response.body#/session_id"}
+OF_RUN = ("get_run", "result", "stop_run", "retry")
+SAME_SESSION = {"session_id": "$request.path.session_id"}
+SAME_RECORD = {"namespace": "$request.path.namespace", "record_key": "$request.path.record_key"}
+SAME_KEY = {**SAME_SESSION, "key": "$request.path.key"}
+
+# By the operation whose answer it is: where its values go, and to which operations; no operations: all about a session.
+LINKS: dict[str, list[tuple[dict[str, str], tuple[str, ...]]]] = {
+    "create": [(CREATED, ())],
+    "agent_sessions_create": [(CREATED, ("agent_sessions_get", "agent_sessions_messages", "agent_sessions_complete"))],
+    "fork": [(CREATED, ("get", "messages", "ancestors"))],
+    "run": [
+        ({"run_id": "$response.body#/run/run_id"}, OF_RUN),
+        ({"session_id": "$response.body#/run/session_id"}, ("get", "messages", "log")),
+    ],
+    "request_approval": [({"approval_id": "$response.body#/approval_id"}, ("approval", "decide"))],
+    "save_checkpoint": [({**SAME_SESSION, "number": "$response.body#/number"}, ("checkpoint_one",))],
+    "context.put": [(SAME_KEY, ("context.get_one", "context.delete_one"))],
+    "record_put": [({**SAME_SESSION, **SAME_RECORD}, ("record_get", "record_delete"))],
+    "memory_put": [(SAME_RECORD, ("memory_get", "memory_delete"))],
+    "register_launcher": [
+        ({"launcher_id": "$response.body#/launcher_id"}, ("turn_claim", "turn_heartbeat", "drain_launcher"))
+    ],
+    "create_key": [({"key_id": "$response.body#/key/key_id"}, ("revoke_key",))],
+    "define_agent": [({"name": "$response.body#/name"}, ("agent", "remove_agent"))],
+}
+
+
+def _add_links(paths: dict[str, dict[str, Any]]) -> None:
+    """Put the links into the answers of the operations."""
+    operations = {each["operationId"]: each for verbs in paths.values() for each in verbs.values()}
+    about_one = [  # but not the newest checkpoint: a new session has none
+        each["operationId"]
+        for path, verbs in paths.items()
+        for each in verbs.values()
+        if path.startswith(f"/sessions/{ABOUT_ONE}") and path.count("{") == 1 and each["operationId"] != "checkpoint"
+    ]
+    for name, links in LINKS.items():
+        answer = next(each for status, each in operations[name]["responses"].items() if status in ("200", "201"))
+        answer["links"] = {
+            target: {"operationId": operations[target]["operationId"], "parameters": values}
+            for values, targets in links
+            for target in targets or about_one
+        }

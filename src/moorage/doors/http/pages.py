@@ -1,21 +1,24 @@
 """The web page: its files, as they lie in the package, at `/` and below `/web/`.
 
-Whoever can reach the server may load them, for they hold nobody's data; what they show comes by REST, with a key
-where keys are on. The policy lets nothing run but these files: no script in the page itself, none from elsewhere.
+Every client may load them because they contain no data; their data comes from REST, with a key where keys are on. The
+policy allows only these files: no inline script and none from elsewhere.
 """
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import zlib
 from collections.abc import Iterator
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from moorage.doors.http.app import Door, Endpoint, Route
-from moorage.doors.http.described import Described
-from moorage.doors.http.exchange import PACKED, WORTH_PACKING, Exchange, Headers
+from moorage.doors.http.app import Door
+from moorage.doors.http.exchange import PACKED, WORTH_PACKING, Exchange, RawHeaders
+from moorage.doors.http.reading import knows
+from moorage.doors.http.routing import Handler, Route
 from moorage.doors.http.visit import Visitor
 from moorage.doors.web import FOLDER
 
@@ -30,7 +33,7 @@ POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     b"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 )
-HEADERS: Headers = [
+HEADERS: RawHeaders = [
     (b"content-security-policy", POLICY),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
@@ -50,10 +53,10 @@ class PageFile(Struct, frozen=True):
 
 def add_to(door: Door) -> None:
     """Answer `/` and the files below `/web/`."""
-    told = Described(name="web", summary="The web page, for a browser", kind="text/html", is_open=True)
-    door.add("GET", "/", Route("web", _sending("index.html"), is_open=True), told)
+    page = Route(verb="GET", path="/", name="web", endpoint=_sending_own("index.html"), is_open=True, kind="text/html")
+    door.add(replace(page, summary="The web page, for a browser"))
     for name in names():
-        door.add("GET", f"/web/{name}", Route("web", _sending(name), is_open=True))
+        door.add(replace(page, path=f"/web/{name}", endpoint=_sending_own(name)))
 
 
 def names() -> Iterator[str]:
@@ -64,17 +67,20 @@ def names() -> Iterator[str]:
                 yield os.path.relpath(os.path.join(folder, file), FOLDER).replace(os.sep, "/")
 
 
-def _sending(name: str) -> Endpoint:
-    """An endpoint that sends one file. It is looked at again with each request, so that whoever works on it sees it."""
+def _sending_own(name: str) -> Handler:
+    return sending(os.path.join(FOLDER, name), HEADERS)
+
+
+def sending(path: str, headers: RawHeaders) -> Handler:
+    """Return an endpoint that sends one file. It looks at the file for each request, so that changes show at once."""
     kept: dict[float, PageFile] = {}
 
     async def endpoint(exchange: Exchange, _: Visitor) -> None:
-        path = os.path.join(FOLDER, name)
         changed = os.stat(path).st_mtime
         if changed not in kept:
             kept.clear()
-            kept[changed] = read(path)
-        await _send(exchange, kept[changed])
+            kept[changed] = await asyncio.to_thread(read, path)  # packing a large one takes a tenth of a second
+        await _send(exchange, kept[changed], headers)
 
     return endpoint
 
@@ -93,9 +99,9 @@ def read(path: str) -> PageFile:
     )
 
 
-async def _send(exchange: Exchange, file: PageFile) -> None:
-    headers = [*HEADERS, (b"etag", file.etag)]
-    if file.etag in exchange.headers.get(b"if-none-match", b""):
+async def _send(exchange: Exchange, file: PageFile, headers: RawHeaders) -> None:
+    headers = [*headers, (b"etag", file.etag)]
+    if knows(exchange, file.etag):
         await exchange.answer_as_is(b"", status=304, kind=file.kind, headers=headers)
     elif len(file.body) >= WORTH_PACKING and exchange.takes_packed:
         await exchange.answer_as_is(file.packed, kind=file.kind, headers=[*headers, *PACKED])

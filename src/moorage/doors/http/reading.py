@@ -21,14 +21,14 @@ MAX_QUERY = 100  # fields
 EXACT = 2**53  # beyond this, a float is not the number that was written
 IS_FLOAT = "got `float`"  # how msgspec says that an integer is written like a float
 MAX_REREAD = 256 * 1024  # bytes of a body that is worth reading twice
-_PLACE = re.compile(r"(?P<why>.*?)(?: - at `\$(?P<place>.*)`)?", re.DOTALL)  # names have what anybody puts into them
+_PLACE = re.compile(r"(?P<why>.*?)(?: - at `\$(?P<place>.*)`)?", re.DOTALL)  # names may contain any character
 _UNKNOWN = re.compile(r"unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(.*)`")
 _TAG = re.compile(r'(?:W/)?"?(\d{1,18})(?:-\d{1,18})?"?')  # version and last entry, as `etag_of` writes them
 
 
 async def arguments_of(operation: Operation, exchange: Exchange) -> Arguments:
-    """What a request calls the operation's method with."""
+    """Return the arguments of a request for the operation's method."""
     arguments: Arguments = {name: exchange.params[place] for place, name in operation.in_path.items()}
     for name in operation.numbers_in_path:
         arguments[name] = _integer(name, exchange.params[name])
@@ -45,6 +45,24 @@ async def arguments_of(operation: Operation, exchange: Exchange) -> Arguments:
             del arguments[name]
     _read_headers(operation, exchange, arguments)
     return arguments
+
+
+def arguments_from(operation: Operation, given: dict[str, Any]) -> Arguments:
+    """Return what the fields of a JSON object call the operation's method with, wherever REST has them."""
+    fields, arguments = dict(given), Arguments()
+    for place, name in operation.in_path.items():
+        if place not in fields:
+            raise InvalidField(place, "must be given")
+        arguments[name] = fields.pop(place)
+    if operation.body is not None:
+        if operation.body not in fields:
+            raise InvalidField(operation.body, "must be given")
+        arguments[operation.body] = fields.pop(operation.body)
+    try:
+        request = msgspec.convert(fields, operation.request)
+    except msgspec.ValidationError as error:
+        raise _explained(error, "arguments") from None
+    return {**arguments, **operation.arguments(request)}
 
 
 def _integer(name: str, text: str) -> int:
@@ -173,7 +191,7 @@ def read_fields(given: dict[str, Any], kind: Any) -> Any:
 
 
 def _explained(error: msgspec.ValidationError, field: str = "body") -> MoorageError:
-    """What msgspec says of a value, as an error that names the field."""
+    """Turn an error of msgspec into one that names the field."""
     told = _PLACE.fullmatch(str(error))
     assert told is not None
     why, place = told["why"], (told["place"] or "").lstrip(".")
@@ -185,7 +203,7 @@ def _explained(error: msgspec.ValidationError, field: str = "body") -> MoorageEr
 
 
 def _read_headers(operation: Operation, exchange: Exchange, arguments: Arguments) -> None:
-    """What headers say instead of fields: the key of a request that may be repeated."""
+    """Read the fields that come in headers, such as the idempotency key."""
     if (key := exchange.header(b"idempotency-key")) is not None and "idempotency_key" in operation.parameters:
         if (other := arguments.get("idempotency_key")) is not None:
             check_label("idempotency_key", other, MAX_KEY)
@@ -203,7 +221,7 @@ def wanted_version(exchange: Exchange) -> int | None:
 
 
 def knows(exchange: Exchange, tag: bytes) -> bool:
-    """Whether If-None-Match names this ETag: whoever asks has the same already."""
+    """Whether If-None-Match names this ETag: the client has the same already."""
     told = exchange.headers.get(b"if-none-match")
     if told is None:
         return False

@@ -1,4 +1,4 @@
-"""What only this door has to refuse."""
+"""Errors of this door alone."""
 
 from __future__ import annotations
 
@@ -14,8 +14,6 @@ STATUS = {
 class NotLocal(AccessError):
     """A request that was not meant for this machine."""
 
-    code = "not_local"
-
     def __init__(self, what: str, value: str) -> None:
         super().__init__(
             f"this server answers only requests to this machine, and {what} is {value[:100]!r}; "
@@ -26,8 +24,6 @@ class NotLocal(AccessError):
 
 class ForeignOrigin(AccessError):
     """A request of a page that does not belong to this server."""
-
-    code = "foreign_origin"
 
     def __init__(self, header: str, value: str) -> None:
         super().__init__(
@@ -40,8 +36,6 @@ class ForeignOrigin(AccessError):
 class FormType(InvalidRequest):
     """A browser's request that changes something, with the type of a form."""
 
-    code = "form_type"
-
     def __init__(self, given: str) -> None:
         super().__init__(
             f"a browser has to send this as application/json, and its Content-Type is {given[:100] or 'missing'!r}",
@@ -52,16 +46,12 @@ class FormType(InvalidRequest):
 class RepeatedHeader(InvalidRequest):
     """A header that must not come twice."""
 
-    code = "repeated_header"
-
     def __init__(self, header: str) -> None:
         super().__init__(f"the header {header.title()} comes twice; send it once", header=header)
 
 
 class NoSuchPath(NotFound):
     """Nothing answers at this path."""
-
-    code = "no_such_path"
 
     def __init__(self, path: str) -> None:
         super().__init__(f"there is nothing at {path[:200]}; GET /openapi.json lists what there is", path=path[:200])
@@ -95,7 +85,7 @@ class TooDense(RequestTooLarge):
 
 
 class TooManyValues(RequestTooLarge):
-    """A body of so many small values that reading them would keep everybody else waiting."""
+    """A body of so many small values that reading it would keep other requests waiting."""
 
     def __init__(self, limit: int) -> None:
         super(RequestTooLarge, self).__init__(

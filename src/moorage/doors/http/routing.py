@@ -1,45 +1,80 @@
-"""Routes as a tree of path segments: finding one costs a few lookups, however many there are."""
+"""Routes: what may be asked for and what answers it, in a tree of path segments.
+
+Finding a route costs a few lookups, however many there are.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import unquote
 
+from msgspec import Struct
 
-class Node:
+from moorage.core.key import Scope
+from moorage.doors.http.exchange import Exchange
+from moorage.doors.http.visit import Visitor
+from moorage.remote.operations import Operation
+
+Handler = Callable[[Exchange, Visitor], Awaitable[None]]
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """How one thing is asked for, what answers it, and what the OpenAPI document says of it."""
+
+    verb: str
+    path: str
+    name: str
+    endpoint: Handler
+    scope: Scope | None = None  # without one, any visitor may ask
+    or_scope: Scope | None = None  # is enough as well
+    to_token: bool = True  # else it is about all of an owner's sessions or more, which no session's token reaches
+    is_open: bool = False  # answered before the authorizer
+    summary: str | None = None  # without one, it is not in the document
+    query: type[Struct] | None = None  # what may stand in the query
+    body: Any = None  # the type of the body; None: it has none; `bytes`: a file
+    may_be_empty: bool = False  # whether a file with nothing in it will do
+    answer: Any = None  # the type of the answer; None: text
+    kind: str = "application/json"
+    status: int = 200
+    or_as: tuple[str, ...] = ()  # in which other kinds of text a 200 may come, if asked to
+    operation: Operation | None = None  # the row of the table it was made from, which says the rest
+
+
+class RouteNode:
     """A place in the tree."""
 
     __slots__ = ("below", "name", "routes", "variable")
 
     def __init__(self) -> None:
-        self.below: dict[str, Node] = {}
-        self.variable: Node | None = None
+        self.below: dict[str, RouteNode] = {}
+        self.variable: RouteNode | None = None
         self.name = ""
-        self.routes: dict[str, Any] = {}  # by verb
+        self.routes: dict[str, Route] = {}  # by verb
 
 
 class Routes:
-    """What answers which request."""
+    """The handlers of all routes."""
 
     def __init__(self) -> None:
-        self._root = Node()
+        self._root = RouteNode()
 
-    def add(self, verb: str, path: str, route: Any) -> None:
-        """Answer `verb path` by a route."""
-        node = self._root
+    def add(self, route: Route) -> None:
+        """Let a route be found."""
+        node, path = self._root, route.path
         for segment in path.strip("/").split("/"):
             if segment.startswith("{"):
                 if node.variable is None:
-                    node.variable = Node()
+                    node.variable = RouteNode()
                     node.variable.name = segment.strip("{}")
                 assert node.variable.name == segment.strip("{}"), f"two names for one place in {path}"
                 node = node.variable
             else:
-                node = node.below.setdefault(segment, Node())
-        assert verb not in node.routes, f"{verb} {path} is there already"
-        node.routes[verb] = route
+                node = node.below.setdefault(segment, RouteNode())
+        assert route.verb not in node.routes, f"{route.verb} {path} is there already"
+        node.routes[route.verb] = route
 
-    def find(self, path: str) -> tuple[Node, dict[str, str]] | None:
+    def find(self, path: str) -> tuple[RouteNode, dict[str, str]] | None:
         """The place of a path (still percent-encoded) and what stands in its variable segments."""
         node, params = self._root, {}
         for segment in path.strip("/").split("/"):

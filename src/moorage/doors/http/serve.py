@@ -11,6 +11,7 @@ import asyncio
 import gc
 import logging
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine
@@ -18,7 +19,7 @@ from contextlib import AsyncExitStack, suppress
 from functools import partial
 from importlib.util import find_spec
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from msgspec import Struct
@@ -31,25 +32,24 @@ from moorage.doors.graphql import door as graphql
 from moorage.doors.http import (
     agent_sessions,
     agents,
-    counting,
     health,
     last_lines,
     launching,
     messages,
     metrics,
     pages,
+    records,
     streams,
     transfer,
-    words,
+    workers,
 )
 from moorage.doors.http.app import Door
-from moorage.doors.http.exchange import MAX_BODY, App
-from moorage.doors.http.gate import LOCAL, Gate
+from moorage.doors.http.authorizer import LOCAL, Authorizer
+from moorage.doors.http.exchange import MAX_BODY, AsgiApp
 from moorage.doors.http.greeting import greeting
 from moorage.doors.http.health import Heart
-from moorage.doors.http.limits import Rates
-from moorage.doors.http.metrics import Meter
-from moorage.doors.http.places import Places
+from moorage.doors.http.limits import Places, Rates
+from moorage.doors.http.metrics import Meter, watch_stalls
 from moorage.doors.http.protocol import BoundedProtocol
 from moorage.doors.http.traces import Traces, open_traces
 from moorage.doors.mcp import door as mcp
@@ -58,9 +58,8 @@ from moorage.service import presence, servers
 from moorage.service.deps import Caller, Deps
 from moorage.service.keys import has_keys
 from moorage.service.sweeper import Sweeper
-from moorage.service.turns import TurnDesk
+from moorage.service.turns import TurnDispatcher
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.doors.grpc.server import GrpcServer, Tls
 
@@ -70,59 +69,63 @@ PORT = 8765
 GRPC_PORT = 50051
 KEEP_ALIVE = 30  # seconds a connection may be idle
 FINISH_WITHIN = 10  # seconds that begun answers have when the server is told to stop
-LEASH = 0  # a worker's standard input: it ends with whoever started the worker
+LEASH = 0  # a worker's standard input: it ends with the process that started the worker
 
 
-class Options(Struct, frozen=True, kw_only=True):
-    """What a server is asked to be."""
+class ServeOptions(Struct, frozen=True, kw_only=True):
+    """The options of a server."""
 
     url: str | None = None  # of the store
+    context_url: str | None = None  # of the server for contexts, if it is another
     host: str = "127.0.0.1"
     port: int = PORT
     launches: bool = True
     name: str = "serve"  # of its launcher
     greets: bool = False  # whether a person at a terminal reads its log
-    open_to_all: bool = False  # to whoever can reach it, without any key
+    open_to_all: bool = False  # to all who can reach it, without any key
     fd: int | None = None  # a socket that listens already; `workers` shares one
     slots: int = standalone.SLOTS
     grpc_port: int | None = None  # None: no gRPC
-    grpc_given: bool = True  # whether somebody asked for that port: else it may be taken
+    grpc_given: bool = True  # whether the user named that port: else it may be taken
     grpc_shared: bool = False  # whether other workers listen there, too
     grpc_cert: str | None = None  # files: a certificate, its key, and who signs those of clients
     grpc_key: str | None = None
     grpc_client_ca: str | None = None
+    allows_eviction: bool = False  # on a store whose server may delete sessions by itself
 
 
-async def serve(options: Options) -> None:
+async def serve(options: ServeOptions) -> None:
     """Serve until SIGTERM or SIGINT."""
     listening = listen(options.host, options.port) if options.fd is None else socket.socket(fileno=options.fd)
     address = _address(options.host, listening)
     if options.fd is None:
-        counting.clear_up()
+        workers.clear_up()
         await asyncio.to_thread(presence.clear_up)
-    deps = await asyncio.to_thread(config.open_deps, options.url, threaded=True)
+    deps = await asyncio.to_thread(config.open_deps, options.url, threaded=True, context_url=options.context_url)
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(deps.store.close)
+        await _check_risks(deps, options)
         stack.push_async_callback(close_router)  # after the launcher: its agents may live elsewhere
         rates = Rates(deps.settings.server.rate, deps.settings.server.burst)
-        traces, heart, gate = open_traces(), Heart(), await _gate(deps, options, rates)
+        traces, heart, authorizer = open_traces(), Heart(), await _authorizer(deps, options, rates)
         if traces is not None:
             stack.push_async_callback(asyncio.to_thread, traces.close)
         shared = options.fd is not None
         meter, limits = Meter(), deps.settings.server
         places = Places(limits.streams, limits.streams_per_visitor, meter.streams)
         door = make_door(
-            deps, gate, traces=traces, stop=stop, heart=heart, is_one_of_many=shared, meter=meter, places=places
+            deps, authorizer, traces=traces, stop=stop, heart=heart, is_one_of_many=shared, meter=meter, places=places
         )
         server = _Server(_configured(door), stop)
-        grpc_server = await _grpc(door, gate, options, heart=heart, places=places, watch=(meter, traces))
+        grpc_server = await _grpc(door, authorizer, options, heart=heart, places=places, watch=(meter, traces))
         server_id = deps.new_id()
         if helped := await servers.arrive(deps, server_id):
-            log.warning("no server was here for a while: %d turns got more time to be heard of", helped)
+            log.info("no server ran for a while: %d turns get more time until they count as lost", helped)
         work: list[Coroutine[Any, Any, None]] = [
             Sweeper(deps, Caller(by="moorage"), stop).run(),
             _beat(deps, server_id, heart, rates, stop),
+            watch_stalls(meter.stall, stop),
             _close(door, stop),
         ]
         if grpc_server is not None:
@@ -141,7 +144,7 @@ async def serve(options: Options) -> None:
         config.tell_of_server(config.pick_url(options.url), address)
         stack.callback(config.forget_server, config.pick_url(options.url))
         if not options.greets:
-            log.warning("Moorage serves %s at %s", _store_name(options), address)
+            log.info("Moorage serves %s at %s", _store_name(options), address)
         elif options.fd is None:  # the process that starts several workers greets for them
             server.greet = partial(greet, options, listening, grpc_server.port if grpc_server else None)
         await server.serve([listening])
@@ -157,7 +160,7 @@ def _leave_alone_what_stays() -> None:
 
 def make_door(
     deps: Deps,
-    gate: Gate | None = None,
+    authorizer: Authorizer | None = None,
     *,
     traces: Traces | None = None,
     stop: asyncio.Event | None = None,
@@ -172,16 +175,16 @@ def make_door(
     """
     meter = meter or Meter()
     deps.store.on_commit(meter.commit)
-    door = Door(deps, gate or Gate(deps), watcher=meter.request, traces=traces)
+    door = Door(deps, authorizer or Authorizer(deps), watcher=meter.request, traces=traces)
     health.add_to(door, heart)
     pages.add_to(door)
     last_lines.add_to(door)
     transfer.add_to(door)
+    records.add_to(door)
     metrics.add_to(door, meter)
     live = streams.add_to(door, places=places)
     live.places.watcher = meter.streams
     messages.add_to(door, live)
-    words.add_to(door, live)
     agent_sessions.add_to(door, live)
     agents.add_to(door)
     mcp.add_to(door, live, stateless=is_one_of_many)
@@ -190,24 +193,39 @@ def make_door(
     return door
 
 
-async def _gate(deps: Deps, options: Options, rates: Rates) -> Gate:
-    """Open on this machine as long as there is no key; elsewhere nobody gets in without one, unless told so loudly."""
+async def _check_risks(deps: Deps, options: ServeOptions) -> None:
+    """Refuse a store whose server may delete sessions by itself, unless told otherwise."""
+    risks = getattr(deps.store, "risks", None)  # other databases delete nothing by themselves
+    for risk in [] if risks is None else await risks():
+        if not options.allows_eviction:
+            raise InvalidField("store", f"{_store_name(options)} may lose sessions: {risk}. Or give --allow-eviction")
+        log.critical("%s may lose sessions: %s", _store_name(options), risk)
+
+
+async def _authorizer(deps: Deps, options: ServeOptions, rates: Rates) -> Authorizer:
+    """Admit all callers of this machine until there is a key; elsewhere require one, unless it is open to all."""
     if is_loopback(options.host):
-        return Gate(deps, hosts=frozenset({options.host.strip("[]").lower()}), rates=rates)
+        return Authorizer(deps, hosts=frozenset({options.host.strip("[]").lower()}), rates=rates)
     if options.open_to_all:
-        log.critical("open to all: whoever can reach %s can read, change and delete every session", options.host)
-        return Gate(deps, any_host=True, rates=rates)
+        log.critical("open to all: everyone who can reach %s can read, change and delete every session", options.host)
+        return Authorizer(deps, any_host=True, rates=rates)
     if not await has_keys(deps):
         raise InvalidField(
             "host",
             f"is {options.host}, which others can reach, and there is no key: make one (`moorage keys create "
             "--scope admin`), or listen at 127.0.0.1",
         )
-    return Gate(deps, closed=True, rates=rates)
+    return Authorizer(deps, closed=True, rates=rates)
 
 
 async def _grpc(
-    door: Door, gate: Gate, options: Options, *, heart: Heart, places: Places, watch: tuple[Meter, Traces | None]
+    door: Door,
+    authorizer: Authorizer,
+    options: ServeOptions,
+    *,
+    heart: Heart,
+    places: Places,
+    watch: tuple[Meter, Traces | None],
 ) -> GrpcServer | None:
     """The gRPC door, if it is wanted and can be had; listening."""
     if options.grpc_port is None or not _has_grpc(options):
@@ -218,7 +236,7 @@ async def _grpc(
     tls, (meter, traces) = _tls(options), watch
     server = GrpcServer(
         door.deps,
-        gate,
+        authorizer,
         deps_of=door.deps_of,
         shared=options.grpc_shared,
         heart=heart,
@@ -233,11 +251,11 @@ async def _grpc(
         log.warning("gRPC is off: %s", error)
         return None
     if not options.greets:
-        log.warning("gRPC%s at %s port %d", "" if tls is None else " (TLS)", options.host, port)
+        log.info("gRPC%s at %s port %d", "" if tls is None else " (TLS)", options.host, port)
     return server
 
 
-def _has_grpc(options: Options) -> bool:
+def _has_grpc(options: ServeOptions) -> bool:
     """Tell whether gRPC is installed. Raises Unsupported if it is not, and its port was asked for."""
     if all(map(find_spec, ("grpc", "grpc_health", "grpc_reflection"))):
         return True
@@ -248,7 +266,7 @@ def _has_grpc(options: Options) -> bool:
     return False
 
 
-def _tls(options: Options) -> Tls | None:
+def _tls(options: ServeOptions) -> Tls | None:
     from moorage.doors.grpc.server import Tls
 
     if (options.grpc_cert is None) is not (options.grpc_key is None):
@@ -258,7 +276,7 @@ def _tls(options: Options) -> Tls | None:
     return Tls(cert=options.grpc_cert, key=options.grpc_key, client_ca=options.grpc_client_ca)
 
 
-def grpc_place(options: Options) -> socket.socket | None:
+def grpc_place(options: ServeOptions) -> socket.socket | None:
     """The port that all workers listen at by gRPC, kept for them; None if they do not."""
     if options.grpc_port is None or not _has_grpc(options):
         return None
@@ -283,7 +301,7 @@ async def _beat(deps: Deps, server_id: str, heart: Heart, rates: Rates, stop: as
                 await stop.wait()
                 return
         try:
-            await servers.beat(deps, server_id)
+            await servers.arrive(deps, server_id)
             heart.beat()
             rates.share(await servers.living(deps))
         except StoreError as error:
@@ -324,8 +342,9 @@ class _Server(uvicorn.Server):
         self._stop.set()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        super().handle_exit(sig, frame)
-        self._captured_signals.clear()  # uvicorn would end the process by it before the rest has been let go
+        """Note a signal. uvicorn's own way would end the process by it before the rest has been let go."""
+        self.force_exit = self.force_exit or (self.should_exit and sig == signal.SIGINT)
+        self.should_exit = True
         self._stop.set()
 
 
@@ -347,7 +366,7 @@ def _configured(door: Door) -> uvicorn.Config:
     )
 
 
-def with_cors(door: Door, origins: frozenset[str]) -> App:
+def with_cors(door: Door, origins: frozenset[str]) -> AsgiApp:
     """Return the door, which lets pages of these origins read its answers; as it is where there are none."""
     if not origins:
         return door
@@ -371,7 +390,7 @@ def listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         why = error.strerror or error
         raise StoreUnavailable(
-            f"{host} port {port} cannot be listened at ({why}); another server may be running: give --port", store=host
+            f"cannot listen on {host} port {port} ({why}); another server may be running: give --port", store=host
         ) from error
     return listening
 
@@ -385,15 +404,15 @@ def _address(host: str, listening: socket.socket) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine can reach that address."""
+    """Whether only this machine can reach that address."""
     name = host.strip("[]").lower()
     return name in LOCAL or name.startswith("127.")
 
 
-async def _launch(door: Door, options: Options, address: str, stop: asyncio.Event) -> None:
+async def _launch(door: Door, options: ServeOptions, address: str, stop: asyncio.Event) -> None:
     """The server's own launcher; its agents find the server by the environment."""
     await standalone.serve(
-        lambda _: TurnDesk(door.deps, tokens=True, words=door.words),
+        lambda _: TurnDispatcher(door.deps, tokens=True, words=door.words),
         partial(config.agents_of, door.deps),
         folder=os.path.join(config.home(), "launcher", config.folder_name(options.name)),
         name=options.name,
@@ -410,12 +429,12 @@ async def _ended(tasks: list[asyncio.Task[None]], stop: asyncio.Event) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def greet(options: Options, listening: socket.socket, grpc_port: int | None) -> None:
+def greet(options: ServeOptions, listening: socket.socket, grpc_port: int | None) -> None:
     """Tell the person at the terminal where the server is, and what to try next."""
     address = _address(options.host, listening)
     grpc = None if grpc_port is None else f"{address.removeprefix('http://').rpartition(':')[0]}:{grpc_port}"
     print(greeting(address, _store_name(options), grpc=grpc), file=sys.stderr)
 
 
-def _store_name(options: Options) -> str:
+def _store_name(options: ServeOptions) -> str:
     return config.without_password(config.pick_url(options.url))

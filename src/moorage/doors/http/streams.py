@@ -1,5 +1,7 @@
 """Live streams: `GET /events` and `GET /sessions/{session_id}/events`, as server-sent events or as JSON pages.
 
+`GET /sessions/{session_id}/words` is what the agent of a session is just saying, before it is a message.
+
 An event's `id` is its number in the log, or its cursor over all sessions; a reader who comes back with
 the last one it saw (`Last-Event-ID`) goes on right after it. Who reads too slowly loses the connection,
 not events: what was not read is in the store.
@@ -10,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -20,16 +22,16 @@ from moorage.core.errors import AccessError, InvalidField, MoorageError
 from moorage.core.event import SESSION_DELETED, Event
 from moorage.core.key import Scope
 from moorage.core.query import Page, check_numbers
-from moorage.doors.http.app import Door, Route
-from moorage.doors.http.described import Described
-from moorage.doors.http.exchange import JSON, Exchange, Gone
-from moorage.doors.http.places import Places
-from moorage.doors.http.reach import check_one
+from moorage.doors.http.app import Door
+from moorage.doors.http.exchange import JSON, ClientDisconnected, Exchange
+from moorage.doors.http.limits import Places
 from moorage.doors.http.reading import read_fields_of
 from moorage.doors.http.visit import Visitor
 from moorage.service.conversation import PAGE, check_feed_cursor, newest_event, session_page
 from moorage.service.streams import Hub, Render, Stream, Told, Wants
+from moorage.service.words import Spoken
 
+SESSION, WORDS = "/sessions/{session_id}/events", "/sessions/{session_id}/words"
 SSE = b"text/event-stream"
 HEADERS = [(b"content-type", SSE), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
 # Neither ends with an empty line: that would end an event, and some readers take one without data for a message.
@@ -68,26 +70,28 @@ def add_to(door: Door, settings: StreamSettings | None = None, places: Places | 
     usual = StreamSettings(in_all=allowed.streams, per_visitor=allowed.streams_per_visitor)
     live = LiveStreams(door, settings or usual, places)
     door.on_close(live.close)
-    for path, endpoint, name, told, query in (
-        ("/events", live.everything, "events", "What happens in all sessions", EventsRequest),
-        (
-            "/sessions/{session_id}/events",
-            live.session,
-            "session_events",
-            "What happens in a session",
-            SessionEventsRequest,
-        ),
+    told = "a JSON page; with `Accept: text/event-stream` a stream, as it happens"
+    answered: dict[str, Any] = {"answer": Page[Event], "or_as": (SSE.decode(),)}
+    for path, name, endpoint, query, summary in (
+        ("/events", "events", live.everything, EventsRequest, f"Return the events of all sessions: {told}"),
+        (SESSION, "session_events", live.session, SessionEventsRequest, f"Return the events of a session: {told}"),
     ):
-        summary = f"{told}: a JSON page; with `Accept: text/event-stream` a stream, as it happens"
-        described = Described(
-            name=name, summary=summary, scope=Scope.READ, answer=Page[Event], or_as=(SSE.decode(),), query=query
+        add = door.route(
+            "GET", path, Scope.READ, to_token=path == SESSION, name=name, summary=summary, query=query, **answered
         )
-        door.add("GET", path, Route(name, endpoint, Scope.READ, to_token="{session_id}" in path), described)
+        add(endpoint)
+    door.on_close(door.words.close)
+    told = (
+        "Return the partial output of a session's agent, as one piece; with `Accept: text/event-stream` a stream, "
+        "as it says it"
+    )
+    words = door.route("GET", WORDS, Scope.READ, name="words", summary=told, answer=Spoken, or_as=(SSE.decode(),))
+    words(live.words)
     return live
 
 
 def as_refusal(error: MoorageError) -> bytes:
-    """What is said last to whoever may read no longer."""
+    """Return the last event of a stream whose reader lost access."""
     return b"event: refused\ndata: %s\n\n" % encode(error.to_dict())
 
 
@@ -111,7 +115,7 @@ class LiveStreams:
         return self.places.taken
 
     async def close(self) -> None:
-        """End all streams; their readers come back, to whoever serves then."""
+        """End all streams; their readers connect again, to the next server."""
         self.is_closing = True
         for hub in self._hubs.values():
             hub.close()
@@ -121,8 +125,6 @@ class LiveStreams:
     async def session(self, exchange: Exchange, visitor: Visitor) -> None:
         """`GET /sessions/{session_id}/events`."""
         asked, ref = read_fields_of(exchange, SessionEventsRequest, ["types"]), exchange.params["session_id"]
-        if visitor.session_id is not None:
-            await check_one(self._door.visit(exchange, visitor), visitor, "ref", ref)
         after = _cursor(exchange, asked)
         wants = _wants(asked, also=(SESSION_DELETED,))
         if not wants_stream(exchange):
@@ -142,8 +144,23 @@ class LiveStreams:
         hub = self.hub(visitor)
         await self.follow(exchange, visitor, lambda: hub.everything(visitor.caller, after, wants))
 
+    async def words(self, exchange: Exchange, visitor: Visitor) -> None:
+        """`GET /sessions/{session_id}/words`."""
+        owner, words = visitor.caller.owner, self._door.words
+        session_id = (await self._door.visit(exchange, visitor).get(exchange.params["session_id"])).session_id
+        if not wants_stream(exchange):
+            await exchange.answer(encode(words.said(owner, session_id)))
+            return
+        with words.heard(owner, session_id) as subscription:
+
+            async def next_piece(within: float) -> bytes | None:
+                spoken = await subscription.next(within)
+                return None if spoken is None else b"event: words\ndata: %s\n\n" % encode(spoken)
+
+            await self.relay(exchange, visitor, next_piece, subscription.stop)
+
     def hub(self, visitor: Visitor) -> Hub:
-        """Whoever reads the feed for this visitor's owner."""
+        """Return the hub that reads the feed of this visitor's owner."""
         owner = visitor.caller.owner
         known = self._hubs.get(owner)
         if known is None:
@@ -202,10 +219,10 @@ class LiveStreams:
         is_bare: bool = False,
         first: bytes = b"",
     ) -> None:
-        """Send a stream until it ends, an event is the last one, or nobody reads any more, or may.
+        """Send a stream until it ends, an event is the last one, the client disconnects, or its access ends.
 
-        `first` is said before all else, `ending` last, `refusing` what is said instead to whoever may read no longer.
-        A bare stream has events only: no greeting, no signs of life.
+        `first` is sent first, `ending` last, `refusing` instead when access ends. A bare stream has events only: no
+        greeting, no keep-alives.
         """
         async with self.joined(visitor, join) as stream:
             begins = [] if is_bare else [(b"last-event-id", b"%d" % stream.after)]  # where to go on if it breaks off
@@ -214,7 +231,7 @@ class LiveStreams:
                 if first:
                     await self._write(exchange, [first])
                 if exchange.verb != "HEAD":
-                    await self._send(exchange, stream, _Teller(render, until, is_bare))
+                    await self._send(exchange, stream, _EventWriter(render, until, is_bare))
                 if ending is not None and not self.is_closing:
                     await self._write(exchange, [await ending()])
             except AccessError as error:
@@ -235,20 +252,20 @@ class LiveStreams:
         next_piece: Callable[[float], Awaitable[bytes | None]],
         stop: Callable[[], None],
     ) -> None:
-        """Send piece after piece until nobody reads any more, or the server stops; silence is a sign of life."""
+        """Send piece after piece until the client disconnects or the server stops; send keep-alives in between."""
         with self.places.place_for(visitor):
             await exchange.begin(HEADERS)
             watching = asyncio.create_task(exchange.disconnected())
             watching.add_done_callback(lambda _: stop())
-            standing = self._door.standing(exchange, self.settings.heartbeat)
+            access = self._door.access(exchange, self.settings.heartbeat)
             try:
                 await self._write(exchange, [GREETING])
                 while exchange.verb != "HEAD" and not (watching.done() or self.is_closing):
                     piece = await next_piece(self.settings.heartbeat)
-                    await standing.check()
+                    await access.check()
                     await self._write(exchange, [piece or HEARTBEAT])
                 if watching.done():
-                    raise Gone
+                    raise ClientDisconnected
             finally:
                 watching.cancel()
         await exchange.more(b"", is_last=True)
@@ -265,19 +282,19 @@ class LiveStreams:
             finally:
                 self.hub(visitor).leave(stream)
 
-    async def _send(self, exchange: Exchange, stream: Stream, teller: _Teller) -> None:
+    async def _send(self, exchange: Exchange, stream: Stream, teller: _EventWriter) -> None:
         watching = asyncio.create_task(exchange.disconnected())
         watching.add_done_callback(lambda _: stream.stop())
-        standing = self._door.standing(exchange, self.settings.heartbeat)
+        access = self._door.access(exchange, self.settings.heartbeat)
         try:
             if not teller.is_bare:
                 await self._write(exchange, [GREETING])
             while not (stream.ended or teller.is_done):
                 told = await stream.next(self.settings.heartbeat)
-                await standing.check()
+                await access.check()
                 await self._write(exchange, teller.pieces(told))
             if watching.done():
-                raise Gone
+                raise ClientDisconnected
         finally:
             watching.cancel()
 
@@ -288,10 +305,10 @@ class LiveStreams:
                     await exchange.more(some)
         except TimeoutError:
             await exchange.abort()
-            raise Gone from None
+            raise ClientDisconnected from None
 
 
-class _Teller:
+class _EventWriter:
     """Turns events into what is sent, and knows the last one."""
 
     __slots__ = ("_render", "_until", "is_bare", "is_done")
@@ -300,7 +317,7 @@ class _Teller:
         self._render, self._until, self.is_bare, self.is_done = render, until, is_bare, False
 
     def pieces(self, told: list[Told]) -> list[bytes]:
-        """What to send: these events up to the last one; a sign of life if there are none."""
+        """Return the bytes of these events; a heartbeat if there are none."""
         if not told:
             return [] if self.is_bare else [HEARTBEAT]
         pieces = []
@@ -348,7 +365,7 @@ async def _answer_page(
 
 
 def _cursor(exchange: Exchange, asked: SessionEventsRequest) -> int | None:
-    """Where to go on; None is the end. What a browser that comes back has seen goes before what its address says."""
+    """Return the cursor to continue from; None for the end. `Last-Event-ID` takes precedence over the query."""
     text = exchange.header(b"last-event-id") or asked.after
     if text == "end":
         return None
@@ -368,5 +385,5 @@ def _wants(asked: SessionEventsRequest, *, session_id: str | None = None, also: 
 
 
 def wants_stream(exchange: Exchange) -> bool:
-    """Whether a stream is asked for by name. Whoever takes anything gets what there is now: a stream never ends."""
+    """Return whether the request names a stream. `*/*` gets a finite answer, since a stream never ends."""
     return exchange.preferred(JSON, SSE) == SSE

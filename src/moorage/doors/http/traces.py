@@ -53,7 +53,7 @@ class Traces:
                     span.set_status(self._failed)
 
     def begin_call(self, operation: str, metadata: dict[str, str]) -> Span:
-        """A span of a call; it is nobody's current one, because streams end where they please."""
+        """Return the span of a call. It is not made current, because a stream may end in another task."""
         return self._tracer.start_span(f"moorage.{operation}", context=self._extract(metadata), kind=self._kind)
 
     def end_call(self, span: Span | None, attributes: dict[str, str], *, is_broken: bool) -> None:

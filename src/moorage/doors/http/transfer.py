@@ -15,10 +15,8 @@ from msgspec import Meta, Struct
 from moorage.core.errors import InvalidImport
 from moorage.core.key import Scope
 from moorage.doors.http.answers import document
-from moorage.doors.http.app import Door, Route
-from moorage.doors.http.described import Described
+from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import Exchange
-from moorage.doors.http.reach import check_one
 from moorage.doors.http.reading import read_fields_of
 from moorage.doors.http.refusals import TooManyImports
 from moorage.doors.http.visit import Visit, Visitor
@@ -38,13 +36,14 @@ NEVER = 1_000_000  # collections of younger objects before the next of old ones
 IMPORTS_AT_ONCE = 4
 READ_AT_ONCE = 1  # of those; the others wait for their turn
 PIECE = 64 * 1024  # bytes sent at once
-FORMATS = {"jsonl": b"application/x-ndjson", "markdown": b"text/markdown; charset=utf-8"}
+NDJSON, MARKDOWN = "application/x-ndjson", "text/markdown"
+FORMATS = {"jsonl": NDJSON.encode(), "markdown": b"text/markdown; charset=utf-8"}
 
 
 class ExportQuery(Struct, kw_only=True, forbid_unknown_fields=True):
     """How a session is to be written."""
 
-    tree: Annotated[bool, Meta(description="with all that hangs on it")] = False
+    tree: Annotated[bool, Meta(description="with its descendants")] = False
     format: Annotated[str, Meta(description=f"one of {', '.join(FORMATS)}")] = "jsonl"
 
 
@@ -55,36 +54,10 @@ class ImportQuery(Struct, kw_only=True, forbid_unknown_fields=True):
     dry_run: Annotated[bool, Meta(description="only say what would come in")] = False
 
 
-EXPORT = Described(
-    name="export",
-    summary="A session as lines: `jsonl` (whole, importable) or `markdown` (to read)",
-    scope=Scope.READ,
-    kind="application/x-ndjson",
-    or_as=("text/markdown",),
-    query=ExportQuery,
-)
-IMPORT = Described(
-    name="import",
-    summary="Bring sessions in: an export, a state.json, a transcript of Claude Code, a list of messages",
-    scope=Scope.WRITE,
-    body=bytes,
-    answer=ImportReport,
-    query=ImportQuery,
-)
-IMPORT_HISTORIES = Described(
-    name="import_histories",
-    summary="Bring in what our own client has read from files of others, one file a line",
-    scope=Scope.WRITE,
-    body=bytes,
-    may_be_empty=True,
-    answer=ImportReport,
-    query=ImportQuery,
-)
-
 Take = Callable[..., Awaitable[ImportReport]]
 
 
-class Lines:
+class ReceivedLines:
     """The lines that are received: how long the last is so far, and how many values are in it and in all of them."""
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
@@ -114,7 +87,7 @@ class Lines:
         """Raise InvalidImport if there is."""
         if self.are_many:
             raise InvalidImport(
-                f"it is no export, and larger than {MAX_FOREIGN >> 20} MiB or {MAX_FOREIGN_VALUES:,} values; "
+                f"it is not an export and is larger than {MAX_FOREIGN >> 20} MiB or {MAX_FOREIGN_VALUES:,} values; "
                 "`moorage import FILE` reads it where it is"
             )
 
@@ -146,13 +119,19 @@ def add_to(door: Door) -> None:
     """Answer exports and imports."""
     imports = Imports()
 
+    @door.route("GET", "/sessions/{session_id}/export", Scope.READ, query=ExportQuery, kind=NDJSON, or_as=(MARKDOWN,))
     async def export(exchange: Exchange, visitor: Visitor) -> None:
-        await _export(exchange, visitor, door.visit(exchange, visitor))
+        """A session as lines: `jsonl` (whole, importable) or `markdown` (to read)."""
+        await _export(exchange, door.visit(exchange, visitor))
 
+    taking: dict[str, Any] = {"to_token": False, "query": ImportQuery, "body": bytes, "answer": ImportReport}
+
+    @door.route("POST", "/import", Scope.WRITE, name="import", **taking)
     async def take(exchange: Exchange, visitor: Visitor) -> None:
+        """Bring sessions in: an export, a state.json, a transcript of Claude Code, a list of messages."""
         moor = door.visit(exchange, visitor)
 
-        async def import_(file: Any, lines: Lines, *, detach: bool, dry_run: bool) -> ImportReport:
+        async def import_(file: Any, lines: ReceivedLines, *, detach: bool, dry_run: bool) -> ImportReport:
             if await to_thread(kind_of_stream, file, 0 if lines.are_many else MAX_FOREIGN) not in (MOORAGE, None):
                 lines.check_foreign()
                 return await moor.import_files([file], detach=detach, dry_run=dry_run)
@@ -165,27 +144,19 @@ def add_to(door: Door) -> None:
 
         await _import(exchange, imports, import_)
 
+    @door.route("POST", "/import/histories", Scope.WRITE, name="import_histories", may_be_empty=True, **taking)
     async def take_histories(exchange: Exchange, visitor: Visitor) -> None:
-        async def import_(file: Any, _: Lines, **how: bool) -> ImportReport:
+        """Bring in what our own client has read from files of others, one file a line."""
+
+        async def import_(file: Any, _: ReceivedLines, **how: bool) -> ImportReport:
             return await import_histories(door.deps_of(visitor.caller.owner), visitor.caller, _lines(file), **how)
 
         await _import(exchange, imports, import_)
 
-    for verb, path, endpoint, described in (
-        ("GET", "/sessions/{session_id}/export", export, EXPORT),
-        ("POST", "/import", take, IMPORT),
-        ("POST", "/import/histories", take_histories, IMPORT_HISTORIES),
-    ):
-        route = Route(described.name, endpoint, described.scope, to_token=described is EXPORT)
-        door.add(verb, path, route, described)
 
-
-async def _export(exchange: Exchange, visitor: Visitor, moor: Visit) -> None:
-    query, ref = read_fields_of(exchange, ExportQuery), exchange.params["session_id"]
-    if visitor.session_id is not None:
-        await check_one(moor, visitor, "ref", ref)
-    waiting = b""
-    async for line in moor.export(ref, tree=query.tree, format=query.format):
+async def _export(exchange: Exchange, moor: Visit) -> None:
+    query, waiting = read_fields_of(exchange, ExportQuery), b""
+    async for line in moor.export(exchange.params["session_id"], tree=query.tree, format=query.format):
         waiting += line.encode() + b"\n"
         if len(waiting) >= PIECE:
             await _send(exchange, query, waiting)
@@ -204,7 +175,7 @@ async def _import(exchange: Exchange, imports: Imports, take: Take) -> None:
     query = read_fields_of(exchange, ImportQuery)
     async with imports.place() as reading:
         with SpooledTemporaryFile(IN_MEMORY) as file:
-            lines = Lines(file.write)
+            lines = ReceivedLines(file.write)
             await exchange.spool(lines.take, MAX_IMPORT)
             file.seek(0)
             async with reading:
@@ -215,7 +186,7 @@ async def _import(exchange: Exchange, imports: Imports, take: Take) -> None:
 
 @contextmanager
 def _without_long_collections() -> Iterator[None]:
-    """Look through old objects for garbage later: with a large import among them it stops everybody for long."""
+    """Postpone full garbage collections: with a large import in memory each one stops the process for long."""
     young, middle, old = gc.get_threshold()
     gc.set_threshold(young, middle, NEVER)
     try:

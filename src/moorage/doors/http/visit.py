@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from moorage.client import Approvals, Moorage
-from moorage.core.errors import InvalidField
+from moorage.client import LocalMoorage, OpenStore
+from moorage.core.answer import RunAnswer
+from moorage.core.errors import NotFound, OutOfReach
 from moorage.core.family import Deletion
 from moorage.core.key import Scope, check_held
-from moorage.core.session import Session
 from moorage.executor import AgentExecutor
-from moorage.executor import Posted as Posted  # what other doors that are visited tell of
-from moorage.service import runs
+from moorage.remote.operations import Arguments, Operation
+from moorage.service import keys
 from moorage.service.agents import AgentList, hidden
 from moorage.service.deps import Caller, Deps
-from moorage.service.sessions import ResumePacket
+
+if TYPE_CHECKING:
+    from moorage import values
 
 log = logging.getLogger(__name__)
 
@@ -28,116 +30,135 @@ USUAL_WAIT = 30.0
 
 
 class Visitor(Struct, frozen=True):
-    """Who is asking, what they may do, and how far they reach."""
+    """The authenticated caller: identity, scopes and session limit."""
 
     caller: Caller
     scopes: frozenset[Scope] = frozenset(Scope)
     session_id: str | None = None  # of a session's own token: it reaches that session and its descendants
     key_id: str | None = None
-    owners: tuple[str, ...] = ()  # for whom a launcher with this key works
+    owners: tuple[str, ...] = ()  # that a launcher with this key works for
     can_hold: bool = True  # whether they can be told apart from others when they come again
 
 
-class Visit(Moorage):
-    """Moorage for one visitor. Agents are the launcher's business, never this object's."""
+class Visit(LocalMoorage):
+    """The API for one visitor of a server. Agents are the launcher's business, never this object's."""
 
     def __init__(self, deps: Deps, visitor: Visitor, *, session: str | None = None, run: str | None = None) -> None:
-        self._visitor, caller = visitor, visitor.caller
-        run = caller.run_id or run  # a token's word counts for more than a header's
-        super().__init__(lambda: deps, caller if caller.run_id == run else replace(caller, run_id=run))
-        self.deps = self._deps = deps
-        self.launches = False
-        self._session, self._run = session or visitor.session_id, run
-        self._reach = visitor.session_id
-        self._can_hold = visitor.can_hold
+        """`session` and `run` are those that the request names as asking; a token's word counts for more."""
+        caller = visitor.caller
+        asking = replace(caller, parent=session or visitor.session_id, run_id=caller.run_id or run)
+        super().__init__(OpenStore.of(deps), asking)
+        self.visitor, self.deps = visitor, deps
+
+    # How far a session's token reaches: that session and its descendants, and nothing beside them.
+
+    async def check_operation(self, operation: Operation, arguments: Arguments) -> None:
+        """Raise OutOfReach if a token does not reach all sessions that the arguments name, or they name none."""
+        own = self.visitor.session_id
+        if own is None or operation.name in ("agents", "agent", "tools"):
+            return  # every agent may know which agents and tools there are
+        if operation.name in ("create", "run"):
+            arguments.setdefault("parent", self.asks_from())
+        given = [(name, arguments[name]) for name in operation.refs if arguments.get(name, UNSET) not in (None, UNSET)]
+        if not given or not operation.to_token:
+            raise OutOfReach(own)
+        for name, ref in given:
+            await self.check_access(name, ref, strictly=operation.name == "delete")
+
+    async def check_access(self, name: str, ref: Any, *, strictly: bool = False) -> None:
+        """Raise OutOfReach if they come with a token that does not reach a session, a run or an approval.
+
+        With `strictly`, the token's own session is out of reach, too. `name` is that of the parameter.
+        """
+        own = self.visitor.session_id
+        if own is None:
+            return
+        try:
+            session_id = await self._session_behind(name, ref)
+        except NotFound:  # what is not there and what is not ours look alike
+            raise OutOfReach(own) from None
+        if (strictly and session_id == own) or not await keys.reaches(self.deps, self.caller.owner, own, session_id):
+            raise OutOfReach(own)
+
+    async def _session_behind(self, name: str, ref: str) -> str:
+        if name == "run_id":
+            return (await self.get_run(ref)).session_id
+        if name == "approval_id":
+            return (await self.approval(ref)).session_id
+        return (await self.get(ref)).session_id
+
+    def check_no_token(self) -> None:
+        """Raise OutOfReach if they come with a session's token."""
+        if self.visitor.session_id is not None:
+            raise OutOfReach(self.visitor.session_id)
+
+    # The API ------------------------------------------------------------------------------------
 
     @property
     def executor(self) -> AgentExecutor:
-        """Who takes words to agents for this visitor."""
+        """The way from this visitor to agents."""
         return AgentExecutor(self)
 
-    def _surrounding_session(self) -> str | None:
-        return self._session
-
-    def _surrounding_run(self) -> str | None:
-        return self._run
-
-    async def run(self, agent: str | None, prompt: object, **options: Any) -> runs.RunReply:
-        """As `Moorage.run`, but nobody keeps a connection waiting for ever."""
+    async def run(self, agent: str | None, prompt: object, **options: Any) -> RunAnswer:
+        """As the API says, but no connection waits for ever."""
         timeout = options.get("timeout")
         options["timeout"] = min(USUAL_WAIT if timeout is None else timeout, LONGEST_WAIT)
         return await super().run(agent, prompt, **options)
 
-    async def resume(  # type: ignore[override]  # whether there is a hold depends on the visitor
-        self, ref: str, *, hold: bool | None = None, **options: Any
-    ) -> ResumePacket:
-        """As `Moorage.resume`, but a visitor with neither key, token nor name gets a hold only by asking for one."""
-        wanted = self._can_hold or options.get("holder") is not None if hold is None else hold
+    async def resume(self, ref: str, *, hold: bool | None = None, **options: Any) -> Any:
+        """As the API says, but a visitor with neither key, token nor name gets a hold only by asking for one."""
+        wanted = self.visitor.can_hold or options.get("holder") is not None if hold is None else hold
         return await super().resume(ref, hold=wanted, **options)
 
     async def delete(self, ref: str, **options: Any) -> Deletion:
-        """As `Moorage.delete`, and the server's log says what went."""
+        """As the API says, and the server's log tells what went."""
         gone = await super().delete(ref, **options)
         if not gone.dry_run:
             log.warning(
                 "%s deleted session %s with %d below it: %d messages, %d runs",
-                self._caller.by or "somebody",
+                self.caller.by or "unknown",
                 gone.session_id,
                 gone.cascaded_children,
                 gone.messages,
                 gone.runs,
             )
         for session_id in gone.unconfirmed:
-            log.warning("nobody confirms that the agent of session %s, which was deleted, has ended", session_id)
+            log.warning("no launcher confirmed that the agent of the deleted session %s has ended", session_id)
         return gone
 
-    async def ancestors(self, ref: str) -> list[Session]:
-        """As `Moorage.ancestors`; a session's token sees none above its own session."""
-        found = await super().ancestors(ref)
-        if self._reach is None:
+    async def ancestors(self, ref: str) -> values.SessionList:
+        """As the API says; a session's token sees none above its own session."""
+        found, own = await super().ancestors(ref), self.visitor.session_id
+        if own is None:
             return found
         upwards = [session.session_id for session in found]
-        return found[: upwards.index(self._reach) + 1] if self._reach in upwards else []
+        return found[: upwards.index(own) + 1] if own in upwards else []
 
-    async def approvals(self, ref: str | None = None, *, pending_only: bool = True, limit: int = 100) -> Approvals:
-        """As `Moorage.approvals`; who may decide but not read sees what waits for an answer."""
+    async def approvals(
+        self, ref: str | None = None, *, pending_only: bool = True, limit: int = 100
+    ) -> values.ApprovalList:
+        """As the API says; who may decide but not read sees approvals that wait for an answer."""
         if not pending_only:
-            check_held(self._visitor.scopes, Scope.READ)
+            check_held(self.visitor.scopes, Scope.READ)
         return await super().approvals(ref, pending_only=pending_only, limit=limit)
 
     async def agents(self) -> AgentList:
-        """As `Moorage.agents`, without what variables and headers say."""
+        """As the API says, without the values of variables and headers."""
         every = await super().agents()
         return AgentList(
             items=[hidden(agent) for agent in every.items], problems=[_without_folder(each) for each in every.problems]
         )
 
     async def agent(self, name: str) -> dict[str, Any]:
-        """As `Moorage.agent`, without what variables and headers say."""
+        """As the API says, without the values of variables and headers."""
         return hidden(await super().agent(name))
 
-    async def post(
-        self,
-        ref: str,
-        *,
-        messages: Any = None,
-        content: Any = None,
-        role: str = "user",
-        client_key: str | None = None,
-        **how: Any,
-    ) -> Posted:
-        """Say one thing (`content`, `role`) or several (`messages`): `AgentExecutor.say` as requests have it."""
-        if (messages is None) == (content is None):
-            raise InvalidField("messages", "and content: give one of the two")
-        one = [{"role": role, "content": content, "client_key": client_key}]
-        return await self.executor.say(ref, one if messages is None else messages, **how)
-
     def on(self, deps: Deps) -> Visit:
-        """The same visitor on another view of the store."""
-        return Visit(deps, self._visitor, session=self._session, run=self._run)
+        """Return the same for another view of the store."""
+        return Visit(deps, self.visitor, session=self.asks_from(), run=self.caller.run_id)
 
 
 def _without_folder(problem: dict[str, Any]) -> dict[str, Any]:
-    """What is wrong in a file, without where the server keeps it."""
+    """Return a problem of a file without the server's folder."""
     name = os.path.basename(problem["file"])
     return {**problem, "file": name, "detail": problem["detail"].replace(problem["file"], name)}

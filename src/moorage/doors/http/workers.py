@@ -1,7 +1,10 @@
-"""Several processes at one address: each a whole server on the same store, none of them special but for its launcher.
+"""Several processes at one address: each a whole server on the same store; only the first has a launcher.
 
-They share the listening socket. One that ends by itself is started again; told to stop, all are. Should whoever
-started them be killed, they hear of it by their standard input, and leave the address to the next one.
+They share the listening socket. One that ends by itself is started again; told to stop, all are. If the process that
+started them is killed, they notice by their standard input, and leave the address to the next server.
+
+They count together in a folder of the home, with a lock that they inherit: the folder stays until the last of them is
+gone, and the next server clears it away.
 """
 
 from __future__ import annotations
@@ -9,17 +12,22 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from prometheus_client.multiprocess import mark_process_dead
 
-from moorage.doors.http.counting import counting_folder
+from moorage import config
 from moorage.doors.http.metrics import FOLDER
+from moorage.service import locked_folder
 
 log = logging.getLogger(__name__)
+
+COUNTS, PREFIX = "metrics", "server-"  # the folder of the home, and how those of servers begin in it
 
 START_AGAIN_AFTER = 1.0  # seconds, so that one that cannot start does not try without pause
 STAYS = 5.0  # seconds after which a worker counts as well started
@@ -28,10 +36,10 @@ STAYS = 5.0  # seconds after which a worker counts as well started
 async def serve_many(
     listening: socket.socket, workers: int, arguments: Sequence[str], greet: Callable[[], None]
 ) -> int:
-    """Run `moorage serve` so many times on the socket until told to stop; the exit code.
+    """Run `moorage serve` so many times on the socket until told to stop; return the exit code.
 
     `arguments` are those of a worker besides the socket. Only the first has a launcher. `greet` is called once signals
-    are heard: whoever answers the greeting with Ctrl-C ends the server in good order.
+    are handled: a Ctrl-C right after the greeting ends the server in good order.
     """
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -84,3 +92,22 @@ async def _ended(worker: asyncio.subprocess.Process, stop: asyncio.Event) -> int
     if not over.done():
         worker.send_signal(signal.SIGTERM)
     return await over
+
+
+@contextmanager
+def counting_folder() -> Iterator[tuple[str, int]]:
+    """Give a new folder and its lock, a file that workers have to inherit; what dead servers have left goes."""
+    clear_up()
+    every = os.path.join(config.home(), COUNTS)
+    config.make_folder(every)
+    folder, lock = locked_folder.make(PREFIX, every)
+    try:
+        yield folder, lock
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def clear_up() -> None:
+    """Remove the folders of servers that were killed."""
+    locked_folder.clear_up(PREFIX, os.path.join(config.home(), COUNTS))

@@ -1,15 +1,17 @@
-"""What tools answer, as types. Long texts are cut where everybody sees it, with the place from which to read on."""
+"""Answers of tools, as types. Long texts are cut with a visible mark and the offset to continue from."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field
+from msgspec.structs import fields
 
+from moorage.core.render import like
 from moorage.core.run import Run
-from moorage.core.session import Session
-from moorage.core.status import Because, LastRun, WaitingFor
+from moorage.core.session import PUBLIC_FIELDS, Session
+from moorage.core.status import Because, WaitingFor
 
 MAX_TEXT = 40_000  # characters of a text in one answer
 MAX_SHORT = 4_000  # of each, where there are many
@@ -17,41 +19,27 @@ MAX_SHORT = 4_000  # of each, where there are many
 NextOffset = Annotated[int, Meta(description="The text goes on here: ask again with this `offset`")]
 
 
-class Brief(Struct, frozen=True, kw_only=True):
-    """A session in short."""
+_LEFT_OUT = {
+    "project_dir", "owner", "resume_ready", "interface", "forked_from", "version", "metadata", "updated_at",
+    "expires_at", "duration_seconds", "hold",
+}  # fmt: skip
+_TYPES: dict[str, Any] = {each.name: each.type for each in fields(Session)}
+_TYPES |= {"state": str, "phase": str, "status": str, "waiting_for": WaitingFor | None}
+_Brief: Any = defstruct(
+    "_Brief", [(name, _TYPES[name]) for name in PUBLIC_FIELDS if name not in _LEFT_OUT], frozen=True, kw_only=True
+)
 
-    session_id: str
-    session_name: str | None
-    agent_name: str | None
-    task_id: str
-    state: str
-    status: str
-    waiting_for: WaitingFor | None
-    because: Because | None
-    phase: str
-    purpose: str | None
-    parent_session_id: str | None
-    parent_session_name: str | None
-    root_session_id: str
-    depth: int
-    last_entry: int
-    error_count: int
-    last_error: str | None
-    pending_approvals: int
-    created_at: datetime
-    last_activity_at: datetime
-    finalized_at: datetime | None
-    summary: str | None
-    last_run: LastRun | None
+
+class Brief(_Brief, frozen=True, kw_only=True):  # type: ignore[misc, call-arg]  # made of the public fields of a session
+    """A session in short."""
 
     @classmethod
     def of(cls, session: Session) -> Brief:
         """The session in short."""
-        told = {name: getattr(session, name) for name in cls.__struct_fields__}
-        return cls(**{**told, "state": session.state.value, "phase": session.phase.value})
+        return like(cls, session)
 
 
-class Work(Struct, frozen=True, kw_only=True):
+class RunBrief(Struct, frozen=True, kw_only=True):
     """A run: what was asked of a session, and what came of it."""
 
     run_id: str
@@ -73,29 +61,12 @@ class Work(Struct, frozen=True, kw_only=True):
     settled_at: datetime | None = None
 
     @classmethod
-    def of(cls, run: Run, limit: int = MAX_TEXT, offset: int = 0) -> Work:
+    def of(cls, run: Run, limit: int = MAX_TEXT, offset: int = 0) -> RunBrief:
         """The run, with its result from `offset` on, up to `limit` characters."""
-        result = run.result
-        whole = "" if result is None else result
-        return cls(
-            run_id=run.run_id,
-            session_id=run.session_id,
-            agent_name=run.agent_name,
-            state=run.state.value,
-            mode=run.mode.value,
-            settled=run.is_settled,
-            retry_of=run.retry_of,
-            result=None if result is None else whole[offset : offset + limit],
-            next_offset=next_offset(whole, offset, limit),
-            error=run.error,
-            reason=run.reason,
-            because=run.because,
-            problems=run.problems,
-            correlation=run.correlation,
-            parent_session_id=run.parent_session_id,
-            created_at=run.created_at,
-            settled_at=run.settled_at,
-        )
+        whole = run.result or ""
+        result = None if run.result is None else whole[offset : offset + limit]
+        following = next_offset(whole, offset, limit)
+        return like(cls, run, settled=run.is_settled, result=result, next_offset=following)
 
 
 def next_offset(text: str, offset: int, limit: int) -> int | UnsetType:
@@ -122,54 +93,49 @@ class ToolBrief(Struct, frozen=True, kw_only=True):
 
 
 class AgentsAnswer(Struct, frozen=True, kw_only=True):
-    """Whom there is to ask."""
+    """The agents that can be asked."""
 
     agents: list[AgentBrief]
     tools: list[ToolBrief]
 
 
-class RunAnswer(Struct, frozen=True, kw_only=True):
+class AskedAnswer(Struct, frozen=True, kw_only=True):
+    """An answer that may have a run."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether a run was asked for, is over, and nothing came of it."""
+        run = getattr(self, "run", None)
+        return isinstance(run, RunBrief) and run.settled and run.state != "completed"
+
+
+class StartedAnswer(AskedAnswer, frozen=True, kw_only=True):
     """A run and its session."""
 
     session_id: str
     session: Brief
-    run: Work
-
-    @property
-    def failed(self) -> bool:
-        """Whether it is over and nothing came of it."""
-        return self.run.settled and self.run.state != "completed"
+    run: RunBrief
 
 
-class ResumeAnswer(Struct, frozen=True, kw_only=True):
-    """A session to go on with: the run that was asked of it, or all that whoever drives it needs."""
+class ResumeAnswer(AskedAnswer, frozen=True, kw_only=True):
+    """A session to go on with: the run that was asked of it, or all that its driver needs."""
 
     session_id: str | None = None
     session: Brief | None = None
-    run: Work | UnsetType = UNSET
+    run: RunBrief | UnsetType = UNSET
     hold: dict[str, Any] | UnsetType = UNSET
     checkpoint: dict[str, Any] | UnsetType | None = UNSET
     context: dict[str, Any] | UnsetType = UNSET
     messages: list[dict[str, Any]] | UnsetType = UNSET
     suggestions: list[Brief] | UnsetType = UNSET
 
-    @property
-    def failed(self) -> bool:
-        """Whether a run was asked, is over, and nothing came of it."""
-        return not isinstance(self.run, UnsetType) and self.run.settled and self.run.state != "completed"
 
-
-class SentAnswer(Struct, frozen=True, kw_only=True):
-    """What became of a message."""
+class SentAnswer(AskedAnswer, frozen=True, kw_only=True):
+    """The outcome of a message."""
 
     session_id: str
     number: Annotated[int, Meta(description="Of the message in the log")]
-    run: Annotated[Work | None, Meta(description="The work it asked for; null if no agent can be started")] = None
-
-    @property
-    def failed(self) -> bool:
-        """Whether it asked for work and nothing came of it."""
-        return self.run is not None and self.run.settled and self.run.state != "completed"
+    run: Annotated[RunBrief | None, Meta(description="The work it asked for; null if no agent can be started")] = None
 
 
 class StatusAnswer(Struct, frozen=True, kw_only=True):
@@ -177,7 +143,7 @@ class StatusAnswer(Struct, frozen=True, kw_only=True):
 
     session_id: str
     session: Brief
-    run: Annotated[Work | None, Meta(description="The newest run; null if there was none")]
+    run: Annotated[RunBrief | None, Meta(description="The newest run; null if there was none")]
 
 
 class ResultAnswer(Struct, frozen=True, kw_only=True):
@@ -208,16 +174,16 @@ class SessionsAnswer(Struct, frozen=True, kw_only=True):
 
 
 class ChildrenAnswer(Struct, frozen=True, kw_only=True):
-    """What children came to."""
+    """The results of children."""
 
     session_id: str
-    settled: list[Work]
+    settled: list[RunBrief]
     open: Annotated[int, Meta(description="How many runs are not over yet")]
     all_settled: bool
     next: Annotated[str | None, Meta(description="Pass it as `cursor` for older runs; null at the end")] = None
 
 
-class SessionAnswer(Struct, frozen=True, kw_only=True):
+class BriefAnswer(Struct, frozen=True, kw_only=True):
     """A session as it is now."""
 
     session_id: str
@@ -256,7 +222,7 @@ class ContextAnswer(Struct, frozen=True, kw_only=True):
 
 
 class ContextWrittenAnswer(Struct, frozen=True, kw_only=True):
-    """What was remembered."""
+    """The result of a context write."""
 
     session_id: str
     version: int
@@ -264,7 +230,20 @@ class ContextWrittenAnswer(Struct, frozen=True, kw_only=True):
     redacted: list[str] = field(default_factory=list)
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class MemoryAnswer(Struct, frozen=True, kw_only=True):
+    """Values of a namespace, or one of them."""
+
+    namespace: str
+    values: dict[str, Any] = field(default_factory=dict)
+    left_out: Annotated[dict[str, int], Meta(description="Keys whose values are too long to be here, and how long")] = (
+        field(default_factory=dict)
+    )
+    text: Annotated[str, Meta(description="A piece of one long value, as JSON")] | UnsetType = UNSET
+    next_offset: NextOffset | UnsetType = UNSET
+    next: Annotated[str, Meta(description="The key to pass as `after` for more")] | UnsetType = UNSET
+
+
+class FoundEntry(Struct, frozen=True, kw_only=True):
     """An entry that has the words."""
 
     session_id: str
@@ -276,6 +255,6 @@ class Found(Struct, frozen=True, kw_only=True):
 
 
 class SearchAnswer(Struct, frozen=True, kw_only=True):
-    """What was found."""
+    """The search hits."""
 
-    hits: list[Found]
+    hits: list[FoundEntry]

@@ -16,9 +16,9 @@ from time import monotonic
 
 import msgspec
 
-from moorage.doors.mcp.wire import Answer, Broken, Place, connect, hang_up, send
+from moorage.doors.mcp.wire import Broken, HttpAddress, HttpResponse, connect, hang_up, send
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # of `typing`, which takes 3.6 ms to load
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from socket import socket
@@ -29,24 +29,24 @@ VERSION = "io.modelcontextprotocol/protocolVersion"
 NAMES = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 MOST_AT_ONCE = 256  # requests that wait for their answers
 MAX_LINE = 16 * 1024 * 1024
-COMES_BACK_WITHIN = 3.0  # seconds that a server may be away without anybody hearing of it
+COMES_BACK_WITHIN = 3.0  # seconds that a server may be away before the client is told
 GOODBYE_WITHIN = 2.0  # seconds that a server has to hear it
 PARSE_ERROR, INVALID_REQUEST, SERVER_ERROR = -32700, -32600, -32000
 
-Message = dict[str, "Any"]
+RpcMessage = dict[str, "Any"]
 
 
 class Bridge:
     """The lines of one client, to one server."""
 
     def __init__(self, url: str, headers: dict[str, str], out: BinaryIO | None = None) -> None:
-        self._place, self._headers = Place(url), headers
+        self._place, self._headers = HttpAddress(url), headers
         self._out = out if out is not None else sys.stdout.buffer
         self._writing, self._shaking = threading.Lock(), threading.Lock()
         self._open: dict[str, socket | None] = {}  # requests that wait for their answers, by their ids
         self._threads: set[threading.Thread] = set()
         self._cancelled: set[str] = set()
-        self._greeting: Message | None = None  # how the client shook hands, to do it again
+        self._greeting: RpcMessage | None = None  # how the client shook hands, to do it again
         self._session: str | None = None
         self._version: str | None = None
         self._is_listening = False
@@ -57,12 +57,12 @@ class Bridge:
             with connect(self._place, within) as connection:
                 connection.settimeout(within)
                 send(connection, self._place, "HEAD", PATH, self._headers, b"")
-                return Answer(connection).status == 200
+                return HttpResponse(connection).status == 200
         except (OSError, ValueError):
             return False
 
     def run(self, lines: Iterable[bytes], patience: float = 0.0) -> None:
-        """Carry lines until there are no more; what was asked has so many seconds to be answered, if anybody reads."""
+        """Carry lines until there are no more; open requests then have `patience` seconds for their answers."""
         try:
             for line in lines:
                 if line.strip():
@@ -74,7 +74,7 @@ class Bridge:
             self._leave()
 
     def _is_read(self) -> bool:
-        """Whether there is still somebody at the other end of our output."""
+        """Whether the reader of our output is still there."""
         watch = select.poll()
         watch.register(self._out, 0)
         return not watch.poll(0)
@@ -84,10 +84,10 @@ class Bridge:
         try:
             message = msgspec.json.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            self._refuse(None, PARSE_ERROR, "this line is no JSON")
+            self._refuse(None, PARSE_ERROR, "this line is not JSON")
             return
         if not isinstance(message, dict) or len(line) > MAX_LINE:
-            self._refuse(None, INVALID_REQUEST, "this line is no single JSON-RPC message, or too long")
+            self._refuse(None, INVALID_REQUEST, "this line is not a single JSON-RPC message, or it is too long")
         elif message.get("method") == "initialize" and "id" in message:
             self._greeting = message
             self._carry(message)  # what comes next needs what this brings
@@ -100,7 +100,7 @@ class Bridge:
 
     # One message --------------------------------------------------------------------------------
 
-    def _notify(self, message: Message) -> None:
+    def _notify(self, message: RpcMessage) -> None:
         """Carry what asks for no answer. In the newer era there is nothing of the kind but to hang up."""
         if self._session is not None:
             self._carry(message)
@@ -109,7 +109,7 @@ class Bridge:
         elif message.get("method") == "notifications/initialized":
             self._begin_to_listen()
 
-    def _begin(self, message: Message) -> None:
+    def _begin(self, message: RpcMessage) -> None:
         """Carry a request on a thread of its own."""
         key = _key(message["id"])
         if key in self._open or len(self._open) >= MOST_AT_ONCE:
@@ -120,7 +120,7 @@ class Bridge:
         self._threads.add(thread)
         thread.start()
 
-    def _carried(self, message: Message, key: str) -> None:
+    def _carried(self, message: RpcMessage, key: str) -> None:
         try:
             self._carry(message)
         finally:
@@ -128,7 +128,7 @@ class Bridge:
             self._threads.discard(threading.current_thread())
             self._cancelled.discard(key)
 
-    def _carry(self, message: Message) -> None:
+    def _carry(self, message: RpcMessage) -> None:
         """Send a message, and write what comes back."""
         request_id, key = message.get("id"), _key(message.get("id"))
         try:
@@ -143,7 +143,7 @@ class Bridge:
                 request_id, SERVER_ERROR, f"the server at {self._place.name} did not answer ({why}); try again"
             )
 
-    def _exchange(self, message: Message, key: str, *, again: bool = False) -> bool:
+    def _exchange(self, message: RpcMessage, key: str, *, again: bool = False) -> bool:
         """Ask and write the answer; whether there was one."""
         session = self._session
         connection = self._connected()
@@ -171,15 +171,15 @@ class Bridge:
                     raise
                 time.sleep(0.1)
 
-    def _ask(self, connection: socket, message: Message) -> Answer:
+    def _ask(self, connection: socket, message: RpcMessage) -> HttpResponse:
         """Send a message; what the server answers, as far as its head."""
         headers = {**self._headers, **self._about(message), "Content-Type": "application/json"}
         headers["Accept"] = "application/json, text/event-stream"
         send(connection, self._place, "POST", PATH, headers, msgspec.json.encode(message))
-        return Answer(connection)
+        return HttpResponse(connection)
 
-    def _about(self, message: Message) -> dict[str, str]:
-        """What the protocol wants to see in headers."""
+    def _about(self, message: RpcMessage) -> dict[str, str]:
+        """Return the headers that the protocol requires."""
         if _is_modern(message):
             method = str(message.get("method"))
             found = {"MCP-Protocol-Version": str(message["params"]["_meta"][VERSION]), "Mcp-Method": method}
@@ -188,7 +188,7 @@ class Bridge:
         told = {"Mcp-Session-Id": self._session, "MCP-Protocol-Version": self._version}
         return {name: value for name, value in told.items() if value is not None and message is not self._greeting}
 
-    # What the server says by itself, in the older era -------------------------------------------
+    # Notifications of the server, in the older protocol -----------------------------------------
 
     def _begin_to_listen(self) -> None:
         """Have a thread hear what the server says without being asked; where it has no session, it says nothing."""
@@ -202,7 +202,7 @@ class Bridge:
             with connect(self._place) as connection:
                 headers = {**self._headers, **self._about({}), "Accept": "text/event-stream"}
                 send(connection, self._place, "GET", PATH, headers, b"")
-                answer = Answer(connection)
+                answer = HttpResponse(connection)
                 if answer.status == 200:
                     for event in answer.events():
                         self._write(msgspec.json.decode(event))
@@ -211,9 +211,9 @@ class Bridge:
         finally:
             self._is_listening = False
 
-    # What comes back ----------------------------------------------------------------------------
+    # Responses ----------------------------------------------------------------------------------
 
-    def _write_all(self, message: Message, answer: Answer) -> bool:
+    def _write_all(self, message: RpcMessage, answer: HttpResponse) -> bool:
         """Write all that an answer says; whether the request is answered by it."""
         if message is self._greeting and answer.status == 200:
             self._session = answer.headers.get("mcp-session-id")
@@ -228,11 +228,11 @@ class Bridge:
             return True
         return answer.status < 400
 
-    def _write_answer(self, message: Message, body: bytes) -> bool:
+    def _write_answer(self, message: RpcMessage, body: bytes) -> bool:
         """Write one message of the server's; whether it is the answer."""
         said = msgspec.json.decode(body)
         if not isinstance(said, dict):
-            raise Broken("it said what is no message")
+            raise Broken("it sent an invalid message")
         is_answer = "method" not in said
         if is_answer and said.get("id") is None and "id" in message:
             said["id"] = message["id"]  # a refusal that was made before the request was read
@@ -243,12 +243,12 @@ class Bridge:
         return is_answer
 
     def _refuse(self, request_id: object, code: int, why: str, data: object = None) -> None:
-        error: Message = {"code": code, "message": why}
+        error: RpcMessage = {"code": code, "message": why}
         if data is not None:
             error["data"] = data
         self._write({"jsonrpc": "2.0", "id": request_id, "error": error})
 
-    def _write(self, message: Message) -> None:
+    def _write(self, message: RpcMessage) -> None:
         with self._writing, suppress(OSError):  # a client that is gone reads no answers; its input will end, too
             self._out.write(msgspec.json.encode(message) + b"\n")
             self._out.flush()
@@ -269,7 +269,7 @@ class Bridge:
                 self._ask(connection, {"jsonrpc": "2.0", "method": "notifications/initialized"})
             self._begin_to_listen()
 
-    def _hang_up(self, message: Message) -> None:
+    def _hang_up(self, message: RpcMessage) -> None:
         """Wait no longer for an answer; in the newer era, that is how a request is cancelled."""
         params = message.get("params")
         key = _key(params.get("requestId")) if isinstance(params, dict) else ""
@@ -278,14 +278,14 @@ class Bridge:
             hang_up(self._open[key])
 
     def _leave(self) -> None:
-        """Say that nobody waits any more for what is still asked."""
+        """Cancel the requests that are still open."""
         if self._session is None:
             return
         try:
             with connect(self._place, GOODBYE_WITHIN) as connection:
                 connection.settimeout(GOODBYE_WITHIN)
                 send(connection, self._place, "DELETE", PATH, {**self._headers, **self._about({})}, b"")
-                Answer(connection)
+                HttpResponse(connection)
         except (OSError, ValueError):
             return  # it will notice
 
@@ -294,15 +294,15 @@ def _key(request_id: object) -> str:
     return f"{type(request_id).__name__}:{request_id}"
 
 
-def _is_modern(message: Message) -> bool:
+def _is_modern(message: RpcMessage) -> bool:
     """Whether a message says its own protocol version, as all of the newer era do."""
     params = message.get("params")
     meta = params.get("_meta") if isinstance(params, dict) else None
     return isinstance(meta, dict) and isinstance(meta.get(VERSION), str)
 
 
-def _problem(answer: Answer, body: bytes) -> tuple[str, object]:
-    """What a refusal of our own says."""
+def _problem(answer: HttpResponse, body: bytes) -> tuple[str, object]:
+    """Return message and data of a refusal of our server."""
     try:
         told = msgspec.json.decode(body)
         return f"{told['code']}: {told['detail']}", told

@@ -9,43 +9,42 @@ from time import monotonic
 
 from msgspec import Struct
 
-from moorage.client import Moorage
+from moorage.asking.named import NamedAgents
+from moorage.client import LocalMoorage
 from moorage.core.codec import encode_text
 from moorage.core.entry import Entry, text_of
 from moorage.core.errors import Forbidden, InvalidField, MoorageError, OutOfReach, SessionNotFound
 from moorage.core.key import Scope
 from moorage.core.run import Run
 from moorage.core.status import Because
-from moorage.doors.http.reach import check_one
 from moorage.doors.http.visit import Visit, Visitor
-from moorage.tasks import TaskDesk
 
-Tell = Callable[[float, str], Awaitable[None]]  # how far it is, and in words
+TellProgress = Callable[[float, str], Awaitable[None]]  # how far it is, and in words
 
-LOOK_EVERY = 1.0  # seconds between two looks at what an agent says, if somebody hears of it
-WAIT_AT_ONCE = 15.0  # seconds of one wait, if nobody does
+LOOK_EVERY = 1.0  # seconds between two looks at an agent's output, if the client wants progress
+WAIT_AT_ONCE = 15.0  # seconds of one wait, if it does not
 MAX_WORD = 300  # characters of what is told on the way
 
 
 class Guest(Struct, frozen=True):
-    """Who calls: Moorage as they see it; whoever comes through a server's gate has a scope and a reach."""
+    """A caller: Moorage as they see it. One that comes through a server's authorizer has a scope and a limit."""
 
-    moor: Moorage
+    moor: LocalMoorage
     visitor: Visitor | None = None
     parent: str | None = None  # the session they call from
-    leaves_work: Callable[[], bool] = lambda: False  # whether work goes on though nobody waits for it any more
+    leaves_work: Callable[[], bool] = lambda: False  # whether work goes on without a waiting client
 
 
-class Call:
+class ToolCall:
     """One call of one guest."""
 
-    def __init__(self, guest: Guest, tell: Tell | None = None) -> None:
-        """`tell`: somebody wants to hear how it goes."""
+    def __init__(self, guest: Guest, tell: TellProgress | None = None) -> None:
+        """`tell` is called with progress."""
         self.moor, self.visitor, self.parent, self._guest = guest.moor, guest.visitor, guest.parent, guest
-        self.desk = TaskDesk(guest.moor, tell_why=self.tell_why)
+        self.named = NamedAgents(guest.moor, tell_why=self.tell_why)
         self._tell, self._told = tell, 0.0
 
-    # What they may ------------------------------------------------------------------------------
+    # Authorization ------------------------------------------------------------------------------
 
     def check_scope(self, scope: Scope) -> None:
         """Raise Forbidden for a key that has not this scope."""
@@ -53,7 +52,7 @@ class Call:
             raise Forbidden(scope.value)
 
     def check_no_token(self) -> None:
-        """Raise OutOfReach for whoever comes with a session's token."""
+        """Raise OutOfReach if the caller has a session's token."""
         if self.token is not None:
             raise OutOfReach(self.token)
 
@@ -65,7 +64,7 @@ class Call:
     async def session(self, ref: str | None, *, strictly: bool = False) -> str:
         """The session that is meant: the one named, else their own. Raises OutOfReach, and InvalidField without one."""
         if ref is None and self.parent is None:
-            raise InvalidField("session_id", "must be given: this call comes from no session of its own")
+            raise InvalidField("session_id", "is missing: this call does not come from a session")
         wanted = ref if ref is not None else str(self.parent)
         await self._check("ref", wanted, strictly=strictly)
         return wanted
@@ -102,41 +101,41 @@ class Call:
             await self._check("parent", self.parent)
 
     async def other_than(self, ref: str) -> str | None:
-        """The session they call from, unless that is the one they ask: nobody waits for themselves."""
+        """Return the session they call from, unless it is the one they ask: no session waits for itself."""
         if self.parent is None:
             return None
         asked, own = await self.moor.get(ref), await self.moor.get(self.parent)
         return None if asked.session_id == own.session_id else own.session_id
 
     async def _check(self, name: str, ref: str, *, strictly: bool = False) -> None:
-        if self.token is not None and self.visitor is not None and isinstance(self.moor, Visit):
-            await check_one(self.moor, self.visitor, name, ref, strictly=strictly)
+        if isinstance(self.moor, Visit):
+            await self.moor.check_access(name, ref, strictly=strictly)
 
     async def start_launcher(self) -> None:
-        """Make sure that somebody takes turns: a server has a launcher, whoever is alone gets one."""
-        await self.moor._ready()
-        await self.moor._launch("")
+        """Make sure that a launcher runs: a server has one, an embedded call starts one."""
+        await self.moor.ready()
+        await self.moor.launch("")
 
     # Waiting ------------------------------------------------------------------------------------
 
     @property
     def is_heard(self) -> bool:
-        """Whether somebody hears of progress."""
+        """Whether the client wants progress."""
         return self._tell is not None
 
     @property
     def leaves_work(self) -> bool:
-        """Whether what was begun goes on though nobody waits: this server is about to stop, agents are not."""
+        """Whether work goes on without a waiting client: this server is about to stop, its agents are not."""
         return self._guest.leaves_work()
 
     async def tell(self, words: str) -> None:
-        """Say how it goes, if somebody hears."""
+        """Send progress, if the client wants it."""
         if self._tell is not None:
             self._told += 1
             await self._tell(self._told, words[:MAX_WORD])
 
     async def tell_why(self, because: Because) -> None:
-        """Say why what was asked has not started, if somebody hears."""
+        """Send why a run has not started, if the client wants progress."""
         await self.tell(f"The run waits {because.in_words} ({because.reason.value})")
 
     async def settled(self, run: Run, wait: float | None = None) -> Run:
@@ -157,7 +156,7 @@ class Call:
 
     @asynccontextmanager
     async def stopping(self, run: Run) -> AsyncIterator[None]:
-        """For as long as somebody waits: who gives up stops the run, but not a server that is about to stop."""
+        """Stop the run if the caller gives up meanwhile, but not if the server is about to stop."""
         try:
             yield
         except CancelledError:

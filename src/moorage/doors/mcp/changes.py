@@ -1,8 +1,8 @@
-"""What clients are told without asking: that there are other tools now, and that a session they follow has changed.
+"""Notifications to clients: the list of tools changed, or a followed session changed.
 
 In the newer era a client opens a stream for that (`subscriptions/listen`); in the older one it hears of tools by the
 stream of its session with the server, if it has one. Agents come and go by files, by the API and by registering, so
-whoever is to be told looks every few seconds.
+each stream looks every few seconds.
 """
 
 from __future__ import annotations
@@ -18,22 +18,21 @@ import mcp_types as types
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import NotificationOptions, Server
 from mcp.server.models import InitializationOptions
-from mcp.server.subscriptions import ListenHandler, ResourceUpdated, ServerEvent, ToolsListChanged
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated, ToolsListChanged
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from moorage.core.errors import MoorageError
 from moorage.core.session import Session
 from moorage.doors.mcp import resources
-from moorage.doors.mcp.calls import Call
+from moorage.doors.mcp.calls import ToolCall
 
 LOOK_EVERY = 1.0  # seconds
 MOST_FOLLOWED = 100  # resources of one stream
 LOOKS_WITHOUT_STREAM = 60  # so long may a client of the older era take to open its stream, or to open it again
 STDIO = ""  # the only client on standard input has no session id
 
-Context = ServerRequestContext[Any, Any]
-Tell = Callable[[ServerEvent], None]
-ListTools = Callable[[Call], Awaitable[object]]  # something that differs when the tools do
+McpContext = ServerRequestContext[Any, Any]
+ListTools = Callable[[ToolCall], Awaitable[object]]  # something that differs when the tools do
 
 
 class TellingServer(Server[Any]):
@@ -60,50 +59,29 @@ class TellingServer(Server[Any]):
     def create_initialization_options(
         self, notification_options: NotificationOptions | None = None, *more: Any, **options: Any
     ) -> InitializationOptions:
-        """What a client is told of it."""
+        """Return the initialization options with our capabilities."""
         usual = NotificationOptions(tools_changed=self.older is not None)
         return super().create_initialization_options(notification_options or usual, *more, **options)
 
 
-class Feed:
-    """What one stream hears: the library asks for it as a bus."""
-
-    def __init__(self) -> None:
-        self._listeners: list[Tell] = []
-
-    def tell(self, event: ServerEvent) -> None:
-        """Here is what happened."""
-        for listener in self._listeners:
-            listener(event)
-
-    async def publish(self, event: ServerEvent) -> None:
-        """As the library has it."""
-        self.tell(event)
-
-    def subscribe(self, listener: Tell) -> Callable[[], None]:
-        """Hear everything from now on."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener)
-
-
 async def listen(
-    ctx: Context,
+    ctx: McpContext,
     params: types.SubscriptionsListenRequestParams,
-    call: Call,
+    call: ToolCall,
     tools: ListTools,
     open_streams: set[ListenHandler],
 ) -> types.SubscriptionsListenResult:
     """Serve one stream until its client has enough; how things stand is looked at before it hears that this began."""
-    feed, asked = Feed(), params.notifications
+    bus, asked = InMemorySubscriptionBus(), params.notifications
     work: list[Coroutine[Any, Any, None]] = []
     if asked.tools_list_changed:
-        work.append(watch_tools(call, tools, await tools(call), lambda: feed.publish(ToolsListChanged())))
+        work.append(watch_tools(call, tools, await tools(call), lambda: bus.publish(ToolsListChanged())))
     for uri in map(str, (asked.resource_subscriptions or [])[:MOST_FOLLOWED]):
         with suppress(MoorageError):  # of what is not there, or not theirs, there is nothing to tell
             session = await call.moor.get(await resources.session_at(call, uri))
-            work.append(_follow(call, session, uri, feed.tell))
+            work.append(_follow(call, session, uri, bus))
     tasks = [asyncio.create_task(each) for each in work]
-    stream = ListenHandler(feed)
+    stream = ListenHandler(bus)
     open_streams.add(stream)
     try:
         return await stream(ctx, params)
@@ -114,7 +92,7 @@ async def listen(
 
 
 async def watch_tools(
-    call: Call,
+    call: ToolCall,
     tools: ListTools,
     known: object,
     tell: Callable[[], Awaitable[None]],
@@ -130,11 +108,11 @@ async def watch_tools(
                 await tell()
 
 
-async def _follow(call: Call, session: Session, uri: str, tell: Tell) -> None:
+async def _follow(call: ToolCall, session: Session, uri: str, bus: InMemorySubscriptionBus) -> None:
     """Tell of everything that happens in a session from now on, until it is deleted."""
     with suppress(MoorageError):
         async for _ in call.moor.events(session.session_id, after=session.last_entry):
-            tell(ResourceUpdated(uri=uri))
+            await bus.publish(ResourceUpdated(uri=uri))
 
 
 class OlderClients:
@@ -157,7 +135,7 @@ class OlderClients:
             self._streams[client] -= 1
             self._streams += Counter()  # forget those without streams
 
-    def watch(self, ctx: Context, call: Call, tools: ListTools, known: object) -> None:
+    def watch(self, ctx: McpContext, call: ToolCall, tools: ListTools, known: object) -> None:
         """Watch tools for the client that has listed these, if it is not done yet."""
         client = STDIO if ctx.request is None else ctx.request.headers.get("mcp-session-id")
         if client is None or client in self._watching or ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:

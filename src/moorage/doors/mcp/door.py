@@ -1,8 +1,7 @@
-"""`/mcp`: the Model Context Protocol over HTTP, behind the same gate as everything else.
+"""`/mcp`: the Model Context Protocol over HTTP, behind the same authorizer as everything else.
 
-The library takes a second to load, so it is loaded with the first request, on a thread: a server that nobody asks
-never has it. `HEAD /mcp` only says whether one may come in and would be answered; that is how `moorage mcp` looks for
-a server.
+The library takes a second to load, so it is loaded with the first request, on a thread: a server without such requests
+never loads it. `HEAD /mcp` says only whether a caller is admitted; that is how `moorage mcp` looks for a server.
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ from msgspec.structs import replace
 
 from moorage.core.errors import AccessError, StoreUnavailable
 from moorage.core.extras import missing
-from moorage.doors.http.app import Door, Route
+from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import MAX_BODY, Exchange
+from moorage.doors.http.routing import Route
 from moorage.doors.http.streams import LiveStreams
 from moorage.doors.http.visit import Visitor
 
@@ -35,7 +35,7 @@ def add_to(door: Door, live: LiveStreams, *, stateless: bool = False) -> Mcp:
     """Answer at /mcp. `stateless`: requests of one client may reach several processes, so none remembers anything."""
     mcp = Mcp(door, live, stateless=stateless)
     for verb in ("POST", "GET", "DELETE"):
-        door.add(verb, PATH, Route(f"mcp_{verb.lower()}", mcp.answer))
+        door.add(Route(verb=verb, path=PATH, name=f"mcp_{verb.lower()}", endpoint=mcp.answer))
     door.on_close(mcp.close)
     return mcp
 
@@ -65,11 +65,11 @@ class Mcp:
             await self._while_admitted(exchange, asyncio.ensure_future(exchange.pass_to(manager.handle_request)))
 
     async def _while_admitted(self, exchange: Exchange, answering: asyncio.Future[None]) -> None:
-        """Let the library answer, for as long as whoever asked may ask; then hang up on them, as they might on us."""
-        standing = self._door.standing(exchange, self._live.settings.heartbeat)
+        """Let the library answer for as long as the caller has access; then close the connection."""
+        access = self._door.access(exchange, self._live.settings.heartbeat)
         try:
-            while not (await asyncio.wait([answering], timeout=standing.every))[0]:
-                await standing.check()
+            while not (await asyncio.wait([answering], timeout=access.every))[0]:
+                await access.check()
         except AccessError:
             await exchange.abort()
         finally:
@@ -89,12 +89,12 @@ class Mcp:
 
         mine = replace(visitor, caller=replace(visitor.caller, interface="mcp", holder=_holder(exchange, visitor)))
         visit = self._door.visit(exchange, mine)
-        return Guest(visit, mine, visit._surrounding_session(), lambda: self.is_closing)
+        return Guest(visit, mine, visit.asks_from(), lambda: self.is_closing)
 
     async def _started(self) -> StreamableHTTPSessionManager:
-        """The library's side, started once; whoever gives up waiting leaves it to the others."""
+        """Start the library's side, once; a cancelled caller does not cancel the start for the others."""
         if self.is_closing:
-            raise StoreUnavailable("this server is about to stop; ask again in a moment")
+            raise StoreUnavailable("this server is stopping; try again in a moment")
         if self._starting is None:
             self._starting = asyncio.get_running_loop().create_future()
             self._keeper = asyncio.create_task(self._keep(self._starting))

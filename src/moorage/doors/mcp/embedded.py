@@ -26,7 +26,7 @@ async def serve(url: str) -> None:
     async with connect(url, interface="mcp") as moor:
         guest = Guest(moor, None, config.parent_from_environment())
         server = make_server(lambda _: guest)
-        waiting = Waiting()
+        waiting = PendingRequests()
         async with stdio_server() as (reading, writing), anyio.create_task_group() as group:
             asked, read = anyio.create_memory_object_stream[SessionMessage | Exception]()
             write, answered = anyio.create_memory_object_stream[SessionMessage]()
@@ -37,7 +37,7 @@ async def serve(url: str) -> None:
             server.end_streams()
 
 
-class Waiting:
+class PendingRequests:
     """Requests that wait for their answers."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class Waiting:
         self._is_idle = anyio.Event()
 
     async def carry_in(self, source: Any, target: Any) -> None:
-        """What the client says; its end, when all is answered."""
+        """Forward messages of the client; end when all are answered."""
         async with target:
             async for item in source:
                 self._note(item)
@@ -55,7 +55,7 @@ class Waiting:
                     await self._is_idle.wait()
 
     async def carry_out(self, source: Any, target: Any) -> None:
-        """What the server says."""
+        """Forward messages of the server."""
         async with target:
             async for item in source:
                 await target.send(item)
@@ -67,7 +67,7 @@ class Waiting:
         if isinstance(message, types.JSONRPCRequest):
             self._ids.add(message.id)
         elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
-            self._forget((message.params or {}).get("requestId"))  # nobody answers it
+            self._forget((message.params or {}).get("requestId"))  # a cancelled request gets no answer
 
     def _forget(self, request_id: Any) -> None:
         self._ids.discard(request_id)

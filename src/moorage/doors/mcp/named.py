@@ -14,17 +14,17 @@ from msgspec import Meta, Struct, field
 from msgspec.json import format as indented
 
 from moorage.agents.grpc import LOST, UNREACHABLE
+from moorage.asking.jobs import Task
 from moorage.core.agent import AgentDefinition
+from moorage.core.answer import Answer
 from moorage.core.codec import encode_text
 from moorage.core.errors import AgentUnreachable, InvalidField, ToolNotFound
 from moorage.core.key import Scope
 from moorage.core.tool import NUMBERS, Tool
 from moorage.doors.http.reading import read_fields
 from moorage.doors.mcp.answers import MAX_TEXT
-from moorage.doors.mcp.calls import Call
-from moorage.doors.mcp.table import Answer, Document, Schema, schema_of, without_empty
-from moorage.tasks import Answer as TaskAnswer
-from moorage.tasks import Task
+from moorage.doors.mcp.calls import ToolCall
+from moorage.doors.mcp.table import Schema, ToolDocument, ToolOutput, schema_of, without_empty
 
 SESSION = {
     "type": "string",
@@ -33,9 +33,9 @@ SESSION = {
 
 
 class AgentRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an agent is called with."""
+    """The arguments of an agent's tool."""
 
-    input: Annotated[str, Meta(description="What to say to it")]
+    input: Annotated[str, Meta(description="The prompt")]
     parameters: Annotated[dict[str, Any], Meta(description="Named values that go with it")] = field(
         default_factory=dict
     )
@@ -43,7 +43,7 @@ class AgentRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class AgentAnswer(Struct, frozen=True, kw_only=True):
-    """What an agent answered."""
+    """The answer of an agent."""
 
     output: str
     success: bool
@@ -55,7 +55,7 @@ class AgentAnswer(Struct, frozen=True, kw_only=True):
 
 
 class ToolResult(Struct, frozen=True, kw_only=True):
-    """What a tool answered."""
+    """The answer of a tool."""
 
     success: bool
     operation: str
@@ -71,11 +71,11 @@ AGENT_INPUT, AGENT_OUTPUT, TOOL_OUTPUT = schema_of(AgentRequest), schema_of(Agen
 
 
 def described(agent: AgentDefinition) -> str:
-    """What an agent's tool says of itself."""
+    """Return the description of an agent's tool."""
     return f"{agent.description or f'Ask {agent.name}'} ({agent.role.value})"
 
 
-async def ask_agent(call: Call, name: str, arguments: Document) -> Answer:
+async def ask_agent(call: ToolCall, name: str, arguments: ToolDocument) -> ToolOutput:
     """Ask an agent or a worker."""
     call.check_scope(Scope.WRITE)
     asks = read_fields(without_empty(arguments), AgentRequest)
@@ -85,16 +85,16 @@ async def ask_agent(call: Call, name: str, arguments: Document) -> Answer:
     await call.start_launcher()
     answer = await _answered(call, task)
     if answer.reason in (UNREACHABLE, LOST):
-        raise AgentUnreachable(name, answer.error, is_unsure=answer.reason == LOST)
+        raise AgentUnreachable(name, answer.failure, is_unsure=answer.reason == LOST)
     return _told(answer, asks.session_id)
 
 
-async def _answered(call: Call, task: Task) -> TaskAnswer:
-    """The answer; if somebody hears, piece by piece."""
+async def _answered(call: ToolCall, task: Task) -> Answer:
+    """Return the answer; send it piece by piece if the client wants progress."""
     if not call.is_heard:
-        return await call.desk.execute(task)
-    answer: TaskAnswer | None = None
-    async for chunk in call.desk.stream(task):
+        return await call.named.execute(task)
+    answer: Answer | None = None
+    async for chunk in call.named.stream(task):
         answer = chunk.answer
         if chunk.text:
             await call.tell(chunk.text)
@@ -102,21 +102,22 @@ async def _answered(call: Call, task: Task) -> TaskAnswer:
     return answer
 
 
-def _told(answer: TaskAnswer, session: str | None) -> Answer:
-    metadata = dict(answer.metadata)
+def _told(answer: Answer, session: str | None) -> ToolOutput:
+    metadata = answer.facts
     if session is not None:
-        metadata.setdefault("session_id", session)
-    whole, cut = answer.output, session is not None and len(answer.output) > MAX_TEXT
+        metadata = {**metadata, "session_id": metadata.get("session_id", session)}
+    whole = answer.text
+    cut = session is not None and len(whole) > MAX_TEXT
     told = AgentAnswer(
         output=whole[:MAX_TEXT] if cut else whole,
         success=answer.success,
-        error=answer.error or None,
-        reason=answer.reason or None,
+        error=answer.failure or None,
+        reason=answer.reason,
         metadata=metadata,
         session_id=session,
         next_offset=MAX_TEXT if cut else None,
     )
-    return Answer(document=_plain(told), text=_text(told, len(whole)), failed=not answer.success)
+    return ToolOutput(document=_plain(told), text=_text(told, len(whole)), failed=not answer.success)
 
 
 def _text(told: AgentAnswer, length: int) -> str:
@@ -137,10 +138,10 @@ def _in_one_line(value: Any) -> str:
     return " ".join((value if isinstance(value, str) else encode_text(value)).split())
 
 
-def _plain(value: Struct) -> Document:
+def _plain(value: Struct) -> ToolDocument:
     from moorage.core.render import to_json
 
-    plain: Document = to_json(value)
+    plain: ToolDocument = to_json(value)
     return plain
 
 
@@ -148,7 +149,7 @@ def _plain(value: Struct) -> Document:
 
 
 def tool_input(tool: Tool) -> Schema:
-    """What a tool takes: the arguments of all its operations, and which of them is meant."""
+    """Return the input schema of a tool: the operation and the arguments of all operations."""
     properties: Schema = {}
     for operation in tool.operations.values():
         for name, schema in operation.parameters.get("properties", {}).items():
@@ -168,16 +169,16 @@ def _widened(schema: Any) -> Any:
     return schema
 
 
-async def call_tool(call: Call, name: str, arguments: Document) -> Answer:
-    """Call a tool."""
+async def call_tool(call: ToolCall, name: str, arguments: ToolDocument) -> ToolOutput:
+    """ToolCall a tool."""
     call.check_scope(Scope.WRITE)
-    if await call.desk.tool(name) is None:
+    if await call.named.tool(name) is None:
         raise ToolNotFound(name)
     given = dict(arguments)
     session, operation = _taken(given, "session_id"), _taken(given, "operation")
     if session is not None:
         await call.check_first_use(session)
-    answer = await call.desk.call_tool(name, operation, given, session=session, parent=call.parent)
+    answer = await call.named.call_tool(name, operation, given, session=session, parent=call.parent)
     told = ToolResult(
         success=answer.success,
         operation=answer.operation,
@@ -187,10 +188,10 @@ async def call_tool(call: Call, name: str, arguments: Document) -> Answer:
     )
     said = _shown(answer.result) if answer.success else str(answer.error)
     text = said if session is None else f"{said}\n\n**Session ID**: {session}"
-    return Answer(document=_plain(told), text=text, failed=not answer.success)
+    return ToolOutput(document=_plain(told), text=text, failed=not answer.success)
 
 
-def _taken(given: Document, name: str) -> str | None:
+def _taken(given: ToolDocument, name: str) -> str | None:
     value = given.pop(name, None)
     if value is not None and not isinstance(value, str):
         raise InvalidField(name, "must be text")

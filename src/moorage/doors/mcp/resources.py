@@ -18,7 +18,7 @@ from moorage.core.key import Scope
 from moorage.core.query import Page
 from moorage.core.render import to_json
 from moorage.core.session import Session
-from moorage.doors.mcp.calls import Call
+from moorage.doors.mcp.calls import ToolCall
 
 ROOT = "moorage://sessions"
 PAGE = 50  # sessions of one page of the list
@@ -40,10 +40,10 @@ class NoSuchResource(NotFound):
     code = "resource_not_found"
 
     def __init__(self, uri: str) -> None:
-        super().__init__(f"{uri[:200]!r} is no address of a session; see the resource templates", uri=uri[:200])
+        super().__init__(f"{uri[:200]!r} is not the address of a session; see the resource templates", uri=uri[:200])
 
 
-async def list_page(call: Call, cursor: str | None) -> Page[Session]:
+async def list_page(call: ToolCall, cursor: str | None) -> Page[Session]:
     """Sessions whose resources are listed: all, newest first; to a session's token, its children."""
     call.check_scope(Scope.READ)
     if call.token is not None:
@@ -56,8 +56,8 @@ def uri_of(session_id: str, part: str = "") -> str:
     return f"{ROOT}/{quote(session_id, safe=':')}" + (f"/{part}" if part else "")
 
 
-async def read(call: Call, uri: str) -> str:
-    """What is at an address, as JSON. Raises NoSuchResource, SessionNotFound, OutOfReach."""
+async def read(call: ToolCall, uri: str) -> str:
+    """Return the resource at an address as JSON. Raises NoSuchResource, SessionNotFound, OutOfReach."""
     ref = await session_at(call, uri)
     _, part, query = _parts(uri)
     if part is None:
@@ -71,7 +71,7 @@ async def read(call: Call, uri: str) -> str:
     return _page(ref, "messages", page.items, "before", page.next)
 
 
-async def session_at(call: Call, uri: str) -> str:
+async def session_at(call: ToolCall, uri: str) -> str:
     """The session that an address is about. Raises NoSuchResource, OutOfReach."""
     call.check_scope(Scope.READ)
     return await call.session(_parts(uri)[0])
@@ -84,7 +84,7 @@ def _parts(uri: str) -> tuple[str, str | None, dict[str, str]]:
     return unquote(found[1]), found[2], dict(parse_qsl(found[3] or ""))
 
 
-async def _log(call: Call, ref: str, *, after: int, limit: int) -> str:
+async def _log(call: ToolCall, ref: str, *, after: int, limit: int) -> str:
     page = await call.moor.log(ref, after=after, limit=limit)
     kept = _fitting(page.items)
     follows = page.next if len(kept) == len(page.items) else str(kept[-1].number)

@@ -23,15 +23,15 @@ from moorage.core.errors import AgentNotFound, MoorageError, NotFound, ToolNotFo
 from moorage.core.session import Session
 from moorage.doors.http.refusals import Unexpected
 from moorage.doors.mcp import changes, named, resources
-from moorage.doors.mcp.calls import Call, Guest
+from moorage.doors.mcp.calls import Guest, ToolCall
 from moorage.doors.mcp.changes import OlderClients, TellingServer
-from moorage.doors.mcp.table import Answer, Document
+from moorage.doors.mcp.table import ToolDocument, ToolOutput
 from moorage.doors.mcp.tools import TOOLS
 
 log = logging.getLogger(__name__)
 
-Context = ServerRequestContext[Any, Any]
-Guests = Callable[[Context], Guest]
+McpContext = ServerRequestContext[Any, Any]
+Guests = Callable[[McpContext], Guest]
 T = TypeVar("T")
 
 PAGE = 100  # tools of one page
@@ -40,29 +40,30 @@ INSTRUCTIONS = """\
 Moorage keeps sessions of agents: durable conversations that survive pauses, crashes and restarts. Start an agent with
 start_agent_session; with mode async_poll or async_callback go on meanwhile and ask get_agent_session_status or
 wait_for_children later. Agents, workers and tools can be called by their own names, too: with one session_id in several
-calls they remember what was said. get_context and set_context are a session's shared memory."""
+calls they remember what was said. get_context and set_context are a session's shared memory,
+get_memory and set_memory what all sessions share."""
 
 _running: set[asyncio.Task[Any]] = set()  # calls at work; the loop itself would forget them
 
 
 def make_server(guests: Guests, *, is_stateless: bool = False) -> TellingServer:
     """The server; `guests` says who a request comes from. A stateless one forgets clients of the older era."""
-    desk = Desk(guests, None if is_stateless else OlderClients())
+    handlers = Handlers(guests, None if is_stateless else OlderClients())
     return TellingServer(
         "moorage",
-        older=desk.older,
-        open_streams=desk.open_streams,
+        older=handlers.older,
+        open_streams=handlers.open_streams,
         version=__version__,
         title="Moorage",
         description="Durable sessions for AI agents",
         instructions=INSTRUCTIONS,
         **changes.supported(Server.__init__, get_tool_input_schema=lambda _: None),  # no argument travels in a header
-        on_list_tools=desk.list_tools,
-        on_call_tool=desk.call_tool,
-        on_list_resources=desk.list_resources,
-        on_list_resource_templates=desk.list_templates,
-        on_read_resource=desk.read_resource,
-        on_subscriptions_listen=desk.listen,
+        on_list_tools=handlers.list_tools,
+        on_call_tool=handlers.call_tool,
+        on_list_resources=handlers.list_resources,
+        on_list_resource_templates=handlers.list_templates,
+        on_read_resource=handlers.read_resource,
+        on_subscriptions_listen=handlers.listen,
     )
 
 
@@ -70,16 +71,16 @@ class NoSuchTool(ToolNotFound):
     """A name that nothing here has: an error of the protocol, where what a tool refuses is an answer."""
 
 
-class Desk:
+class Handlers:
     """Answers the protocol's requests."""
 
     def __init__(self, guests: Guests, older: OlderClients | None) -> None:
         self._guests, self.older = guests, older
         self.open_streams: set[ListenHandler] = set()
 
-    async def list_tools(self, ctx: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    async def list_tools(self, ctx: McpContext, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         """A page of tools: those of the table, then agents, workers and tools by name."""
-        call = Call(self._guests(ctx))
+        call = ToolCall(self._guests(ctx))
         by_name = await _named_tools(call)
         every = _every_tool(by_name)
         if self.older is not None:
@@ -89,9 +90,9 @@ class Desk:
         more = first + PAGE < len(every)
         return types.ListToolsResult(tools=page, next_cursor=page[-1].name if more else None)
 
-    async def call_tool(self, ctx: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+    async def call_tool(self, ctx: McpContext, params: types.CallToolRequestParams) -> types.CallToolResult:
         """Call a tool; what goes wrong is an answer with the error flag."""
-        call = Call(self._guests(ctx), _teller(ctx))
+        call = ToolCall(self._guests(ctx), _teller(ctx))
         try:
             return _result(await _on_its_own(_called(call, params.name, params.arguments or {}), call))
         except NoSuchTool as error:
@@ -103,22 +104,22 @@ class Desk:
             return _refusal(Unexpected())
 
     async def listen(
-        self, ctx: Context, params: types.SubscriptionsListenRequestParams
+        self, ctx: McpContext, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
         """A stream of changes, in the newer era."""
-        return await changes.listen(ctx, params, Call(self._guests(ctx)), _named_tools, self.open_streams)
+        return await changes.listen(ctx, params, ToolCall(self._guests(ctx)), _named_tools, self.open_streams)
 
     async def list_resources(
-        self, ctx: Context, params: types.PaginatedRequestParams | None
+        self, ctx: McpContext, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         """A page of sessions, each with its log."""
-        call = Call(self._guests(ctx))
+        call = ToolCall(self._guests(ctx))
         page = await _answered(resources.list_page(call, None if params is None else params.cursor))
         found = [_resource(session, part) for session in page.items for part in ("", "log")]
         return types.ListResourcesResult(resources=found, next_cursor=page.next)
 
     async def list_templates(
-        self, ctx: Context, params: types.PaginatedRequestParams | None
+        self, ctx: McpContext, params: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
         """How addresses are made."""
         every = [
@@ -127,10 +128,10 @@ class Desk:
         ]
         return types.ListResourceTemplatesResult(resource_templates=every)
 
-    async def read_resource(self, ctx: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
-        """What is at an address."""
+    async def read_resource(self, ctx: McpContext, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
+        """Return the resource at an address."""
         uri = str(params.uri)
-        text = await _answered(resources.read(Call(self._guests(ctx)), uri))
+        text = await _answered(resources.read(ToolCall(self._guests(ctx)), uri))
         contents = types.TextResourceContents(uri=uri, mime_type=resources.JSON, text=text)
         return types.ReadResourceResult(contents=[contents])
 
@@ -164,7 +165,7 @@ def _every_tool(by_name: dict[str, types.Tool]) -> list[types.Tool]:
     return found + [by_name[name] for name in sorted(by_name)]
 
 
-async def _named_tools(call: Call) -> dict[str, types.Tool]:
+async def _named_tools(call: ToolCall) -> dict[str, types.Tool]:
     """Agents, workers and tools by name; a name of the table stays the table's."""
     tools = {
         tool.name: types.Tool(
@@ -174,7 +175,7 @@ async def _named_tools(call: Call) -> dict[str, types.Tool]:
             output_schema=named.TOOL_OUTPUT,
             annotations=_hints(reads=False, destroys=False, repeatable=False, open_world=True),
         )
-        for tool, _ in (await call.desk.tools()).values()
+        for tool, _ in (await call.named.tools()).values()
     }
     agents = {
         agent.name: types.Tool(
@@ -184,7 +185,7 @@ async def _named_tools(call: Call) -> dict[str, types.Tool]:
             output_schema=named.AGENT_OUTPUT,
             annotations=_hints(reads=False, destroys=False, repeatable=False, open_world=True),
         )
-        for agent in (await call.desk.agents()).values()
+        for agent in (await call.named.agents()).values()
         if agent.enabled
     }
     return {name: tool for name, tool in {**tools, **agents}.items() if name not in TOOLS}
@@ -206,21 +207,21 @@ def _position(every: list[types.Tool], cursor: str | None) -> int:
     return next((place for place in range(len(TOOLS), len(names)) if names[place] > cursor), len(names))
 
 
-async def _called(call: Call, name: str, arguments: Document) -> Answer:
+async def _called(call: ToolCall, name: str, arguments: ToolDocument) -> ToolOutput:
     if (tool := TOOLS.get(name)) is not None:
         return await tool(call, arguments)
     try:
-        await call.desk.agent(name)
+        await call.named.agent(name)
     except AgentNotFound:
-        if await call.desk.tool(name) is None:
+        if await call.named.tool(name) is None:
             raise NoSuchTool(name) from None
         return await named.call_tool(call, name, arguments)
     return await named.ask_agent(call, name, arguments)
 
 
-async def _on_its_own(work: Awaitable[Answer], call: Call) -> Answer:
-    """Do a call in a task of its own; whoever gives up has it told so, once."""
-    task: asyncio.Task[Answer] = asyncio.ensure_future(work)
+async def _on_its_own(work: Awaitable[ToolOutput], call: ToolCall) -> ToolOutput:
+    """Do a call in a task of its own; cancel it if the caller gives up, unless work is to go on."""
+    task: asyncio.Task[ToolOutput] = asyncio.ensure_future(work)
     _running.add(task)
     task.add_done_callback(_forget)
     try:
@@ -234,11 +235,11 @@ async def _on_its_own(work: Awaitable[Answer], call: Call) -> Answer:
 def _forget(task: asyncio.Task[Any]) -> None:
     _running.discard(task)
     if not task.cancelled():
-        task.exception()  # seen; if nobody waits any more, nobody wants to know
+        task.exception()  # retrieve it, in case no caller waits any more
 
 
-def _teller(ctx: Context) -> Callable[[float, str], Awaitable[None]] | None:
-    """Whoever hears of progress, if the request asks for it."""
+def _teller(ctx: McpContext) -> Callable[[float, str], Awaitable[None]] | None:
+    """Return the function that reports progress, if the request asks for it."""
     if not ctx.meta or ctx.meta.get("progress_token", ctx.meta.get("progressToken")) is None:
         return None
 
@@ -251,7 +252,7 @@ def _teller(ctx: Context) -> Callable[[float, str], Awaitable[None]] | None:
 # Answers ----------------------------------------------------------------------------------------
 
 
-def _result(answer: Answer) -> types.CallToolResult:
+def _result(answer: ToolOutput) -> types.CallToolResult:
     text = encode_text(answer.document) if answer.text is None else answer.text
     return types.CallToolResult(
         content=[types.TextContent(text=text)], structured_content=answer.document, is_error=answer.failed
@@ -267,15 +268,15 @@ def _refusal(error: MoorageError) -> types.CallToolResult:
     )
 
 
-def _facts(error: MoorageError) -> Document:
+def _facts(error: MoorageError) -> ToolDocument:
     from moorage.core.render import to_json
 
-    facts: Document = to_json(error.to_dict())
+    facts: ToolDocument = to_json(error.to_dict())
     return facts
 
 
 async def _answered(work: Awaitable[T]) -> T:
-    """What is asked for, or the protocol's own error."""
+    """Await the result; turn errors into those of the protocol."""
     try:
         return await work
     except MoorageError as error:

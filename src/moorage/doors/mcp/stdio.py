@@ -12,27 +12,8 @@ import sys
 
 from moorage import config
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 LOOK_WITHIN = 2.0  # seconds that a server on this machine has to say that it is there
 GOODBYE_WITHIN = 10.0  # seconds that what was asked has to be answered when the input has ended
-COMMAND = "mcp"
-
-
-def plain_call(arguments: Sequence[str]) -> tuple[str | None] | None:
-    """The URL of a plain `moorage mcp [--url URL]`, in a tuple; None if something else is asked."""
-    words: list[str] = []
-    url, rest = None, iter(arguments)
-    for argument in rest:
-        if argument == "--url":
-            url = next(rest, "")
-        elif argument.startswith("--url="):
-            url = argument.removeprefix("--url=")
-        else:
-            words.append(argument)
-    return (url,) if words == [COMMAND] and url != "" else None
 
 
 def run(url: str | None = None) -> int:
@@ -60,11 +41,11 @@ def _bridge(url: str) -> int:
         Bridge(url, headers()).run(sys.stdin.buffer, GOODBYE_WITHIN)
     except SystemExit:
         os._exit(128 + signal.SIGTERM)
-    os._exit(0)  # threads may still wait for a server that nobody listens to any more
+    os._exit(0)  # threads may still wait for a server whose answers are not needed any more
 
 
 def headers() -> dict[str, str]:
-    """What every request says of this process: its key, and the session it works for."""
+    """Return the headers of every request: the key, and the session of this process."""
     told = {
         "X-Moorage-Interface": "mcp",
         "X-Moorage-By": config.user(),
@@ -84,7 +65,9 @@ def headers() -> dict[str, str]:
 
 def _is_filled_in(name: str, value: str) -> bool:
     if value.startswith("${"):
-        print(f"moorage: {name} still reads {value}: nobody filled it in; it counts as absent", file=sys.stderr)
+        print(
+            f"moorage: {name} still reads {value}: the variable was not filled in; it counts as absent", file=sys.stderr
+        )
         return False
     return True
 
@@ -92,13 +75,17 @@ def _is_filled_in(name: str, value: str) -> bool:
 def _embedded(url: str) -> int:
     """Without a server: the store, and a launcher, in this process."""
     import asyncio
+    import gc
 
     from moorage.core.extras import provided_by
     from moorage.doors import logs
 
     logs.set_up("text", "info")
+    gc.disable()  # 0.03 of 0.52 s: the library makes hundreds of classes
     with provided_by("mcp", "MCP"):
         from moorage.doors.mcp.embedded import serve
+    gc.freeze()
+    gc.enable()
 
     asyncio.run(serve(url))
     return 0

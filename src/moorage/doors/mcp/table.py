@@ -1,4 +1,4 @@
-"""What a row of the table of tools says: its name, what it asks and answers as types, and what it does to sessions.
+"""A row of the table of tools: its name, the types of request and answer, and its effect on sessions.
 
 The JSON schemas that hosts see come from those types, and calls are read into them, so the two cannot drift apart.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import cached_property
-from typing import Any
+from typing import Any, get_type_hints
 
 import msgspec
 from msgspec import Struct
@@ -15,21 +15,21 @@ from msgspec import Struct
 from moorage.core.key import Scope
 from moorage.core.render import to_json
 from moorage.doors.http.reading import read_fields
-from moorage.doors.mcp.calls import Call
+from moorage.doors.mcp.calls import ToolCall
 
 Schema = dict[str, Any]
-Document = dict[str, Any]
+ToolDocument = dict[str, Any]
 
 
-class Answer(Struct, frozen=True, kw_only=True):
-    """What a tool answers: a document, the same in words, and whether it is a failure."""
+class ToolOutput(Struct, frozen=True, kw_only=True):
+    """The answer of a tool: a document, its text form, and whether it is a failure."""
 
-    document: Document
+    document: ToolDocument
     text: str | None = None  # None: the document
     failed: bool = False
 
 
-class Tool:
+class McpTool:
     """One tool of the table."""
 
     def __init__(
@@ -38,7 +38,7 @@ class Tool:
         title: str,
         request: type[Struct],
         answer: type[Struct],
-        call: Callable[[Call, Any], Awaitable[Any]],
+        call: Callable[[ToolCall, Any], Awaitable[Any]],
         scope: Scope = Scope.WRITE,
         *,
         destroys: bool = False,
@@ -52,27 +52,44 @@ class Tool:
 
     @property
     def description(self) -> str:
-        """What it does: the text of its request."""
+        """Return the description: the docstring of its request."""
         return " ".join(str(self.request.__doc__).split())
 
     @cached_property
     def input_schema(self) -> Schema:
-        """What it asks."""
+        """Return the schema of its request."""
         return schema_of(self.request)
 
     @cached_property
     def output_schema(self) -> Schema:
-        """What it answers."""
+        """Return the schema of its answer."""
         return schema_of(self.answer)
 
-    async def __call__(self, call: Call, arguments: Document) -> Answer:
+    async def __call__(self, call: ToolCall, arguments: ToolDocument) -> ToolOutput:
         """Ask it. Raises MoorageError."""
         call.check_scope(self.scope)
         value = await self._call(call, read_fields(without_empty(arguments), self.request))
-        return Answer(document=to_json(value), failed=bool(getattr(value, "failed", False)))
+        return ToolOutput(document=to_json(value), failed=bool(getattr(value, "failed", False)))
 
 
-def without_empty(arguments: Document) -> Document:
+TOOLS: dict[str, McpTool] = {}
+Function = Callable[[ToolCall, Any], Awaitable[Struct]]
+
+
+def tool(
+    title: str, scope: Scope = Scope.WRITE, *, destroys: bool = False, repeatable: bool = False
+) -> Callable[[Function], Function]:
+    """Make a function a tool of its name; its annotations say what it asks and answers."""
+
+    def put(function: Function) -> Function:
+        (_, asks, answer), name = get_type_hints(function).values(), function.__name__
+        TOOLS[name] = McpTool(name, title, asks, answer, function, scope, destroys=destroys, repeatable=repeatable)
+        return function
+
+    return put
+
+
+def without_empty(arguments: ToolDocument) -> ToolDocument:
     """Return the arguments without sessions whose name is empty: models fill in every field they know."""
     return {name: value for name, value in arguments.items() if value != "" or name not in ("session_id", "parent")}
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from time import monotonic
 from typing import Annotated, Any, Literal
 
@@ -14,56 +15,53 @@ from moorage.core.codec import encode_text
 from moorage.core.errors import InvalidField
 from moorage.core.family import Deletion
 from moorage.core.key import Scope
+from moorage.core.record import BYTES, Record
+from moorage.core.render import like
 from moorage.core.run import Run
 from moorage.doors.http.visit import USUAL_WAIT
 from moorage.doors.mcp import answers
-from moorage.doors.mcp.answers import MAX_SHORT, MAX_TEXT, Brief, Work, next_offset
-from moorage.doors.mcp.calls import Call
-from moorage.doors.mcp.table import Tool
+from moorage.doors.mcp.answers import MAX_SHORT, MAX_TEXT, Brief, RunBrief, next_offset
+from moorage.doors.mcp.calls import ToolCall
+from moorage.doors.mcp.table import TOOLS as TOOLS  # all of them, once this module is loaded
+from moorage.doors.mcp.table import tool
+from moorage.service.records import WrittenRecord
 
 Ref = Annotated[str | None, Meta(description="The session, by id or name; without it, the one that calls")]
-Mode = Annotated[
+ModeField = Annotated[
     Literal["sync", "async_poll", "async_callback", "SYNC", "ASYNC_POLL", "ASYNC_CALLBACK"],
     Meta(description="sync waits for the result; async_poll: ask later; async_callback: the caller gets a message"),
 ]
-Join = Annotated[Literal["each", "all"], Meta(description="Callbacks as they come, or all together with the last")]
+JoinField = Annotated[Literal["each", "all"], Meta(description="Callbacks as they come, or all together with the last")]
 Correlation = Annotated[str | None, Meta(description="A value of yours that comes back with the callback")]
-Wait = Annotated[float, Meta(ge=0, le=3600, description="Seconds to wait for it to be over")]
+Parameters = Annotated[dict[str, Any] | None, Meta(description="Named values that go with it to the agent")]
+WaitField = Annotated[float, Meta(ge=0, le=3600, description="Seconds to wait for it to be over")]
 Token = Annotated[str | None, Meta(description="Of the hold that resume_agent_session gave you")]
-Queue = Annotated[bool, Meta(description="Wait even while somebody else holds the session")]
+Queue = Annotated[bool, Meta(description="Wait even while another holder has the session")]
 Wake = Annotated[bool, Meta(description="false: leave a suspended session as it is; the message waits in it")]
-Limit = Annotated[int, Meta(ge=1, le=200)]
+LimitField = Annotated[int, Meta(ge=1, le=200)]
 Cursor = Annotated[str | None, Meta(description="`next` of the page before")]
 Offset = Annotated[int, Meta(ge=0, description="`next_offset` of the answer before")]
 
 
 class Asks(Struct, frozen=True, forbid_unknown_fields=True):
-    """What a tool is called with."""
+    """The arguments of a tool."""
 
 
-# Whom there is to ask ---------------------------------------------------------------------------
+# Agents and tools -------------------------------------------------------------------------------
 
 
 class ListAgents(Asks, frozen=True):
     """List the agents and workers that can be started, and the tools that can be called."""
 
 
-async def list_agents(call: Call, _: ListAgents) -> answers.AgentsAnswer:
-    agents = [
-        answers.AgentBrief(
-            name=agent.name,
-            kind=agent.kind.value,
-            role=agent.role.value,
-            description=agent.description,
-            enabled=agent.enabled,
-        )
-        for agent in sorted((await call.desk.agents()).values(), key=lambda each: each.name)
-    ]
-    tools = [
-        answers.ToolBrief(name=tool.name, description=tool.description, operations=list(tool.operations))
-        for tool, _ in (await call.desk.tools()).values()
-    ]
-    return answers.AgentsAnswer(agents=agents, tools=tools)
+@tool("List agents", Scope.READ)
+async def list_agents(call: ToolCall, _: ListAgents) -> answers.AgentsAnswer:
+    agents = sorted((await call.named.agents()).values(), key=lambda each: each.name)
+    tools = (await call.named.tools()).values()
+    return answers.AgentsAnswer(
+        agents=[like(answers.AgentBrief, agent) for agent in agents],
+        tools=[like(answers.ToolBrief, tool, operations=list(tool.operations)) for tool, _ in tools],
+    )
 
 
 # Work -------------------------------------------------------------------------------------------
@@ -75,9 +73,10 @@ class StartAgentSession(Asks, frozen=True):
 
     agent: str
     prompt: str
-    mode: Mode = "sync"
-    join: Join = "each"
+    mode: ModeField = "sync"
+    join: JoinField = "each"
     correlation: Correlation = None
+    parameters: Parameters = None
     session_id: Annotated[str | None, Meta(description="Its id; one that is not known is made")] = None
     session_name: str | None = None
     parent: Annotated[str | None, Meta(description="Under this session instead of the one that calls")] = None
@@ -85,12 +84,16 @@ class StartAgentSession(Asks, frozen=True):
     purpose: str | None = None
     project_dir: str | None = None
     metadata: dict[str, Any] | None = None
-    wait_seconds: Annotated[Wait | None, Meta(description="At most, in mode sync; without it, until it is over")] = None
+    wait_seconds: Annotated[
+        WaitField | None, Meta(description="At most, in mode sync; without it, until it is over")
+    ] = None
     idempotency_key: Annotated[str | None, Meta(description="Asked twice with one key, the same run answers")] = None
 
 
-async def start_agent_session(call: Call, asks: StartAgentSession) -> answers.RunAnswer:
-    options: dict[str, Any] = {name: getattr(asks, name) for name in ("mode", "join", "correlation", "idempotency_key")}
+@tool("Start an agent")
+async def start_agent_session(call: ToolCall, asks: StartAgentSession) -> answers.StartedAnswer:
+    how = ("mode", "join", "correlation", "parameters", "idempotency_key")
+    options: dict[str, Any] = {name: getattr(asks, name) for name in how}
     await call.check_parent()
     options["parent"] = call.parent if asks.parent is None else await call.session(asks.parent)
     if asks.session_id is not None and await call.is_known(asks.session_id):
@@ -101,11 +104,11 @@ async def start_agent_session(call: Call, asks: StartAgentSession) -> answers.Ru
     reply = await call.moor.run(asks.agent, asks.prompt, timeout=0, **options)
     run = await _waited(call, reply.run, asks.mode, asks.wait_seconds)
     session = await call.moor.get(run.session_id)
-    return answers.RunAnswer(session_id=session.session_id, session=Brief.of(session), run=Work.of(run))
+    return answers.StartedAnswer(session_id=session.session_id, session=Brief.of(session), run=RunBrief.of(run))
 
 
-async def _waited(call: Call, run: Run, mode: str, wait: float | None) -> Run:
-    """The run, over if its caller waits for that. Whoever stops waiting stops it."""
+async def _waited(call: ToolCall, run: Run, mode: str, wait: float | None) -> Run:
+    """Return the run; if the caller waits, once it is settled. Cancelling the wait stops the run."""
     if mode.lower() != "sync":
         return run
     async with call.stopping(run):
@@ -119,10 +122,11 @@ class ResumeAgentSession(Asks, frozen=True):
 
     session_id: Annotated[str | None, Meta(description="By id or name; without it, suggestions")] = None
     prompt: str | None = None
-    mode: Mode = "sync"
-    join: Join = "each"
+    mode: ModeField = "sync"
+    join: JoinField = "each"
     correlation: Correlation = None
-    wait_seconds: Wait | None = None
+    parameters: Parameters = None
+    wait_seconds: WaitField | None = None
     hold: Annotated[bool, Meta(description="Drive the session yourself, until release_session")] = False
     token: Token = None
     queue: Queue = False
@@ -130,7 +134,8 @@ class ResumeAgentSession(Asks, frozen=True):
     agent: Annotated[str | None, Meta(description="Suggest only sessions of this agent")] = None
 
 
-async def resume_agent_session(call: Call, asks: ResumeAgentSession) -> answers.ResumeAnswer:
+@tool("Go on with a session")
+async def resume_agent_session(call: ToolCall, asks: ResumeAgentSession) -> answers.ResumeAnswer:
     if asks.session_id is None:
         call.check_no_token()
         found = await call.moor.resumable(agent=asks.agent)
@@ -146,6 +151,7 @@ async def resume_agent_session(call: Call, asks: ResumeAgentSession) -> answers.
         mode=asks.mode,
         join=asks.join,
         correlation=asks.correlation,
+        parameters=asks.parameters,
         parent=await call.other_than(ref),
         token=asks.token,
         queue=asks.queue,
@@ -154,10 +160,10 @@ async def resume_agent_session(call: Call, asks: ResumeAgentSession) -> answers.
     )
     run = await _waited(call, reply.run, asks.mode, asks.wait_seconds)
     session = await call.moor.get(ref)
-    return answers.ResumeAnswer(session_id=session.session_id, session=Brief.of(session), run=Work.of(run))
+    return answers.ResumeAnswer(session_id=session.session_id, session=Brief.of(session), run=RunBrief.of(run))
 
 
-async def _resumed(call: Call, ref: str, *, hold: bool) -> answers.ResumeAnswer:
+async def _resumed(call: ToolCall, ref: str, *, hold: bool) -> answers.ResumeAnswer:
     packet = await call.moor.resume(ref, hold=hold)
     return answers.ResumeAnswer(
         session_id=packet.session.session_id,
@@ -176,16 +182,20 @@ class SendMessage(Asks, frozen=True):
     message: str
     session_id: Ref = None
     wait_seconds: Annotated[
-        Wait | None, Meta(description="Seconds to wait for the answer; without it, 30, or 0 in your own session")
+        WaitField | None, Meta(description="Seconds to wait for the answer; without it, 30, or 0 in your own session")
     ] = None
+    agent: Annotated[str | None, Meta(description="Another agent that is to answer, in this session")] = None
+    parameters: Parameters = None
     client_key: Annotated[str | None, Meta(description="Sent twice with one key, it is said once")] = None
     queue: Queue = False
     wake: Wake = True
 
 
-async def send_message(call: Call, asks: SendMessage) -> answers.SentAnswer:
+@tool("Say something")
+async def send_message(call: ToolCall, asks: SendMessage) -> answers.SentAnswer:
     ref = await call.opened(asks.session_id)
-    reply = await call.moor.send(ref, asks.message, client_key=asks.client_key, queue=asks.queue, wake=asks.wake)
+    how = ("agent", "parameters", "client_key", "queue", "wake")
+    reply = await call.moor.send(ref, asks.message, **{name: getattr(asks, name) for name in how})
     run = None
     if reply.run_id is not None:
         is_own = call.parent is not None and await call.other_than(ref) is None  # its turn has to end first
@@ -193,7 +203,7 @@ async def send_message(call: Call, asks: SendMessage) -> answers.SentAnswer:
         wait = usual if asks.wait_seconds is None else asks.wait_seconds
         run = await call.settled(await call.moor.get_run(reply.run_id), wait)
     return answers.SentAnswer(
-        session_id=reply.session_id, number=reply.message.number, run=None if run is None else Work.of(run)
+        session_id=reply.session_id, number=reply.message.number, run=None if run is None else RunBrief.of(run)
     )
 
 
@@ -202,36 +212,38 @@ class GetAgentSessionStatus(Asks, frozen=True):
     over, or the time."""
 
     session_id: Ref = None
-    wait_seconds: Wait = 0.0
+    wait_seconds: WaitField = 0.0
 
 
-async def get_agent_session_status(call: Call, asks: GetAgentSessionStatus) -> answers.StatusAnswer:
+@tool("Where a session stands", Scope.READ)
+async def get_agent_session_status(call: ToolCall, asks: GetAgentSessionStatus) -> answers.StatusAnswer:
     ref = await call.session(asks.session_id)
     run = await _newest_run(call, ref)
     if run is not None:
         run = await call.settled(run, asks.wait_seconds)
     session = await call.moor.get(ref)
-    work = None if run is None else Work.of(run, MAX_SHORT)
+    work = None if run is None else RunBrief.of(run, MAX_SHORT)
     return answers.StatusAnswer(session_id=session.session_id, session=Brief.of(session), run=work)
 
 
-async def _newest_run(call: Call, ref: str) -> Run | None:
+async def _newest_run(call: ToolCall, ref: str) -> Run | None:
     session = await call.moor.get(ref)
     found = (await call.moor.runs(session=session.session_id, limit=1)).items
     return found[0] if found else None
 
 
 class GetAgentSessionResult(Asks, frozen=True):
-    """What a session's agent answered last, or one run's result. A long one comes in pieces: ask again with
-    next_offset."""
+    """Return the last answer of a session's agent, or the result of one run. For the rest of a long one, call again
+    with next_offset."""
 
     session_id: Ref = None
     run_id: str | None = None
-    wait_seconds: Wait = 0.0
+    wait_seconds: WaitField = 0.0
     offset: Offset = 0
 
 
-async def get_agent_session_result(call: Call, asks: GetAgentSessionResult) -> answers.ResultAnswer:
+@tool("Answer of an agent", Scope.READ)
+async def get_agent_session_result(call: ToolCall, asks: GetAgentSessionResult) -> answers.ResultAnswer:
     if asks.run_id is not None:
         run: Run | None = await call.moor.get_run(await call.run_id(asks.run_id))
     else:
@@ -240,21 +252,18 @@ async def get_agent_session_result(call: Call, asks: GetAgentSessionResult) -> a
         return await _last_said(call, await call.session(asks.session_id), asks.offset)
     run = await call.settled(run, asks.wait_seconds)
     whole = await _whole_result(call, run)
-    return answers.ResultAnswer(
-        session_id=run.session_id,
-        run_id=run.run_id,
+    return like(
+        answers.ResultAnswer,
+        run,
         status=run.state.value,
         settled=run.is_settled,
         result=None if run.result is None else whole[asks.offset : asks.offset + MAX_TEXT],
         length=len(whole),
         next_offset=next_offset(whole, asks.offset, MAX_TEXT),
-        error=run.error,
-        reason=run.reason,
-        because=run.because,
     )
 
 
-async def _whole_result(call: Call, run: Run) -> str:
+async def _whole_result(call: ToolCall, run: Run) -> str:
     """All of a result: the run itself has no more than its beginning of a very long one, the log has all."""
     if run.result_entry is not None:
         page = await call.moor.log(run.session_id, after=run.result_entry - 1, before=run.result_entry + 1)
@@ -263,7 +272,7 @@ async def _whole_result(call: Call, run: Run) -> str:
     return run.result or ""
 
 
-async def _last_said(call: Call, ref: str, offset: int) -> answers.ResultAnswer:
+async def _last_said(call: ToolCall, ref: str, offset: int) -> answers.ResultAnswer:
     """Where there are no runs, the newest message of the assistant."""
     session = await call.moor.get(ref)
     said = [each.text for each in (await call.moor.messages(ref, last=20)).items if each.role == "assistant"]
@@ -284,10 +293,11 @@ class RetryRun(Asks, frozen=True):
 
     run_id: str | None = None
     session_id: Ref = None
-    wait_seconds: Wait = 0.0
+    wait_seconds: WaitField = 0.0
 
 
-async def retry_run(call: Call, asks: RetryRun) -> answers.RunAnswer:
+@tool("Retry a failed run", repeatable=True)
+async def retry_run(call: ToolCall, asks: RetryRun) -> answers.StartedAnswer:
     failed = asks.run_id
     if failed is None:
         session = await call.moor.get(await call.session(asks.session_id))
@@ -295,7 +305,7 @@ async def retry_run(call: Call, asks: RetryRun) -> answers.RunAnswer:
     run = await call.moor.retry(await call.run_id(failed))
     run = await call.settled(run, asks.wait_seconds)
     session = await call.moor.get(run.session_id)
-    return answers.RunAnswer(session_id=session.session_id, session=Brief.of(session), run=Work.of(run))
+    return answers.StartedAnswer(session_id=session.session_id, session=Brief.of(session), run=RunBrief.of(run))
 
 
 # Looking ----------------------------------------------------------------------------------------
@@ -310,12 +320,14 @@ class ListAgentSessions(Asks, frozen=True):
     parent: Annotated[str | None, Meta(description="Only children of this session")] = None
     root: Annotated[str | None, Meta(description="Only the family of this session")] = None
     task_id: str | None = None
+    label: Annotated[str | None, Meta(description="Only those with this label")] = None
     active_only: Annotated[bool, Meta(description="Leave out those that are final")] = False
-    limit: Limit = 20
+    limit: LimitField = 20
     cursor: Cursor = None
 
 
-async def list_agent_sessions(call: Call, asks: ListAgentSessions) -> answers.SessionsAnswer:
+@tool("List sessions", Scope.READ)
+async def list_agent_sessions(call: ToolCall, asks: ListAgentSessions) -> answers.SessionsAnswer:
     wanted = {name: getattr(asks, name) for name in ListAgentSessions.__struct_fields__}
     if call.token is not None:  # it reaches no other list
         if asks.root is not None:
@@ -329,11 +341,12 @@ class ListChildren(Asks, frozen=True):
     """List the children of a session, oldest first; a page at a time."""
 
     session_id: Ref = None
-    limit: Limit = 20
+    limit: LimitField = 20
     cursor: Cursor = None
 
 
-async def list_children(call: Call, asks: ListChildren) -> answers.SessionsAnswer:
+@tool("List children", Scope.READ)
+async def list_children(call: ToolCall, asks: ListChildren) -> answers.SessionsAnswer:
     page = await call.moor.children(await call.session(asks.session_id), limit=asks.limit, cursor=asks.cursor)
     return answers.SessionsAnswer(sessions=[Brief.of(each) for each in page.items], next=page.next)
 
@@ -343,47 +356,49 @@ class WaitForChildren(Asks, frozen=True):
     results are cut: get_agent_session_result has all."""
 
     session_id: Ref = None
-    wait_seconds: Wait = 60.0
-    limit: Limit = 20
+    wait_seconds: WaitField = 60.0
+    limit: LimitField = 20
     cursor: Cursor = None
 
 
-async def wait_for_children(call: Call, asks: WaitForChildren) -> answers.ChildrenAnswer:
+@tool("Wait for children", Scope.READ)
+async def wait_for_children(call: ToolCall, asks: WaitForChildren) -> answers.ChildrenAnswer:
     ref = (await call.moor.get(await call.session(asks.session_id))).session_id
     ends, still = monotonic() + asks.wait_seconds, await _open_runs(call, ref)
     while still and monotonic() < ends:
         await call.settled(still[-1], ends - monotonic())
         still = await _open_runs(call, ref)
     page = await call.moor.runs(parent=ref, limit=asks.limit, cursor=asks.cursor)
-    settled = [Work.of(run, MAX_SHORT) for run in page.items if run.is_settled]
+    settled = [RunBrief.of(run, MAX_SHORT) for run in page.items if run.is_settled]
     return answers.ChildrenAnswer(
         session_id=ref, settled=settled, open=len(still), all_settled=not still, next=page.next
     )
 
 
-async def _open_runs(call: Call, ref: str) -> list[Run]:
+async def _open_runs(call: ToolCall, ref: str) -> list[Run]:
     return (await call.moor.runs(parent=ref, open_only=True, limit=1000)).items
-
-
-class SearchSessions(Asks, frozen=True):
-    """Find what was said in any session: entries that have all these words."""
-
-    query: str
-    limit: Limit = 20
-
-
-async def search_sessions(call: Call, asks: SearchSessions) -> answers.SearchAnswer:
-    call.check_no_token()
-    hits = await call.moor.search(asks.query, limit=asks.limit)
-    names = answers.Found.__struct_fields__
-    return answers.SearchAnswer(hits=[answers.Found(**{name: getattr(hit, name) for name in names}) for hit in hits])
 
 
 # Pausing, asking a person, ending ---------------------------------------------------------------
 
 
+class RenameSession(Asks, frozen=True):
+    """Give a session another name, or none."""
+
+    session_id: Ref = None
+    session_name: Annotated[str | None, Meta(description="Without it, the session has no name any more")] = None
+    token: Token = None
+
+
+@tool("Rename a session", repeatable=True)
+async def rename_session(call: ToolCall, asks: RenameSession) -> answers.BriefAnswer:
+    ref = await call.session(asks.session_id)
+    session = await call.moor.rename(ref, asks.session_name, token=asks.token)
+    return answers.BriefAnswer(session_id=session.session_id, session=Brief.of(session))
+
+
 class SuspendSession(Asks, frozen=True):
-    """Pause a session, with a checkpoint that whoever resumes it gets back."""
+    """Pause a session, with a checkpoint that the next holder gets back."""
 
     session_id: Ref = None
     reason: str | None = None
@@ -391,10 +406,11 @@ class SuspendSession(Asks, frozen=True):
     token: Token = None
 
 
-async def suspend_session(call: Call, asks: SuspendSession) -> answers.SessionAnswer:
+@tool("Pause a session")
+async def suspend_session(call: ToolCall, asks: SuspendSession) -> answers.BriefAnswer:
     ref = await call.session(asks.session_id)
     session = await call.moor.suspend(ref, checkpoint=asks.checkpoint, reason=asks.reason, token=asks.token)
-    return answers.SessionAnswer(session_id=session.session_id, session=Brief.of(session))
+    return answers.BriefAnswer(session_id=session.session_id, session=Brief.of(session))
 
 
 class ReleaseSession(Asks, frozen=True):
@@ -404,9 +420,10 @@ class ReleaseSession(Asks, frozen=True):
     token: Token = None
 
 
-async def release_session(call: Call, asks: ReleaseSession) -> answers.SessionAnswer:
+@tool("Give a hold up")
+async def release_session(call: ToolCall, asks: ReleaseSession) -> answers.BriefAnswer:
     session = await call.moor.release(await call.session(asks.session_id), token=asks.token)
-    return answers.SessionAnswer(session_id=session.session_id, session=Brief.of(session))
+    return answers.BriefAnswer(session_id=session.session_id, session=Brief.of(session))
 
 
 class RequestApproval(Asks, frozen=True):
@@ -414,12 +431,13 @@ class RequestApproval(Asks, frozen=True):
 
     question: str
     session_id: Ref = None
-    plan: Annotated[Any, Meta(description="What is to be approved, as any JSON; its hash is kept")] = None
+    plan: Annotated[Any, Meta(description="The plan to approve, as any JSON; its hash is kept")] = None
     options: Annotated[list[str], Meta(description="Answers besides approve and reject")] = []
     expires_in: Annotated[float, Meta(gt=0, description="Seconds")] | None = None
 
 
-async def request_approval(call: Call, asks: RequestApproval) -> answers.ApprovalAnswer:
+@tool("Ask a person")
+async def request_approval(call: ToolCall, asks: RequestApproval) -> answers.ApprovalAnswer:
     made = await call.moor.request_approval(
         await call.session(asks.session_id),
         asks.question,
@@ -427,32 +445,25 @@ async def request_approval(call: Call, asks: RequestApproval) -> answers.Approva
         options=asks.options,
         expires_in=asks.expires_in,
     )
-    return answers.ApprovalAnswer(
-        session_id=made.session_id,
-        approval_id=made.approval_id,
-        question=made.question,
-        state=made.state.value,
-        options=list(made.options),
-        plan_hash=made.plan_hash,
-        expires_at=made.expires_at,
-    )
+    return like(answers.ApprovalAnswer, made)
 
 
 class StopAgentSession(Asks, frozen=True):
-    """Stop what runs in a session, and in all that hang on it. What was said until then is kept."""
+    """Stop the runs of a session and of its descendants. Output so far is kept."""
 
     session_id: Ref = None
     tree: Annotated[bool, Meta(description="Its descendants, too")] = True
 
 
-async def stop_agent_session(call: Call, asks: StopAgentSession) -> answers.StoppedAnswer:
+@tool("Stop an agent", destroys=True, repeatable=True)
+async def stop_agent_session(call: ToolCall, asks: StopAgentSession) -> answers.StoppedAnswer:
     ref = await call.session(asks.session_id)
     stopped = await call.moor.stop(ref, tree=asks.tree)
     return answers.StoppedAnswer(session_id=(await call.moor.get(ref)).session_id, stopped=stopped)
 
 
 class DeleteAgentSession(Asks, frozen=True):
-    """Delete a session with all that hangs on it, for good. With dry_run it only says what would go."""
+    """Delete a session with its descendants, for good. With dry_run it only says what would go."""
 
     session_id: str
     cascade: Annotated[bool, Meta(description="false: only if it has no children")] = True
@@ -460,7 +471,8 @@ class DeleteAgentSession(Asks, frozen=True):
     dry_run: bool = False
 
 
-async def delete_agent_session(call: Call, asks: DeleteAgentSession) -> Deletion:
+@tool("Delete a session", destroys=True)
+async def delete_agent_session(call: ToolCall, asks: DeleteAgentSession) -> Deletion:
     ref = await call.session(asks.session_id, strictly=True)
     return await call.moor.delete(ref, cascade=asks.cascade, force=asks.force, dry_run=asks.dry_run)
 
@@ -476,39 +488,44 @@ class GetContext(Asks, frozen=True):
     offset: Offset = 0
 
 
-async def get_context(call: Call, asks: GetContext) -> answers.ContextAnswer:
+@tool("Read the memory", Scope.READ)
+async def get_context(call: ToolCall, asks: GetContext) -> answers.ContextAnswer:
     ref = await call.session(asks.session_id)
     session_id = (await call.moor.get(ref)).session_id
     if asks.key is None:
-        return _all_that_fits(session_id, await call.moor.context.get(ref))
+        kept, left_out = _all_that_fits(await call.moor.context.get(ref))
+        return answers.ContextAnswer(session_id=session_id, context=kept, left_out=left_out)
     if asks.key not in await call.moor.context.items(ref):
         return answers.ContextAnswer(session_id=session_id)
     value = await call.moor.context.get(ref, asks.key)
+    if (piece := _piece(asks.key, value, asks.offset)) is not None:
+        return answers.ContextAnswer(session_id=session_id, **piece)
+    return answers.ContextAnswer(session_id=session_id, context={asks.key: value})
+
+
+def _piece(key: str, value: Any, offset: int) -> dict[str, Any] | None:
+    """Return a piece of a value that is too long for one answer; None for any other, unless a piece is asked for."""
     whole = encode_text(value)
-    if len(whole) <= MAX_TEXT and not asks.offset:
-        return answers.ContextAnswer(session_id=session_id, context={asks.key: value})
-    return answers.ContextAnswer(
-        session_id=session_id,
-        left_out={asks.key: len(whole)},
-        text=whole[asks.offset : asks.offset + MAX_TEXT],
-        next_offset=next_offset(whole, asks.offset, MAX_TEXT),
-    )
+    if len(whole) <= MAX_TEXT and not offset:
+        return None
+    following = next_offset(whole, offset, MAX_TEXT)
+    return {"left_out": {key: len(whole)}, "text": whole[offset : offset + MAX_TEXT], "next_offset": following}
 
 
-def _all_that_fits(session_id: str, context: dict[str, Any]) -> answers.ContextAnswer:
-    """As many values as fit into one answer; of the others, their keys."""
+def _all_that_fits(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
+    """Return as many values as fit into one answer, and the keys and lengths of the others."""
     kept, left_out, room = {}, {}, MAX_TEXT
-    for key, value in context.items():
+    for key, value in values.items():
         length = len(encode_text(value))
         if length <= room:
             kept[key], room = value, room - length
         else:
             left_out[key] = length
-    return answers.ContextAnswer(session_id=session_id, context=kept, left_out=left_out)
+    return kept, left_out
 
 
 class SetContext(Asks, frozen=True):
-    """Remember values in a session, for whoever works in it next: one under `key`, or several as `values`; other keys
+    """Remember values in a session, for the next agent in it: one under `key`, or several as `values`; other keys
     stay. A session that is not known is made."""
 
     session_id: Ref = None
@@ -518,82 +535,76 @@ class SetContext(Asks, frozen=True):
     ttl_seconds: Annotated[float, Meta(gt=0, description="How long; without it, for good")] | None = None
 
 
-async def set_context(call: Call, asks: SetContext) -> answers.ContextWrittenAnswer:
+@tool("Remember", repeatable=True)
+async def set_context(call: ToolCall, asks: SetContext) -> answers.ContextWrittenAnswer:
     if (asks.key is None) == (asks.values is None):
         raise InvalidField("key", "and values: give one of the two")
     ref = await call.opened(asks.session_id)
     values = asks.values if asks.values is not None else {str(asks.key): asks.value}
     written = await call.moor.context.merge(ref, values, ttl=asks.ttl_seconds)
-    return answers.ContextWrittenAnswer(
-        session_id=written.session_id, version=written.version, keys=written.keys, redacted=list(written.redacted)
-    )
+    return like(answers.ContextWrittenAnswer, written)
 
 
-_R = Scope.READ
-TOOLS = {
-    tool.name: tool
-    for tool in (
-        Tool("list_agents", "List agents", ListAgents, answers.AgentsAnswer, list_agents, _R),
-        Tool("start_agent_session", "Start an agent", StartAgentSession, answers.RunAnswer, start_agent_session),
-        Tool(
-            "resume_agent_session",
-            "Go on with a session",
-            ResumeAgentSession,
-            answers.ResumeAnswer,
-            resume_agent_session,
-        ),
-        Tool("send_message", "Say something", SendMessage, answers.SentAnswer, send_message),
-        Tool(
-            "get_agent_session_status",
-            "Where a session stands",
-            GetAgentSessionStatus,
-            answers.StatusAnswer,
-            get_agent_session_status,
-            _R,
-        ),
-        Tool(
-            "get_agent_session_result",
-            "What an agent answered",
-            GetAgentSessionResult,
-            answers.ResultAnswer,
-            get_agent_session_result,
-            _R,
-        ),
-        Tool("retry_run", "Retry a failed run", RetryRun, answers.RunAnswer, retry_run, repeatable=True),
-        Tool(
-            "list_agent_sessions", "List sessions", ListAgentSessions, answers.SessionsAnswer, list_agent_sessions, _R
-        ),
-        Tool("list_children", "List children", ListChildren, answers.SessionsAnswer, list_children, _R),
-        Tool("wait_for_children", "Wait for children", WaitForChildren, answers.ChildrenAnswer, wait_for_children, _R),
-        Tool("suspend_session", "Pause a session", SuspendSession, answers.SessionAnswer, suspend_session),
-        Tool("release_session", "Give a hold up", ReleaseSession, answers.SessionAnswer, release_session),
-        Tool("request_approval", "Ask a person", RequestApproval, answers.ApprovalAnswer, request_approval),
-        Tool(
-            "stop_agent_session",
-            "Stop an agent",
-            StopAgentSession,
-            answers.StoppedAnswer,
-            stop_agent_session,
-            destroys=True,
-            repeatable=True,
-        ),
-        Tool(
-            "delete_agent_session",
-            "Delete a session",
-            DeleteAgentSession,
-            Deletion,
-            delete_agent_session,
-            destroys=True,
-        ),
-        Tool("get_context", "Read the memory", GetContext, answers.ContextAnswer, get_context, _R),
-        Tool(
-            "set_context",
-            "Remember",
-            SetContext,
-            answers.ContextWrittenAnswer,
-            set_context,
-            repeatable=True,
-        ),
-        Tool("search_sessions", "Search", SearchSessions, answers.SearchAnswer, search_sessions, _R),
-    )
-}
+class GetMemory(Asks, frozen=True):
+    """Read what all sessions share: the values of a namespace in the order of their keys, or one of them. A long value
+    comes in pieces, as JSON text; bytes are base64."""
+
+    namespace: str
+    key: str | None = None
+    prefix: Annotated[str, Meta(description="Only keys that begin so")] = ""
+    after: Annotated[str | None, Meta(description="`next` of the answer before")] = None
+    limit: LimitField = 50
+    offset: Offset = 0
+
+
+@tool("Read what all sessions share", Scope.READ)
+async def get_memory(call: ToolCall, asks: GetMemory) -> answers.MemoryAnswer:
+    call.check_no_token()
+    if asks.key is None:
+        page = await call.moor.memory.list(asks.namespace, prefix=asks.prefix, after=asks.after, limit=asks.limit)
+        kept, left_out = _all_that_fits({record.key: _content(record) for record in page.items})
+        following = UNSET if page.next is None else page.next
+        return answers.MemoryAnswer(namespace=asks.namespace, values=kept, left_out=left_out, next=following)
+    record = await call.moor.memory.get(asks.namespace, asks.key)
+    if record is None:
+        return answers.MemoryAnswer(namespace=asks.namespace)
+    if (piece := _piece(asks.key, _content(record), asks.offset)) is not None:
+        return answers.MemoryAnswer(namespace=asks.namespace, **piece)
+    return answers.MemoryAnswer(namespace=asks.namespace, values={asks.key: _content(record)})
+
+
+def _content(record: Record) -> Any:
+    return b64encode(record.value).decode() if record.form == BYTES else record.content
+
+
+class SetMemory(Asks, frozen=True):
+    """Store a value that all sessions share, under a key of a namespace."""
+
+    namespace: str
+    key: str
+    value: Any
+    ttl_seconds: Annotated[float, Meta(gt=0, description="How long; without it, for good")] | None = None
+    version: Annotated[int, Meta(ge=0, description="The version it must have; 0: it must be new")] | None = None
+
+
+@tool("Store for all sessions", repeatable=True)
+async def set_memory(call: ToolCall, asks: SetMemory) -> WrittenRecord:
+    call.check_no_token()
+    return await call.moor.memory.put(asks.namespace, asks.key, asks.value, ttl=asks.ttl_seconds, version=asks.version)
+
+
+# Searching --------------------------------------------------------------------------------------
+
+
+class SearchSessions(Asks, frozen=True):
+    """Find what was said in any session: entries that have all these words."""
+
+    query: str
+    limit: LimitField = 20
+
+
+@tool("Search", Scope.READ)
+async def search_sessions(call: ToolCall, asks: SearchSessions) -> answers.SearchAnswer:
+    call.check_no_token()
+    hits = await call.moor.search(asks.query, limit=asks.limit)
+    return answers.SearchAnswer(hits=[like(answers.FoundEntry, hit) for hit in hits])

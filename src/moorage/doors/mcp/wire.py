@@ -9,7 +9,7 @@ from __future__ import annotations
 import socket
 from contextlib import suppress
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # of `typing`, which takes 3.6 ms to load
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ MAX_HEAD = 64 * 1024
 PORTS = {"http": 80, "https": 443}
 
 
-class Place:
+class HttpAddress:
     """Where a server is: the parts of its URL."""
 
     __slots__ = ("host", "path", "port", "secure")
@@ -46,8 +46,8 @@ class Broken(OSError):
     """A server that hung up, or said what makes no sense."""
 
 
-class Answer:
-    """What a server answers, while it answers."""
+class HttpResponse:
+    """The streamed answer of a server."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._file = connection.makefile("rb")
@@ -56,7 +56,7 @@ class Answer:
     def _head(self) -> tuple[int, dict[str, str]]:
         parts = self._file.readline(MAX_HEAD).split(None, 2)
         if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or not parts[1].isdigit():
-            raise Broken("it is no web server, or it hung up")
+            raise Broken("it is not a web server, or it closed the connection")
         headers: dict[str, str] = {}
         while (line := self._file.readline(MAX_HEAD).strip()) and len(headers) < 200:
             name, _, value = line.partition(b":")
@@ -76,7 +76,7 @@ class Answer:
             while left:
                 piece = self._file.read1(min(left, 1 << 16))
                 if not piece:
-                    raise Broken("it hung up in the middle of an answer")
+                    raise Broken("it closed the connection before the answer was complete")
                 left -= len(piece)
                 yield piece
         else:
@@ -87,13 +87,13 @@ class Answer:
         while True:
             size = self._file.readline(MAX_HEAD).split(b";")[0].strip()
             if not size:
-                raise Broken("it hung up in the middle of an answer")
+                raise Broken("it closed the connection before the answer was complete")
             length = int(size, 16)
             if not length:
                 return
             piece = self._file.read(length)
             if len(piece) < length:
-                raise Broken("it hung up in the middle of an answer")
+                raise Broken("it closed the connection before the answer was complete")
             self._file.readline(MAX_HEAD)
             yield piece
 
@@ -113,7 +113,7 @@ class Answer:
             yield b"\n".join(data)
 
 
-def connect(place: Place, within: float = CONNECT_WITHIN) -> socket.socket:
+def connect(place: HttpAddress, within: float = CONNECT_WITHIN) -> socket.socket:
     """A connection. Raises OSError."""
     connection = socket.create_connection((place.host, place.port), within)
     connection.settimeout(None)
@@ -124,7 +124,9 @@ def connect(place: Place, within: float = CONNECT_WITHIN) -> socket.socket:
     return ssl.create_default_context().wrap_socket(connection, server_hostname=place.host)
 
 
-def send(connection: socket.socket, place: Place, verb: str, path: str, headers: dict[str, str], body: bytes) -> None:
+def send(
+    connection: socket.socket, place: HttpAddress, verb: str, path: str, headers: dict[str, str], body: bytes
+) -> None:
     """Ask for something. Raises OSError."""
     told = {"Host": place.name, "Connection": "close", "Content-Length": str(len(body)), **headers}
     head = f"{verb} {place.path}{path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in told.items())
@@ -132,7 +134,7 @@ def send(connection: socket.socket, place: Place, verb: str, path: str, headers:
 
 
 def hang_up(connection: socket.socket | None) -> None:
-    """Break a connection off, whoever reads from it."""
+    """Break off a connection, even while another thread reads from it."""
     if connection is not None:
         with suppress(OSError):  # it was first
             connection.shutdown(socket.SHUT_RDWR)

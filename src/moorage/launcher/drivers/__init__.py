@@ -4,10 +4,10 @@ from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from moorage.launcher.drivers.base import Driver, Job, Line
+    from moorage.launcher.drivers.base import Driver, DriverChannel, JobTable
 
 
-def driver_for(job: Job, line: Line) -> Driver:
+def driver_for(job: JobTable, line: DriverChannel) -> Driver:
     """The driver for a job's kind of agent; only that one is loaded."""
     agent = job["agent"]
     if agent["kind"] == "acp":
@@ -15,7 +15,7 @@ def driver_for(job: Job, line: Line) -> Driver:
 
         return AcpDriver(job, line)
     if agent["kind"] == "python":
-        from moorage.launcher.drivers.python import PythonDriver
+        from moorage.launcher.drivers.jsonl import PythonDriver
 
         return PythonDriver(job, line)
     if agent.get("protocol") == "jsonl":

@@ -15,17 +15,16 @@ import json
 import os
 import sys
 
-from moorage.launcher.drivers.base import Driver, Exit, Lines, read_object
+from moorage.launcher.drivers.base import MAX_LINE, Exit, LineDriver, read_object
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from moorage.launcher.drivers.base import Event, Job, Line
+    from moorage.launcher.drivers.base import AgentEvent, DriverChannel, JobTable
 
 VERSION = 1
-MAX_LINE = 8 * 1024 * 1024
 AUTH_REQUIRED, METHOD_NOT_FOUND, INVALID_PARAMS = -32000, -32601, -32602
 CHECKPOINT = "acp_session_id"
 MAX_HISTORY = 200_000  # characters of what came before, for an agent that cannot load its session
@@ -33,42 +32,34 @@ MAX_OPTIONS = 20
 CUT_SHORT = {"max_tokens": "its model's output was full", "max_turn_requests": "it had asked its model too often"}
 
 
-class AcpDriver(Driver):
+class AcpDriver(LineDriver):
     """One prompt in one session of the agent's."""
 
     grace = 2.0  # to come to an end by itself after session/cancel
 
-    def __init__(self, job: Job, line: Line) -> None:
+    def __init__(self, job: JobTable, line: DriverChannel) -> None:
         super().__init__(job, line)
-        self._lines = Lines(MAX_LINE)
-        self._waiting: dict[int, Callable[[Event], None]] = {}  # what to do with the answer to each request
+        self._waiting: dict[int, Callable[[AgentEvent], None]] = {}  # what to do with the answer to each request
         self._next_id = 0
         self._session: str | None = None
-        self._capabilities: Event = {}
+        self._capabilities: AgentEvent = {}
         self._is_prompted = False
         self._message_id: object = None
-        self._calls: dict[str, Event] = {}  # tool calls that have not ended
-        self._questions: dict[str, Question] = {}
+        self._calls: dict[str, AgentEvent] = {}  # tool calls that have not ended
+        self._questions: dict[str, PermissionQuestion] = {}
         self._asked = 0
-        self._ending: Event | None = None
+        self._ending: AgentEvent | None = None
 
     # From the supervisor
 
     def begin(self) -> None:
-        info = {"name": "moorage", "title": "Moorage", "version": _version()}
+        version = sys.modules["moorage"].__version__  # loaded already; to import it would tie us to all that it offers
+        info = {"name": "moorage", "title": "Moorage", "version": str(version)}
         offers = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
         params = {"protocolVersion": VERSION, "clientCapabilities": offers, "clientInfo": info}
         self._request("initialize", params, self._initialized)
 
-    def hear(self, data: bytes) -> None:
-        for line, length in self._lines.feed(data):
-            self._take(line, length)
-
-    def hear_end(self) -> None:
-        for line, length in self._lines.end():
-            self._take(line, length)
-
-    def told(self, command: Event) -> None:
+    def told(self, command: AgentEvent) -> None:
         question = self._questions.pop(str(command.get("id")), None)
         if question is not None:
             self._answer(question.request_id, {"outcome": question.outcome(command.get("decision"))})
@@ -80,7 +71,7 @@ class AcpDriver(Driver):
             self._answer(question.request_id, {"outcome": {"outcome": "cancelled"}})
         self._questions.clear()
 
-    def result(self, exit: Exit) -> Event:
+    def result(self, exit: Exit) -> AgentEvent:
         if self._ending is not None:
             return self._ending
         self._settle_calls()
@@ -93,7 +84,7 @@ class AcpDriver(Driver):
 
     # The conversation, step by step
 
-    def _initialized(self, result: Event) -> None:
+    def _initialized(self, result: AgentEvent) -> None:
         version = result.get("protocolVersion")
         if version != VERSION:
             self._fail("bad_output", f"it speaks version {version} of the Agent Client Protocol, we speak {VERSION}")
@@ -117,18 +108,18 @@ class AcpDriver(Driver):
         session = (self.job.get("checkpoint") or {}).get(CHECKPOINT)
         return session if isinstance(session, str) else None
 
-    def _reopened(self, _: Event) -> None:
+    def _reopened(self, _: AgentEvent) -> None:
         self._session = self._old_session()
         self._prompt([])
 
-    def _not_reopened(self, error: Event) -> None:
+    def _not_reopened(self, error: AgentEvent) -> None:
         self._note(f"it could not take up its session again ({_reason(error)}); it gets a new one")
         self._open_session()
 
     def _open_session(self) -> None:
         self._request("session/new", self._setting(), self._opened)
 
-    def _opened(self, result: Event) -> None:
+    def _opened(self, result: AgentEvent) -> None:
         session = result.get("sessionId")
         if not isinstance(session, str):
             self._fail("bad_output", "it opened a session without an id")
@@ -138,11 +129,11 @@ class AcpDriver(Driver):
         self.emit({"type": "checkpoint", "checkpoint": checkpoint})
         self._prompt(self._preface())
 
-    def _setting(self) -> Event:
+    def _setting(self) -> AgentEvent:
         servers = self.job["agent"].get("mcp_servers") or {}
         return {"cwd": os.path.abspath(self.job["cwd"]), "mcpServers": self._servers(servers)}
 
-    def _servers(self, servers: dict[str, Event]) -> list[Event]:
+    def _servers(self, servers: dict[str, AgentEvent]) -> list[AgentEvent]:
         offered = _table(self._capabilities.get("mcpCapabilities"))
         taken = []
         for name, server in servers.items():
@@ -153,7 +144,7 @@ class AcpDriver(Driver):
         return taken
 
     def _preface(self) -> list[str]:
-        """What an agent without memory of this session has to be told first."""
+        """Return the introduction for an agent without memory of this session."""
         history = history_text(self.job.get("history") or [])
         told = f"The conversation so far:\n\n{history}" if history else ""
         return [text for text in (self.job.get("system_prompt"), told) if text]
@@ -163,7 +154,7 @@ class AcpDriver(Driver):
         self._is_prompted = True
         self._request("session/prompt", {"sessionId": self._session, "prompt": blocks}, self._answered)
 
-    def _answered(self, result: Event) -> None:
+    def _answered(self, result: AgentEvent) -> None:
         self._settle_calls()
         self.account.end_message()
         if usage := _tokens(result.get("usage")):
@@ -183,10 +174,10 @@ class AcpDriver(Driver):
         self._settle_calls()
         self._end(self.account.failing(reason, error))
 
-    def _end(self, ending: Event) -> None:
+    def _end(self, ending: AgentEvent) -> None:
         self._ending, self.is_done = ending, True
 
-    def _refused(self, method: str, error: Event) -> None:
+    def _refused(self, method: str, error: AgentEvent) -> None:
         if error.get("code") == AUTH_REQUIRED:
             self._fail("refused", "it wants you to log in first: start it by hand once, log in, and try again")
         else:
@@ -197,13 +188,13 @@ class AcpDriver(Driver):
     def _request(
         self,
         method: str,
-        params: Event,
-        then: Callable[[Event], None],
-        otherwise: Callable[[Event], None] | None = None,
+        params: AgentEvent,
+        then: Callable[[AgentEvent], None],
+        otherwise: Callable[[AgentEvent], None] | None = None,
     ) -> None:
         self._next_id += 1
 
-        def answered(message: Event) -> None:
+        def answered(message: AgentEvent) -> None:
             if "error" in message:
                 error = _table(message["error"])
                 otherwise(error) if otherwise else self._refused(method, error)
@@ -213,13 +204,13 @@ class AcpDriver(Driver):
         self._waiting[self._next_id] = answered
         self._send({"id": self._next_id, "method": method, "params": params})
 
-    def _answer(self, request_id: object, result: Event) -> None:
+    def _answer(self, request_id: object, result: AgentEvent) -> None:
         self._send({"id": request_id, "result": result})
 
-    def _send(self, message: Event) -> None:
+    def _send(self, message: AgentEvent) -> None:
         self.line.send(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
-    def _take(self, line: bytes, length: int) -> None:
+    def take(self, line: bytes, length: int) -> None:
         if not line.strip() or self.is_done:
             return
         message = read_object(line) if length == len(line) else None
@@ -237,16 +228,16 @@ class AcpDriver(Driver):
         too_long = f"a line of at most {MAX_LINE:,} bytes; this one has {length:,}"
         self.account.problem(line, "a message of the Agent Client Protocol" if length == len(line) else too_long)
 
-    def _serve(self, request_id: object, method: str, params: Event) -> None:
+    def _serve(self, request_id: object, method: str, params: AgentEvent) -> None:
         if method == "session/request_permission":
             self._ask(request_id, params)
             return
         why = f"{method} is not offered here; use tools of your own"
         self._send({"id": request_id, "error": {"code": METHOD_NOT_FOUND, "message": why}})
 
-    # What it does
+    # Tool calls
 
-    def _update(self, params: Event) -> None:
+    def _update(self, params: AgentEvent) -> None:
         if params.get("sessionId") != self._session or not self._is_prompted:
             return  # what it tells of earlier turns while it loads them is in our log already
         update = _table(params.get("update"))
@@ -263,13 +254,13 @@ class AcpDriver(Driver):
             known = {key: update[key] for key in ("used", "size") if _is_int(update.get(key))}
             self.emit({"type": "usage", **known})
 
-    def _hear_words(self, update: Event) -> None:
+    def _hear_words(self, update: AgentEvent) -> None:
         if update.get("messageId") != self._message_id:
             self.account.end_message()
             self._message_id = update.get("messageId")
         self.account.chunk(_words(update.get("content")))
 
-    def _call(self, update: Event) -> None:
+    def _call(self, update: AgentEvent) -> None:
         self.account.end_message()
         call_id = str(update.get("toolCallId"))
         if call_id in self._calls:
@@ -281,7 +272,7 @@ class AcpDriver(Driver):
         self.account.message("assistant", [part])
         self._progress(update)
 
-    def _progress(self, update: Event) -> None:
+    def _progress(self, update: AgentEvent) -> None:
         call_id, status = str(update.get("toolCallId")), update.get("status")
         call = self._calls.get(call_id)
         if call is None:
@@ -303,7 +294,7 @@ class AcpDriver(Driver):
         part = {"type": "tool_result", "call_id": call_id, "output": output, "is_error": is_error}
         self.account.message("tool", [part])
 
-    def _ask(self, request_id: object, params: Event) -> None:
+    def _ask(self, request_id: object, params: AgentEvent) -> None:
         offered = params["options"] if isinstance(params.get("options"), list) else []
         options = [option for option in offered if isinstance(_table(option).get("optionId"), str)]
         if params.get("sessionId") != self._session or not options:
@@ -313,7 +304,7 @@ class AcpDriver(Driver):
         self.account.end_message()
         self._asked += 1
         question_id, call = f"permission-{self._asked}", _table(params.get("toolCall"))
-        question = self._questions[question_id] = Question(request_id, options[:MAX_OPTIONS])
+        question = self._questions[question_id] = PermissionQuestion(request_id, options[:MAX_OPTIONS])
         self.emit(
             {
                 "type": "approval",
@@ -329,14 +320,10 @@ class AcpDriver(Driver):
         self.emit({"type": "note", "note": note})
 
 
-def _version() -> str:
-    return str(sys.modules["moorage"].__version__)  # loaded already; to import it would tie us to all that it offers
-
-
-class Question:
+class PermissionQuestion:
     """A request for permission that waits for its answer."""
 
-    def __init__(self, request_id: object, options: list[Event]) -> None:
+    def __init__(self, request_id: object, options: list[AgentEvent]) -> None:
         self.request_id = request_id
         names = [str(option.get("name") or option["optionId"]) for option in options]
         if len(set(names)) < len(names):
@@ -344,8 +331,8 @@ class Question:
         self.names = {name: option["optionId"] for name, option in zip(names, options, strict=True)}
         self._kinds = {str(option.get("kind")): option["optionId"] for option in reversed(options)}
 
-    def outcome(self, decision: object) -> Event:
-        """What a decision means to the agent: one of its options, or none."""
+    def outcome(self, decision: object) -> AgentEvent:
+        """Return the agent's option for a decision, or none."""
         kinds = {"approve": ("allow_once", "allow_always"), "reject": ("reject_once", "reject_always")}
         chosen = self.names.get(str(decision))
         for kind in kinds.get(str(decision), ()):
@@ -353,7 +340,7 @@ class Question:
         return {"outcome": "cancelled"} if chosen is None else {"outcome": "selected", "optionId": chosen}
 
 
-def server_for_acp(name: str, server: Event) -> Event:
+def server_for_acp(name: str, server: AgentEvent) -> AgentEvent:
     """An MCP server as the protocol wants it."""
     if server["type"] == "stdio":
         env = _pairs(server.get("env"))
@@ -361,12 +348,12 @@ def server_for_acp(name: str, server: Event) -> Event:
     return {"type": server["type"], "name": name, "url": server["url"], "headers": _pairs(server.get("headers"))}
 
 
-def _pairs(table: Any) -> list[Event]:
+def _pairs(table: Any) -> list[AgentEvent]:
     return [{"name": key, "value": value} for key, value in (table or {}).items()]
 
 
 def _located(command: str) -> str:
-    """The program's absolute path, which the protocol asks for; as it is where nobody can find it."""
+    """Return the program's absolute path, which the protocol asks for; unchanged if it cannot be found."""
     if "/" in command:
         return os.path.abspath(command) if os.path.exists(command) else command
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
@@ -376,8 +363,8 @@ def _located(command: str) -> str:
     return command
 
 
-def history_text(history: list[Event]) -> str:
-    """What was said before, as text, the newest part of it if it is long."""
+def history_text(history: list[AgentEvent]) -> str:
+    """Return the history as text; its newest part if it is long."""
     said = [f"{message['role']}: {_said(message['content'])}" for message in history]
     return "\n\n".join(said)[-MAX_HISTORY:]
 
@@ -388,15 +375,15 @@ def _said(content: Any) -> str:
     return "\n".join(part["text"] if part.get("type") == "text" else json.dumps(part) for part in content)
 
 
-def _output_of(call: Event) -> Any:
-    """What a tool gave: its words if there are some."""
+def _output_of(call: AgentEvent) -> Any:
+    """Return the output of a tool call: its text if there is any."""
     blocks = call["content"] if isinstance(call.get("content"), list) else []
     words = [_words(_table(block).get("content")) or _diff(_table(block)) for block in blocks]
     text = "\n".join(word for word in words if word)
     return text or (call["output"] if call.get("output") is not None else "")
 
 
-def _diff(block: Event) -> str:
+def _diff(block: AgentEvent) -> str:
     return f"changed {block.get('path')}" if block.get("type") == "diff" else ""
 
 
@@ -409,18 +396,18 @@ def _words(block: Any) -> str:
     return f"[{block['type']}]" if "type" in block else ""
 
 
-def _tokens(usage: Any) -> Event:
+def _tokens(usage: Any) -> AgentEvent:
     names = {"inputTokens": "input_tokens", "outputTokens": "output_tokens", "totalTokens": "total_tokens"}
     usage = _table(usage)
     return {ours: usage[theirs] for theirs, ours in names.items() if _is_int(usage.get(theirs))}
 
 
-def _reason(error: Event) -> str:
+def _reason(error: AgentEvent) -> str:
     details = error.get("data")
     return f"{error.get('message')}" + (f" ({json.dumps(details)[:500]})" if details else "")
 
 
-def _table(value: Any) -> Event:
+def _table(value: Any) -> AgentEvent:
     return value if isinstance(value, dict) else {}
 
 

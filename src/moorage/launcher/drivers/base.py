@@ -1,4 +1,4 @@
-"""What all drivers share: the line to the agent, the account of what it said, how it ended."""
+"""Shared parts of all drivers: the connection to the agent, its output, its end."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any, Protocol
 
-    Event = dict[str, Any]
-    Job = dict[str, Any]
+    AgentEvent = dict[str, Any]
+    JobTable = dict[str, Any]
 
-    class Line(Protocol):
-        """A driver's way to its agent and to whoever reads the events."""
+    class DriverChannel(Protocol):
+        """A driver's connection to its agent and to the reader of its events."""
 
         def send(self, data: bytes) -> None:
             """Write to the agent's standard input, as soon as it reads."""
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         def close_input(self) -> None:
             """End the agent's standard input, after all that was sent."""
 
-        def emit(self, event: Event) -> None:
+        def emit(self, event: AgentEvent) -> None:
             """Report an event."""
 
         def errors(self) -> str:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 MAX_MESSAGE_BYTES = 1024 * 1024  # of one message in the log
+MAX_LINE = 8 * 1024 * 1024  # bytes
 REFUSABLE = ("message", "phase", "metadata", "error", "checkpoint", "approval", "problem")
 KEPT_PROBLEMS = 20  # of a turn that are told one by one; the others are counted
 PIECE = 512 * 1024  # bytes; an answer above the limit is kept in messages of this size
@@ -58,12 +59,12 @@ class Driver:
     grace = 0.0  # seconds that an agent asked to stop gets before it is signalled
     is_done = False  # whether the agent has given its answer and only has to leave
 
-    def __init__(self, job: Job, line: Line) -> None:
+    def __init__(self, job: JobTable, line: DriverChannel) -> None:
         self.job, self.line = job, line
         self.account = Account(self.emit)
         self.line_number: int | None = None  # of the line that is being read, where the agent prints lines
 
-    def emit(self, event: Event) -> None:
+    def emit(self, event: AgentEvent) -> None:
         """Report an event; one that may be refused has the number of its line."""
         has_line = self.line_number is not None and event["type"] in REFUSABLE
         self.line.emit({**event, "line": self.line_number} if has_line else event)
@@ -85,25 +86,45 @@ class Driver:
     def hear_end(self) -> None:
         """It will not write any more."""
 
-    def told(self, command: Event) -> None:
+    def told(self, command: AgentEvent) -> None:
         """An answer for the agent has come."""
 
     def ask_to_stop(self) -> None:
         """Tell the agent, in words, that it is to end."""
 
-    def result(self, exit: Exit) -> Event:
+    def result(self, exit: Exit) -> AgentEvent:
         """The last event, now that the agent has ended by itself."""
         raise NotImplementedError
 
     def last_words(self) -> str | None:
-        """What counts as its answer if it is ended, once all it began is closed; None for what it said last."""
+        """Return its answer if it is ended early; None stands for its last message."""
         return None
 
 
-class Account:
-    """What an agent has said, and how much of it is in the log."""
+class LineDriver(Driver):
+    """Speaks with an agent that prints lines."""
 
-    def __init__(self, emit: Callable[[Event], None]) -> None:
+    def __init__(self, job: JobTable, line: DriverChannel) -> None:
+        super().__init__(job, line)
+        self._lines = LineBuffer(MAX_LINE)
+
+    def hear(self, data: bytes) -> None:
+        for line, length in self._lines.feed(data):
+            self.take(line, length)
+
+    def hear_end(self) -> None:
+        for line, length in self._lines.end():
+            self.take(line, length)
+
+    def take(self, line: bytes, length: int) -> None:
+        """Read a line; its beginning, if it is longer than MAX_LINE."""
+        raise NotImplementedError
+
+
+class Account:
+    """The output of an agent, and how much of it is in the log."""
+
+    def __init__(self, emit: Callable[[AgentEvent], None]) -> None:
         self._emit = emit
         self.problems = 0  # lines that did not validate
         self._unsaid: list[str] = []  # pieces of a message that is not finished
@@ -117,7 +138,7 @@ class Account:
             self._unsaid.append(text)
             self._emit({"type": "chunk", "text": text})
 
-    def message(self, role: str, content: str | list[Event]) -> None:
+    def message(self, role: str, content: str | list[AgentEvent]) -> None:
         """A whole message; the pieces that it was announced with are part of it."""
         self.has_spoken = True
         for piece in fitting(content):
@@ -139,10 +160,10 @@ class Account:
 
     @property
     def unsaid(self) -> str:
-        """What came in pieces and is in no message yet."""
+        """Return partial output that is not in a message yet."""
         return "".join(self._unsaid)
 
-    def ending(self, outcome: str, text: str | None = None, **more: Any) -> Event:
+    def ending(self, outcome: str, text: str | None = None, **more: Any) -> AgentEvent:
         """The last event. Without a text, what it said last is the answer."""
         if text is None:
             text = self.unsaid or self._last
@@ -154,19 +175,19 @@ class Account:
         facts |= {"problems": self.problems} if self.problems else {}
         return {"type": "result", "outcome": outcome, "text": text, "said": is_said, **facts}
 
-    def failing(self, reason: str, error: str, text: str | None = None, *, cut_off: bool | None = None) -> Event:
+    def failing(self, reason: str, error: str, text: str | None = None, *, cut_off: bool | None = None) -> AgentEvent:
         """The last event of an agent that failed, with what it said so far; `cut_off` if it died without a report."""
         return self.ending("failed", text, reason=reason, error=error, cut_off=cut_off or None)
 
 
-def words_of(content: str | list[Event]) -> str:
+def words_of(content: str | list[AgentEvent]) -> str:
     """The words of a message, without tool calls and results."""
     if isinstance(content, str):
         return content
     return "\n".join(part["text"] for part in content if part.get("type") == "text")
 
 
-def fitting(content: str | list[Event]) -> list[str | list[Event]]:
+def fitting(content: str | list[AgentEvent]) -> list[str | list[AgentEvent]]:
     """A message as several that each fit into the log; parts are shortened instead."""
     if isinstance(content, str):
         return list(_pieces(content))
@@ -199,7 +220,7 @@ def _shortened(value: Any) -> Any:
     return [_shortened(item) for item in value] if isinstance(value, list) else value
 
 
-class Lines:
+class LineBuffer:
     """Bytes as they come, cut into lines; of one that is too long only its beginning is kept."""
 
     def __init__(self, limit: int) -> None:
@@ -220,7 +241,7 @@ class Lines:
         return done
 
     def end(self) -> list[tuple[bytes, int]]:
-        """A last line that nobody ended."""
+        """Return a last line without a line end."""
         return self.feed(b"\n") if self._rest else []
 
     def _add(self, data: bytes) -> None:
@@ -228,7 +249,7 @@ class Lines:
         self._rest += data[: max(0, self._limit - len(self._rest))]
 
 
-def read_object(line: bytes) -> Event | None:
+def read_object(line: bytes) -> AgentEvent | None:
     """A line as a JSON object; None if it is none."""
     try:
         value = json.loads(line.decode("utf-8", "replace"), parse_constant=_no_number)

@@ -1,18 +1,22 @@
-"""Programs that speak JSON lines: the turn in one line, events back, decisions in between."""
+"""Programs that speak JSON lines: the turn in one line, events back, decisions in between.
+
+A function is such a program, too: a Python process calls it, and speaks JSON lines for it.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 
-from moorage.launcher.drivers.base import Driver, Exit, Lines, read_object, shown
+from moorage.launcher.drivers.base import Exit, LineDriver, read_object, shown
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from moorage.launcher.drivers.base import Event, Job, Line
+    from moorage.launcher.drivers.base import AgentEvent, DriverChannel, JobTable
 
-MAX_LINE = 8 * 1024 * 1024
 ROLES = ("user", "assistant", "system", "tool")
 TOKENS = ("input_tokens", "output_tokens", "total_tokens")
 OUTCOMES = ("completed", "failed", "stopped")
@@ -26,15 +30,14 @@ class Invalid(ValueError):
         self.field, self.expected = field, expected
 
 
-class JsonlDriver(Driver):
+class JsonlDriver(LineDriver):
     """Checks what the agent says and passes it on."""
 
     numbers_lines = True  # whether the author of the agent prints its lines
 
-    def __init__(self, job: Job, line: Line) -> None:
+    def __init__(self, job: JobTable, line: DriverChannel) -> None:
         super().__init__(job, line)
-        self._lines = Lines(MAX_LINE)
-        self._final: Event | None = None
+        self._final: AgentEvent | None = None
         self._events = self._questions = 0
         self._first_problem = ""
         self._leaves_question = self._leaves_checkpoint = False
@@ -42,15 +45,7 @@ class JsonlDriver(Driver):
     def begin(self) -> None:
         self.line.send(self.job["turn_line"])
 
-    def hear(self, data: bytes) -> None:
-        for line, length in self._lines.feed(data):
-            self._take(line, length)
-
-    def hear_end(self) -> None:
-        for line, length in self._lines.end():
-            self._take(line, length)
-
-    def told(self, command: Event) -> None:
+    def told(self, command: AgentEvent) -> None:
         answer = {key: command.get(key) for key in ("type", "id", "decision", "note")}
         self.line.send(json.dumps(answer).encode() + b"\n")
 
@@ -58,7 +53,7 @@ class JsonlDriver(Driver):
         self.line.send(b'{"type": "stop"}\n')
         self.line.close_input()
 
-    def result(self, exit: Exit) -> Event:
+    def result(self, exit: Exit) -> AgentEvent:
         if self._final is not None:
             return self._concluded(self._final)
         if not exit.is_clean:
@@ -74,7 +69,7 @@ class JsonlDriver(Driver):
     def last_words(self) -> str | None:
         return None if self._final is None else self._final.get("text")
 
-    def _concluded(self, final: Event) -> Event:
+    def _concluded(self, final: AgentEvent) -> AgentEvent:
         text = final.get("text")
         facts = {key: final.get(key) for key in ("error", "reason", "metadata")}
         if final["outcome"] == "failed":
@@ -83,7 +78,7 @@ class JsonlDriver(Driver):
             }
         return self.account.ending(final["outcome"], text, **facts)
 
-    def _take(self, line: bytes, length: int) -> None:
+    def take(self, line: bytes, length: int) -> None:
         if self.numbers_lines:
             self.line_number = (self.line_number or 0) + 1
         if not line.strip() or self._final is not None:
@@ -104,7 +99,7 @@ class JsonlDriver(Driver):
         self._first_problem = self._first_problem or shown(line)
         self.account.problem(line, expected, field)
 
-    def _pass_on(self, event: Event) -> None:
+    def _pass_on(self, event: AgentEvent) -> None:
         kind = event.get("type")
         handler = _HANDLERS.get(kind) if isinstance(kind, str) else None
         if handler is None:
@@ -114,47 +109,47 @@ class JsonlDriver(Driver):
 
     # One for each type of event
 
-    def _message(self, event: Event) -> None:
+    def _message(self, event: AgentEvent) -> None:
         role, content = event.get("role", "assistant"), event.get("content")
         if role not in ROLES:
             raise Invalid("role", f"one of {', '.join(ROLES)}")
         self.account.message(role, _content(content))
 
-    def _chunk(self, event: Event) -> None:
+    def _chunk(self, event: AgentEvent) -> None:
         self.account.chunk(_text(event, "text"))
 
-    def _phase(self, event: Event) -> None:
+    def _phase(self, event: AgentEvent) -> None:
         more = {"metadata": _table(event, "metadata")} if event.get("metadata") is not None else {}
         self.emit({"type": "phase", "phase": _text(event, "phase"), **more})
 
-    def _metadata(self, event: Event) -> None:
+    def _metadata(self, event: AgentEvent) -> None:
         self.emit({"type": "metadata", "metadata": _table(event, "metadata")})
 
-    def _error(self, event: Event) -> None:
+    def _error(self, event: AgentEvent) -> None:
         self.emit({"type": "error", "error": _text(event, "error")})
 
-    def _checkpoint(self, event: Event) -> None:
+    def _checkpoint(self, event: AgentEvent) -> None:
         self._leaves_checkpoint = True
         self.emit({"type": "checkpoint", "checkpoint": _table(event, "checkpoint")})
 
-    def _usage(self, event: Event) -> None:
+    def _usage(self, event: AgentEvent) -> None:
         for key in TOKENS:
             if event.get(key) is not None and not _is_number(event[key]):
                 raise Invalid(key, "a number")
         self.emit({key: value for key, value in event.items() if key == "type" or _is_number(value)})
 
-    def _note(self, event: Event) -> None:
+    def _note(self, event: AgentEvent) -> None:
         more = {"data": event["data"]} if "data" in event else {}
         self.emit({"type": "note", "note": _text(event, "note"), **more})
 
-    def _approval(self, event: Event) -> None:
+    def _approval(self, event: AgentEvent) -> None:
         self._questions += 1
         options, waits = event.get("options") or [], event.get("wait", True)
         if not isinstance(options, list) or not all(isinstance(option, str) for option in options):
             raise Invalid("options", "a list of texts")
         if event.get("expires_in") is not None and not _is_number(event["expires_in"]):
             raise Invalid("expires_in", "a number of seconds")
-        asked: Event = {
+        asked: AgentEvent = {
             "type": "approval",
             "id": str(event.get("id") or f"question-{self._questions}"),
             "question": _text(event, "question"),
@@ -164,11 +159,11 @@ class JsonlDriver(Driver):
         self._leaves_question = self._leaves_question or not asked["wait"]
         self.emit(asked | {key: event[key] for key in ("plan", "expires_in") if event.get(key) is not None})
 
-    def _result(self, event: Event) -> None:
+    def _result(self, event: AgentEvent) -> None:
         outcome = event.get("outcome", "completed")
         if outcome not in OUTCOMES:
             raise Invalid("outcome", f"one of {', '.join(OUTCOMES)}")
-        final: Event = {"outcome": outcome}
+        final: AgentEvent = {"outcome": outcome}
         for key in ("text", "error", "reason"):
             if event.get(key) is not None:
                 final[key] = _text(event, key)
@@ -191,13 +186,13 @@ _HANDLERS: dict[str, Any] = {
 }
 
 
-def _text(event: Event, key: str) -> str:
+def _text(event: AgentEvent, key: str) -> str:
     if not isinstance(event.get(key), str):
         raise Invalid(key, f"a text, in an event of type {event['type']}")
     return str(event[key])
 
 
-def _table(event: Event, key: str) -> Event:
+def _table(event: AgentEvent, key: str) -> AgentEvent:
     table = event.get(key)
     if not isinstance(table, dict):
         raise Invalid(key, f"a JSON object, in an event of type {event['type']}")
@@ -207,7 +202,7 @@ def _table(event: Event, key: str) -> Event:
 _PART_TEXTS = {"text": ("text",), "tool_call": ("id", "name"), "tool_result": ("call_id",)}
 
 
-def _content(content: Any) -> str | list[Event]:
+def _content(content: Any) -> str | list[AgentEvent]:
     """Return the content of a message, whose parts have what they need."""
     if not isinstance(content, str) and not (isinstance(content, list) and content):
         raise Invalid("content", "a text or a list of parts")
@@ -223,3 +218,18 @@ def _content(content: Any) -> str | list[Event]:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+class PythonDriver(JsonlDriver):
+    """Starts `moorage.agents.python`, which does the rest."""
+
+    numbers_lines = False
+
+    def argv(self) -> list[str]:
+        agent = self.job["agent"]
+        beside = [os.path.dirname(agent["source"])] if agent.get("source") else []
+        # -P: the folder it works in must not shadow our modules; it is looked into later
+        return [sys.executable, "-P", "-m", "moorage.agents.python", agent["function"], *beside]
+
+    def env(self) -> dict[str, str]:
+        return {"PYTHONUNBUFFERED": "1"}

@@ -8,13 +8,13 @@ from moorage.launcher.drivers.base import Driver, Exit
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from moorage.launcher.drivers.base import Event, Job, Line
+    from moorage.launcher.drivers.base import AgentEvent, DriverChannel, JobTable
 
 
 class TextDriver(Driver):
     """Hands over the prompt, closes the input, and takes everything that is printed for the answer."""
 
-    def __init__(self, job: Job, line: Line) -> None:
+    def __init__(self, job: JobTable, line: DriverChannel) -> None:
         super().__init__(job, line)
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
@@ -29,7 +29,7 @@ class TextDriver(Driver):
     def hear_end(self) -> None:
         self.account.chunk(self._decoder.decode(b"", final=True))
 
-    def result(self, exit: Exit) -> Event:
+    def result(self, exit: Exit) -> AgentEvent:
         text = self.last_words()
         if not exit.is_clean:
             errors = self.line.errors()

@@ -1,7 +1,7 @@
 """Blocks: what one message of a transcript is made of, as parts of ours.
 
-Thoughts are left out, pictures and files are referred to, everything else is kept. What no
-message may hold is cut where everybody sees it.
+Thoughts are left out, pictures and files are referred to, everything else is kept. Texts that are too long for a
+message are cut, and the cut is marked.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _part(block: Block, uuid: str | None, notes: Notes) -> Part | None:
         failed = block.get("is_error") is True
         return {"type": "tool_result", "call_id": _text(block, "tool_use_id"), "output": output, "is_error": failed}
     if kind == "tool_call":
-        raise NotOurs("a block of the type 'tool_call', which is a word of ours")
+        raise NotOurs("a block of the type 'tool_call', which is reserved")
     return block
 
 
@@ -64,7 +64,7 @@ def _text(block: Block, name: str) -> str:
 
 
 def _reference(kind: str, block: Block, uuid: str | None) -> Part:
-    """What a picture or file is and where it can be found, without the thing itself."""
+    """Return a reference to a picture or file, without its bytes."""
     source = block.get("source")
     known = source if isinstance(source, dict) else {}
     data = known.get("data")
@@ -75,18 +75,18 @@ def _reference(kind: str, block: Block, uuid: str | None) -> Part:
 
 
 def output_of(content: object, uuid: str | None, notes: Notes) -> Any:
-    """What a tool gave: its text, or parts where it is more than text."""
+    """Return the output of a tool: its text, or parts if it is more than text."""
     if not isinstance(content, list):
         return "" if content is None else content
     if not all(isinstance(block, dict) for block in content):
-        raise NotOurs("the result of a tool is no list of blocks")
+        raise NotOurs("the result of a tool is not a list of blocks")
     parts = parts_of(content, uuid, notes)
     if all(part["type"] == "text" for part in parts):
         return "\n".join(part["text"] for part in parts)
     return parts
 
 
-# What fits --------------------------------------------------------------------------------------
+# Limits -----------------------------------------------------------------------------------------
 
 
 def plain(parts: list[Part]) -> Content:

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from moorage.core.bundle import Bundle, check_bundle
 from moorage.core.codec import decode
-from moorage.core.context import ContextItem
+from moorage.core.context import ContextItem, record_of
 from moorage.core.entry import Kind
 from moorage.core.errors import MoorageError
 from moorage.core.session import Session
@@ -28,7 +28,7 @@ INTERFACE = "import"
 AT_ONCE = 500  # rows that are in memory together
 
 
-class Row(Struct):
+class ContextRow(Struct):
     """One row. Whatever other columns there are is not looked at."""
 
     session_id: str
@@ -36,7 +36,7 @@ class Row(Struct):
     updated_at: datetime | None = None
 
 
-_rows = msgspec.json.Decoder(Row)
+_rows = msgspec.json.Decoder(ContextRow)
 _UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError, OverflowError)
 
 
@@ -69,11 +69,11 @@ def _context(context: Any) -> dict[str, Any]:
     if context is None:
         return {}
     if not isinstance(context, dict):
-        raise msgspec.ValidationError(f"the context is no object, but a {type(context).__name__}")
+        raise msgspec.ValidationError(f"the context is not an object but a {type(context).__name__}")
     return context
 
 
-def _bundle(row: Row, context: dict[str, Any], now: datetime) -> Bundle:
+def _bundle(row: ContextRow, context: dict[str, Any], now: datetime) -> Bundle:
     at = now if row.updated_at is None else as_utc(row.updated_at)
     ledger = Ledger(INTERFACE)
     ledger.note(Kind.CREATED, at, {"agent_name": None, "purpose": None})
@@ -88,5 +88,5 @@ def _bundle(row: Row, context: dict[str, Any], now: datetime) -> Bundle:
         last_entry=ledger.last,
         context_version=len(context) and 1,
     )
-    items = {key: ContextItem(value=value, version=1, updated_at=at) for key, value in context.items()}
-    return Bundle(session=head, entries=ledger.entries, context=items)
+    records = [record_of(key, ContextItem(value=value, version=1, updated_at=at)) for key, value in context.items()]
+    return Bundle(session=head, entries=ledger.entries, records=records)

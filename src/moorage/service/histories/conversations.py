@@ -15,7 +15,7 @@ from moorage.service.histories.blocks import Part
 MAX_COUNT = 1 << 53
 
 
-class Draft(Struct, kw_only=True):
+class EntryDraft(Struct, kw_only=True):
     """Something that is to become an entry: a message, an error or a summary."""
 
     line: int | None
@@ -28,7 +28,7 @@ class Draft(Struct, kw_only=True):
     keeps_from: int | None = None  # of a summary: the first of the drafts before it that it does not stand for
 
 
-class Call(Struct, frozen=True, kw_only=True):
+class SubAgentCall(Struct, frozen=True, kw_only=True):
     """A call that hands work to a sub-agent."""
 
     call_id: str
@@ -42,8 +42,8 @@ class Conversation:
 
     def __init__(self, session_id: str | None = None) -> None:
         self.session_id = session_id
-        self.drafts: list[Draft] = []
-        self.calls: list[Call] = []
+        self.drafts: list[EntryDraft] = []
+        self.calls: list[SubAgentCall] = []
         self.project_dir: str | None = None
         self.version: str | None = None
         self._replies: dict[str, int] = {}  # where the reply of an id stands among the drafts
@@ -51,12 +51,12 @@ class Conversation:
         self._usage: dict[str, dict[str, int]] = {}
         self._keeps_from: int | None = None
 
-    def add(self, draft: Draft, uuid: str | None) -> None:
+    def add(self, draft: EntryDraft, uuid: str | None) -> None:
         """One more, after all others."""
         self._remember(uuid, len(self.drafts))
         self.drafts.append(draft)
 
-    def reply(self, draft: Draft, uuid: str | None, reply_id: str | None) -> None:
+    def reply(self, draft: EntryDraft, uuid: str | None, reply_id: str | None) -> None:
         """Blocks of a reply: they join those that came before them under the same id."""
         if reply_id is None:
             self.add(draft, uuid)
@@ -71,7 +71,7 @@ class Conversation:
         self._remember(uuid, place)
 
     def count(self, reply_id: str, usage: dict[str, object]) -> None:
-        """What a reply cost. Each of its lines says it; the last one is right."""
+        """Note the usage of a reply. Each of its lines has it; the last one is right."""
         self._usage[reply_id] = {
             name: count for name, count in usage.items() if type(count) is int and 0 < count < MAX_COUNT
         }
@@ -80,20 +80,20 @@ class Conversation:
         """The summary to come does not stand for what begins with this line."""
         self._keeps_from = self._places.get(uuid) if uuid is not None else None
 
-    def sum_up(self, draft: Draft, uuid: str | None) -> None:
+    def sum_up(self, draft: EntryDraft, uuid: str | None) -> None:
         """A summary of what came before."""
         draft.keeps_from, self._keeps_from = self._keeps_from, None
         self.add(draft, uuid)
 
     @property
     def asked(self) -> str | None:
-        """What it was asked first, if that was a text."""
+        """The first question, if it was a text."""
         first = self.drafts[0] if self.drafts else None
         return first.parts[0].get("text") if first is not None and first.parts else None
 
     @property
     def usage(self) -> dict[str, int]:
-        """What all replies cost together."""
+        """The usage of all replies."""
         total = {"input_tokens": 0, "output_tokens": 0}
         for usage in self._usage.values():
             for name, count in usage.items():

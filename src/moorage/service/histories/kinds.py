@@ -1,4 +1,4 @@
-"""What a file to import is, told from how it begins."""
+"""The kind of a file to import, told from how it begins."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
 
 from moorage.core.codec import decode
 from moorage.service.histories.letters import decoded
@@ -22,71 +21,41 @@ KINDS = (MOORAGE, STATE, CLAUDE_CODE, OPENAI, CONTEXTS)
 LOOK_AT = 200  # lines: a transcript may begin with much that the host keeps for itself
 
 
-class _Sign(Struct, rename="camel"):
-    """The fields by which one is told from another; what else stands there is not looked at."""
-
-    type: Any = None
-    agent_id: Any = field(default=None, name="agent_id")
-    phase: Any = None
-    session_id: Any = None
-    parent_uuid: Any = None
-    leaf_uuid: Any = None
-    role: Any = None
-    messages: Any = None
-    row_id: Any = field(default=None, name="session_id")
-    context: Any = field(default=None)
-
-    @property
-    def is_state(self) -> bool:
-        """Whether this is the state of a session, as scripts keep it."""
-        return self.agent_id is not None and self.phase is not None
-
-    @property
-    def is_transcript(self) -> bool:
-        """Whether this is a line of a transcript; each that matters names its session or another line."""
-        return isinstance(self.type, str) and any((self.session_id, self.parent_uuid, self.leaf_uuid))
-
-    @property
-    def is_message(self) -> bool:
-        """Whether this is a message of a chat API, or a conversation of such."""
-        return is_message(as_item := {"role": self.role, "type": self.type}) or is_list_of_messages(
-            {**as_item, "messages": self.messages}
-        )
-
-    @property
-    def is_context(self) -> bool:
-        """Whether this is a row of a table that keeps contexts by session."""
-        return isinstance(self.row_id, str) and isinstance(self.context, (str, dict))
-
-
-_signs = msgspec.json.Decoder(_Sign)
+_values = msgspec.json.Decoder(Any)
 _NOT_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
-def kind_of_lines(lines: Iterable[str | bytes]) -> str | None:
-    """One of KINDS, by the first line that tells; None if none does."""
-    for line in lines:
-        sign = _sign(line)
-        if sign.type == "moorage":
-            return MOORAGE
-        if sign.is_state:
-            return STATE
-        if sign.is_transcript:
-            return CLAUDE_CODE
-        if sign.is_message:
-            return OPENAI
-        if sign.is_context:
-            return CONTEXTS
-    return None
+def kind_of_lines(lines: Iterable[bytes]) -> str | None:
+    """Return one of KINDS, by the first line that tells; None if none does."""
+    return next((kind for line in lines if (kind := _kind_of(_object(line))) is not None), None)
 
 
-def is_state(text: str | bytes) -> bool:
+def _kind_of(value: dict[str, Any]) -> str | None:
+    if value.get("type") == "moorage":
+        return MOORAGE
+    if _is_state(value):
+        return STATE
+    if isinstance(value.get("type"), str) and any(map(value.get, ("sessionId", "parentUuid", "leafUuid"))):
+        return CLAUDE_CODE  # each line that matters names its session or another line
+    message = {name: value.get(name) for name in ("role", "type", "messages")}
+    if is_message(message) or is_list_of_messages(message):
+        return OPENAI
+    is_row = isinstance(value.get("session_id"), str) and isinstance(value.get("context"), (str, dict))
+    return CONTEXTS if is_row else None
+
+
+def _is_state(value: dict[str, Any]) -> bool:
+    """Whether this is the state of a session, as scripts keep it."""
+    return value.get("agent_id") is not None and value.get("phase") is not None
+
+
+def is_state(text: bytes) -> bool:
     """Whether a whole file, indented or not, is a session's state."""
-    return _sign(text).is_state
+    return _is_state(_object(text))
 
 
-def is_json(text: str | bytes) -> bool:
-    """Whether a whole file reads as JSON, whatever it says."""
+def is_json(text: bytes) -> bool:
+    """Whether a whole file is JSON."""
     try:
         decode(text)
     except _NOT_JSON:
@@ -94,8 +63,10 @@ def is_json(text: str | bytes) -> bool:
     return True
 
 
-def _sign(text: str | bytes) -> _Sign:
+def _object(text: bytes) -> dict[str, Any]:
+    """Return the object that a text is, or an empty one."""
     try:
-        return decoded(_signs, text.encode() if isinstance(text, str) else text)
+        value = decoded(_values, text)
     except _NOT_JSON:
-        return _Sign()
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -22,16 +22,9 @@ class Ledger:
         """The number of the newest entry."""
         return len(self.entries)
 
-    def note(self, kind: Kind, at: datetime, data: dict[str, Any]) -> None:
-        """Something happened."""
-        self._add(kind, at, data=data)
-
-    def say(self, role: str, content: Content, at: datetime) -> None:
-        """Something was said."""
-        self._add(Kind.MESSAGE, at, role=role, content=content)
-
-    def _add(self, kind: Kind, at: datetime, **fields: Any) -> None:
-        entry = Entry(number=self.last + 1, kind=kind.value, at=at, interface=self._interface, **fields)
+    def note(self, kind: Kind, at: datetime, data: dict[str, Any] | None = None, **said: Any) -> None:
+        """Add an event with its data, or a message with its role and content."""
+        entry = Entry(number=self.last + 1, kind=kind.value, at=at, data=data, interface=self._interface, **said)
         self.entries.append(entry)
 
 

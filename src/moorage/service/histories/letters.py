@@ -26,7 +26,7 @@ def decoded(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
 
 
 def _with_whole_letters(data: bytes) -> bytes:
-    """The same JSON; the standard library reads what nobody can store."""
+    """The same JSON; the standard library reads values that cannot be stored."""
     import json
 
     try:

@@ -25,8 +25,8 @@ BOUNDARY = "compact_boundary"
 TITLES = {"summary": "summary", "ai-title": "ai_title", "custom-title": "custom_title"}  # the later, the better
 
 
-class Line(Struct, rename="camel"):
-    """What of a line is of use to us."""
+class TranscriptLine(Struct, rename="camel"):
+    """The fields of a line that we use."""
 
     type: str | None = None
     subtype: str | None = None
@@ -50,7 +50,7 @@ class Line(Struct, rename="camel"):
 
     @property
     def is_talk(self) -> bool:
-        """Whether somebody says something here that is part of the conversation."""
+        """Whether the line has a message of the conversation."""
         return self.type in TALK and not (self.is_meta and not self.is_compact_summary)
 
     @property
@@ -60,14 +60,14 @@ class Line(Struct, rename="camel"):
 
     @property
     def title(self) -> str | None:
-        """What the conversation is called, if the line says so."""
+        """The title of the conversation, if the line has one."""
         name = TITLES.get(self.type or "")
         title = getattr(self, name) if name else None
         return title if isinstance(title, str) and title.strip() else None
 
 
-class Message(Struct):
-    """What is said."""
+class LineMessage(Struct):
+    """A message of a line."""
 
     content: str | list[Block] | None = None
     id: str | None = None
@@ -87,14 +87,14 @@ class _Launch(Struct, rename="camel"):
     agent_id: str | None = None
 
 
-_lines = msgspec.json.Decoder(Line)
-_messages = msgspec.json.Decoder(Message)
+_lines = msgspec.json.Decoder(TranscriptLine)
+_messages = msgspec.json.Decoder(LineMessage)
 _compactions = msgspec.json.Decoder(_Compaction)
 _launches = msgspec.json.Decoder(_Launch)
 UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError, OverflowError, NotOurs)
 
 
-def read_lines(lines: Iterable[str | bytes], file: str, notes: Notes) -> Iterator[tuple[int, Line]]:
+def read_lines(lines: Iterable[str | bytes], file: str, notes: Notes) -> Iterator[tuple[int, TranscriptLine]]:
     """The lines that can be read, with their numbers; the others are left out and told."""
     broken: tuple[int, str] | None = None
     for number, text in enumerate(lines, 1):
@@ -111,7 +111,7 @@ def read_lines(lines: Iterable[str | bytes], file: str, notes: Notes) -> Iterato
         notes.leave_out(file, f"the last line was cut short: {broken[1]}", broken[0])
 
 
-def _line(text: str | bytes) -> Line:
+def _line(text: str | bytes) -> TranscriptLine:
     data = text.encode() if isinstance(text, str) else text
     if len(data) > MAX_LINE:
         raise NotOurs(f"longer than {MAX_LINE >> 20} MiB")
@@ -119,7 +119,7 @@ def _line(text: str | bytes) -> Line:
         line = decoded(_lines, data)
     except msgspec.ValidationError:
         if _is_of_no_use(data):
-            return Line()
+            return TranscriptLine()
         raise
     if line.timestamp is not None:
         line.timestamp = as_utc(line.timestamp)
@@ -135,15 +135,15 @@ def _is_of_no_use(data: bytes) -> bool:
     return isinstance(kind, str) and kind not in TALK and kind != "system"
 
 
-def message_of(line: Line) -> Message:
-    """What the line says; raises one of UNREADABLE."""
+def message_of(line: TranscriptLine) -> LineMessage:
+    """Return the message of a line; raises one of UNREADABLE."""
     said = bytes(line.message)
     if not said:
         raise NotOurs("it has no message")
     return decoded(_messages, said)
 
 
-def preserved_from(line: Line) -> str | None:
+def preserved_from(line: TranscriptLine) -> str | None:
     """The line from which on a compaction kept everything, if it says so."""
     try:
         segment = _compactions.decode(line.compact_metadata).preserved_segment
@@ -152,7 +152,7 @@ def preserved_from(line: Line) -> str | None:
     return segment.head_uuid if segment is not None else None
 
 
-def launched_agent(line: Line) -> str | None:
+def launched_agent(line: TranscriptLine) -> str | None:
     """The sub-agent that the tool whose result this is has started."""
     if b'"agentId"' not in bytes(line.tool_use_result):
         return None

@@ -22,8 +22,8 @@ from moorage.core.session import check_metadata
 from moorage.service.histories.blocks import NotOurs
 from moorage.service.histories.conversations import Conversation
 from moorage.service.histories.letters import decoded
-from moorage.service.histories.openai_messages import Listener, Message, is_message, time_of
-from moorage.service.histories.scribe import Birth, Scribe
+from moorage.service.histories.openai_messages import Listener, OpenaiMessage, is_message, time_of
+from moorage.service.histories.scribe import Scribe, Speaker
 from moorage.service.importing import History
 
 INTERFACE = "openai"
@@ -34,12 +34,12 @@ AGENTS = ("agent_name", "agent")
 MAX_LIST = 64 * 1024 * 1024  # bytes of a file that is not made of lines
 UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 
-Numbered = tuple[int, bytes]
+NumberedLine = tuple[int, bytes]
 
 _values = msgspec.json.Decoder(Any)
 
 
-class Chat(Struct, kw_only=True):
+class ListedConversation(Struct, kw_only=True):
     """One conversation of a file: its messages, each with the line it stands on, and what is said of it besides."""
 
     messages: list[tuple[int | None, Any]] = field(default_factory=list)
@@ -83,7 +83,7 @@ def read_messages(
 # Reading ----------------------------------------------------------------------------------------
 
 
-def _chats(history: History, lines: Iterable[bytes]) -> Iterator[Chat]:
+def _chats(history: History, lines: Iterable[bytes]) -> Iterator[ListedConversation]:
     """The conversations of a file: one made of lines, if its first line tells so, else a document."""
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
     first = next(numbered, None)
@@ -93,9 +93,9 @@ def _chats(history: History, lines: Iterable[bytes]) -> Iterator[Chat]:
     return _from_lines(history, every) if _is_one(first[1]) else _from_document(history, every)
 
 
-def _from_lines(history: History, lines: Iterable[Numbered]) -> Iterator[Chat]:
+def _from_lines(history: History, lines: Iterable[NumberedLine]) -> Iterator[ListedConversation]:
     """A message on each line, all of one conversation; or a conversation on each. Broken lines are left out."""
-    loose = Chat()
+    loose = ListedConversation()
     for number, line in lines:
         try:
             value = decoded(_values, line)
@@ -110,7 +110,7 @@ def _from_lines(history: History, lines: Iterable[Numbered]) -> Iterator[Chat]:
         yield loose
 
 
-def _from_document(history: History, lines: Iterable[Numbered]) -> Iterator[Chat]:
+def _from_document(history: History, lines: Iterable[NumberedLine]) -> Iterator[ListedConversation]:
     """One value on several lines; where that cannot be read, whatever lines can."""
     kept, size = [], 0
     for number, line in lines:
@@ -140,14 +140,14 @@ def _is_one(line: bytes) -> bool:
     return is_message(value) or is_list_of_messages(value)
 
 
-def _conversations(value: Any, where: str | None) -> Iterator[Chat]:
+def _conversations(value: Any, where: str | None) -> Iterator[ListedConversation]:
     if isinstance(value, list) and not any(map(is_message, value)):
         for place, each in enumerate(value, 1):
             yield from _conversations(each, f"conversation {place}" if where is None else where)
         return
     said = value if isinstance(value, list) else value[_listed(value)]
     about = {} if isinstance(value, list) else {key: each for key, each in value.items() if key != _listed(value)}
-    yield Chat(messages=[(None, message) for message in said], about=about, name=where)
+    yield ListedConversation(messages=[(None, message) for message in said], about=about, name=where)
 
 
 def _listed(value: dict[str, Any]) -> str | None:
@@ -162,7 +162,9 @@ def _listed(value: dict[str, Any]) -> str | None:
 # Writing ----------------------------------------------------------------------------------------
 
 
-def _write(history: History, chat: Chat, now: datetime, task_id: str | None, session_id: str | None) -> None:
+def _write(
+    history: History, chat: ListedConversation, now: datetime, task_id: str | None, session_id: str | None
+) -> None:
     conversation = Conversation()
     listener = Listener(conversation, history.notes)
     for place, (line, message) in enumerate(chat.messages, 1):
@@ -176,17 +178,17 @@ def _write(history: History, chat: Chat, now: datetime, task_id: str | None, ses
     history.bundles.append(scribe.bundle(began or now))
 
 
-def _hear(history: History, listener: Listener, message: Message, line: int | None, name: str) -> None:
+def _hear(history: History, listener: Listener, message: OpenaiMessage, line: int | None, name: str) -> None:
     try:
         if not isinstance(message, dict):
-            raise NotOurs("it is no object")
+            raise NotOurs("it is not an object")
         listener.hear(message, line)
     except NotOurs as error:
         reason = str(error) if line is not None else f"{name}: {error}"
         history.notes.leave_out(history.file, reason, line)
 
 
-def _birth(history: History, chat: Chat, task_id: str | None, session_id: str | None) -> Birth:
+def _birth(history: History, chat: ListedConversation, task_id: str | None, session_id: str | None) -> Speaker:
     about = dict(chat.about)
     own = session_id or _taken(about, IDS, check_session_id) or _digest(chat)
     task = _taken(about, ("task_id",), lambda text: check_label("task_id", text)) or task_id or own
@@ -197,7 +199,7 @@ def _birth(history: History, chat: Chat, task_id: str | None, session_id: str | 
     except InvalidRequest as error:
         history.notes.leave_out(history.file, f"what is said of the conversation besides: {error.message}")
         metadata = {"host": INTERFACE}
-    return Birth(session_id=own, task_id=task, agent=agent, metadata=metadata, interface=INTERFACE)
+    return Speaker(session_id=own, task_id=task, agent=agent, metadata=metadata, interface=INTERFACE)
 
 
 def _taken(about: dict[str, Any], names: tuple[str, ...], check: Any) -> str | None:
@@ -213,7 +215,7 @@ def _taken(about: dict[str, Any], names: tuple[str, ...], check: Any) -> str | N
     return None
 
 
-def _digest(chat: Chat) -> str:
+def _digest(chat: ListedConversation) -> str:
     """An id that the same conversation gets again."""
     from hashlib import sha256
 
@@ -221,7 +223,7 @@ def _digest(chat: Chat) -> str:
 
 
 def session_of_task(task_id: str) -> str:
-    """What the session is called that is a task's conversation, however often that is written anew."""
+    """Return the session id of a task's conversation, the same however often it is imported."""
     from hashlib import sha256
 
     try:

@@ -14,11 +14,11 @@ import msgspec
 
 from moorage.core.codec import decode
 from moorage.service.histories.blocks import NotOurs, Part, output_of, parts_of
-from moorage.service.histories.conversations import Conversation, Draft
+from moorage.service.histories.conversations import Conversation, EntryDraft
 from moorage.service.histories.ledger import as_utc
 from moorage.service.importing import Notes
 
-Message = dict[str, Any]
+OpenaiMessage = dict[str, Any]
 
 ROLES = {
     "system": "system",
@@ -54,7 +54,7 @@ class Listener:
         self._conversation, self._notes = conversation, notes
         self._functions: list[tuple[str, str]] = []  # name and id of calls that have neither an id nor a result yet
 
-    def hear(self, message: Message, line: int | None) -> None:
+    def hear(self, message: OpenaiMessage, line: int | None) -> None:
         """One message, or one item. Raises NotOurs."""
         kind = message.get("type")
         if kind in ITEMS:
@@ -68,9 +68,9 @@ class Listener:
         if not parts:
             self._notes.pass_over("empty")
         for speaker, said in _by_speaker(role, parts):
-            self._conversation.add(Draft(line=line, at=time_of(message), role=speaker, parts=said), None)
+            self._conversation.add(EntryDraft(line=line, at=time_of(message), role=speaker, parts=said), None)
 
-    def _parts(self, message: Message) -> list[Part]:
+    def _parts(self, message: OpenaiMessage) -> list[Part]:
         if ROLES.get(str(message.get("role"))) == "tool":
             return [self._result(message)]
         parts = parts_of(_blocks(message.get("content")), None, self._notes)
@@ -78,7 +78,7 @@ class Listener:
             parts.append({"type": "text", "text": message["refusal"]})
         return parts + self._calls(message)
 
-    def _calls(self, message: Message) -> list[Part]:
+    def _calls(self, message: OpenaiMessage) -> list[Part]:
         calls = [_call(call) for call in _list(message, "tool_calls")]
         if isinstance(message.get("function_call"), dict):
             call_id = f"function-{len(self._conversation.drafts) + 1}"
@@ -87,7 +87,7 @@ class Listener:
             calls.append(call)
         return calls
 
-    def _result(self, message: Message) -> Part:
+    def _result(self, message: OpenaiMessage) -> Part:
         output = message.get("content")
         if isinstance(output, list):
             output = output_of(_blocks(output), None, self._notes)
@@ -101,7 +101,7 @@ class Listener:
                 return call_id
         return None
 
-    def _count_unknown(self, message: Message) -> None:
+    def _count_unknown(self, message: OpenaiMessage) -> None:
         for key, value in message.items():
             if value is not None and key not in KNOWN and key not in TIMES:
                 known_item = message.get("type") in ITEMS and key in ("call_id", "arguments", "input", "output")
@@ -115,7 +115,7 @@ def is_message(value: object) -> bool:
     return _word(value, "role") in ROLES or value.get("type") in ITEMS
 
 
-def time_of(message: Message) -> datetime | None:
+def time_of(message: OpenaiMessage) -> datetime | None:
     """When something was said, if it says so: as RFC 3339, or in seconds or milliseconds since 1970."""
     for name in TIMES:
         value = message.get(name)
@@ -138,7 +138,7 @@ def _instant(value: str | float) -> datetime | None:
 # Parts ------------------------------------------------------------------------------------------
 
 
-def _role(message: Message) -> str:
+def _role(message: OpenaiMessage) -> str:
     role = _word(message, "role")
     if role not in ROLES:
         raise NotOurs(f"a message whose role is {message.get('role')!r}")
@@ -151,13 +151,13 @@ def _word(value: dict[str, Any], name: str) -> str | None:
 
 
 def _by_speaker(role: str, parts: list[Part]) -> list[tuple[str, list[Part]]]:
-    """Who says what: results of tools stand apart, whoever brings them."""
+    """Split parts by speaker: results of tools are the tool's."""
     results = [part for part in parts if part["type"] == "tool_result"]
     words = [part for part in parts if part["type"] != "tool_result"]
     return [(speaker, said) for speaker, said in (("tool", results), (role, words)) if said]
 
 
-def _item(item: Message) -> tuple[str, list[Part]]:
+def _item(item: OpenaiMessage) -> tuple[str, list[Part]]:
     if str(item["type"]).endswith("_output"):
         return "tool", [_result_part(item.get("call_id"), item.get("output"))]
     call_id = item.get("call_id") or item.get("id")
@@ -166,7 +166,7 @@ def _item(item: Message) -> tuple[str, list[Part]]:
 
 def _call(call: object) -> Part:
     if not isinstance(call, dict):
-        raise NotOurs("a call of a tool that is no object")
+        raise NotOurs("a call of a tool that is not an object")
     kind = "custom" if isinstance(call.get("custom"), dict) else "function"
     return _call_part(call.get("id"), call.get(kind), "input" if kind == "custom" else "arguments")
 
@@ -191,7 +191,7 @@ def _arguments(text: object) -> Any:
 
 def _result_part(call_id: object, output: object) -> Part:
     if not isinstance(call_id, str) or not call_id:
-        raise NotOurs("the result of a call that it does not name")
+        raise NotOurs("the result of a call without the id of the call")
     return {"type": "tool_result", "call_id": call_id, "output": "" if output is None else output}
 
 
@@ -207,7 +207,7 @@ def _block(part: object) -> dict[str, Any]:
     if isinstance(part, str):
         return {"type": "text", "text": part}
     if not isinstance(part, dict):
-        raise NotOurs("a part that is no object")
+        raise NotOurs("a part that is not an object")
     kind = _word(part, "type")
     if kind in TEXTS:
         text = part.get(TEXTS[kind])
@@ -228,8 +228,8 @@ def _source(part: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if isinstance(value, str)}
 
 
-def _list(message: Message, name: str) -> list[Any]:
+def _list(message: OpenaiMessage, name: str) -> list[Any]:
     value = message.get(name) or []
     if not isinstance(value, list):
-        raise NotOurs(f"{name!r} is no list")
+        raise NotOurs(f"{name!r} is not a list")
     return value

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from moorage.core.entry import text_of
 from moorage.service.histories.blocks import Part, parts_of
-from moorage.service.histories.conversations import Call, Conversation, Draft
+from moorage.service.histories.conversations import Conversation, EntryDraft, SubAgentCall
 from moorage.service.histories.lines import (
     TITLES,
     UNREADABLE,
-    Line,
-    Message,
+    LineMessage,
+    TranscriptLine,
     launched_agent,
     message_of,
     preserved_from,
@@ -24,7 +24,7 @@ USAGE = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_
 
 
 class Reading:
-    """What one file says: the host's conversation, and sidechains of sub-agents.
+    """The content of one file: the host's conversation, and sidechains of sub-agents.
 
     With an `agent_id` it is that sub-agent's file, and no line of it is the host's.
     """
@@ -56,7 +56,7 @@ class Reading:
 
     @property
     def title(self) -> str | None:
-        """What the conversation is called: by its user, else by the host."""
+        """The title of the conversation: the user's, else the host's."""
         return next((self._titles[kind] for kind in reversed(TITLES) if kind in self._titles), None)
 
     def host(self, promised: str | None) -> str | None:
@@ -76,7 +76,7 @@ class Reading:
 
     # One line -----------------------------------------------------------------------------------
 
-    def _take(self, number: int, line: Line) -> None:
+    def _take(self, number: int, line: TranscriptLine) -> None:
         side = self._side(number, line)
         if (title := line.title) is not None and line.type is not None:
             self._titles[line.type] = title
@@ -87,7 +87,7 @@ class Reading:
         else:
             self._notes.pass_over("attachment" if line.type == "attachment" else "host")
 
-    def _side(self, number: int, line: Line) -> str | None:
+    def _side(self, number: int, line: TranscriptLine) -> str | None:
         """The sidechain that a line is part of; None for the host's own conversation."""
         if (agent_id := line.agent_id or self._agent_id) is not None:
             return agent_id
@@ -108,11 +108,11 @@ class Reading:
             return self.main
         return self.sides.setdefault(side, Conversation(side))
 
-    def _hear(self, number: int, line: Line, side: str | None) -> None:
+    def _hear(self, number: int, line: TranscriptLine, side: str | None) -> None:
         message = message_of(line)
         parts = parts_of(message.content, line.uuid, self._notes)
         conversation = self._conversation(side)
-        draft = Draft(line=number, at=line.timestamp)
+        draft = EntryDraft(line=number, at=line.timestamp)
         if line.is_compact_summary:
             draft.summary = text_of(parts)
             conversation.sum_up(draft, line.uuid)
@@ -126,25 +126,33 @@ class Reading:
         self._note_facts(conversation, line)
 
     def _hear_reply(
-        self, conversation: Conversation, draft: Draft, parts: list[Part], line: Line, message: Message
+        self,
+        conversation: Conversation,
+        draft: EntryDraft,
+        parts: list[Part],
+        line: TranscriptLine,
+        message: LineMessage,
     ) -> None:
         draft.role, draft.parts, draft.stop = "assistant", parts, message.stop_reason
         conversation.reply(draft, line.uuid, message.id)
-        conversation.calls += [_call(part) for part in parts if _delegates(part)]
+        tools = (part for part in parts if part["type"] == "tool_call" and part["name"] in DELEGATING)
+        conversation.calls += [_call(part) for part in tools if isinstance(part["input"], dict)]
         if message.usage is not None and (counted := message.id or line.uuid) is not None:
             conversation.count(counted, {name: message.usage.get(name) for name in USAGE})
 
-    def _hear_user(self, conversation: Conversation, draft: Draft, parts: list[Part], line: Line) -> None:
-        """What tools gave, and what the user says; one line may hold both."""
+    def _hear_user(
+        self, conversation: Conversation, draft: EntryDraft, parts: list[Part], line: TranscriptLine
+    ) -> None:
+        """Take in results of tools and words of the user; one line may have both."""
         results = [part for part in parts if part["type"] == "tool_result"]
         words = [part for part in parts if part["type"] != "tool_result"]
         for role, said in (("tool", results), ("user", words)):
             if said:
-                conversation.add(Draft(line=draft.line, at=draft.at, role=role, parts=said), line.uuid)
+                conversation.add(EntryDraft(line=draft.line, at=draft.at, role=role, parts=said), line.uuid)
         if results and (agent := launched_agent(line)) is not None:
             self.launched[agent] = results[0]["call_id"]
 
-    def _note_facts(self, conversation: Conversation, line: Line) -> None:
+    def _note_facts(self, conversation: Conversation, line: TranscriptLine) -> None:
         if line.session_id is not None:
             self._session_ids.add(line.session_id)
         if conversation.project_dir is None and line.cwd and line.cwd.isprintable() and len(line.cwd) <= 4096:
@@ -152,13 +160,9 @@ class Reading:
         conversation.version = line.version or conversation.version
 
 
-def _delegates(part: Part) -> bool:
-    return part["type"] == "tool_call" and part["name"] in DELEGATING and isinstance(part["input"], dict)
-
-
-def _call(part: Part) -> Call:
+def _call(part: Part) -> SubAgentCall:
     asked = {name: part["input"].get(key) for name, key in _ASKED.items()}
-    return Call(call_id=part["id"], **{name: text for name, text in asked.items() if isinstance(text, str)})
+    return SubAgentCall(call_id=part["id"], **{name: text for name, text in asked.items() if isinstance(text, str)})
 
 
 _ASKED = {"agent": "subagent_type", "description": "description", "prompt": "prompt"}

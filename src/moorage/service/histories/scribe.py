@@ -1,4 +1,4 @@
-"""The scribe: makes a session of a conversation that was read to its end.
+"""Make a session of a conversation that was read to its end.
 
 A result whose call did not come in stays out too: no model takes one without the other. The
 host's own conversation is left suspended, for it goes on there; a sub-agent's is completed if
@@ -18,7 +18,7 @@ from moorage.core.errors import InvalidRequest
 from moorage.core.session import BY_PERSON, MAX_TEXT, Phase, Session, State
 from moorage.core.window import whole_upto
 from moorage.service.histories.blocks import Part, cut_text, fitting
-from moorage.service.histories.conversations import Conversation, Draft
+from moorage.service.histories.conversations import Conversation, EntryDraft
 from moorage.service.histories.ledger import Ledger
 from moorage.service.importing import Notes
 
@@ -28,8 +28,8 @@ MAX_WORDS = 2000  # of a sub-agent's answer, as its summary
 ANSWERED = (None, "end_turn", "stop_sequence")  # why a model stops when it has said all; older hosts did not write it
 
 
-class Birth(Struct, kw_only=True):
-    """Who is talking: what the transcript alone does not say."""
+class Speaker(Struct, kw_only=True):
+    """The speaker of a conversation: what the transcript alone does not say."""
 
     session_id: str
     task_id: str
@@ -41,15 +41,15 @@ class Birth(Struct, kw_only=True):
 
 
 class Scribe:
-    """Writes one conversation down."""
+    """Makes a session of one conversation."""
 
-    def __init__(self, conversation: Conversation, birth: Birth, file: str, notes: Notes) -> None:
+    def __init__(self, conversation: Conversation, birth: Speaker, file: str, notes: Notes) -> None:
         self._conversation, self._birth, self._file, self._notes = conversation, birth, file, notes
         self._ledger = Ledger(birth.interface)
         self._numbers: list[int] = []  # the newest entry's number after each draft
         self._open_calls: set[str] = set()
         self._errors = 0
-        self._last: Draft | None = None  # that came in
+        self._last: EntryDraft | None = None  # that came in
         self._words: str | None = None
 
     def bundle(self, now: datetime) -> Bundle:
@@ -68,7 +68,7 @@ class Scribe:
 
     # Entries ------------------------------------------------------------------------------------
 
-    def _write(self, draft: Draft, at: datetime) -> None:
+    def _write(self, draft: EntryDraft, at: datetime) -> None:
         if draft.summary is not None:
             self._sum_up(draft, draft.summary, at)
         elif draft.error is not None:
@@ -78,7 +78,7 @@ class Scribe:
         else:
             self._say(draft, at)
 
-    def _say(self, draft: Draft, at: datetime) -> None:
+    def _say(self, draft: EntryDraft, at: datetime) -> None:
         assert draft.role is not None
         parts = [part for part in draft.parts if self._is_paired(part, draft.line)]
         if not parts:
@@ -90,7 +90,7 @@ class Scribe:
             return
         if is_cut:
             self._notes.leave_out(self._file, "a message of more than 1 MiB; its long texts are cut", draft.line)
-        self._ledger.say(draft.role, content, at)
+        self._ledger.note(Kind.MESSAGE, at, role=draft.role, content=content)
         self._follow(draft, parts)
         self._words = text_of(content) or self._words
 
@@ -100,15 +100,15 @@ class Scribe:
         self._notes.leave_out(self._file, f"a result of the call {part['call_id']!r}, which is not there", line)
         return False
 
-    def _follow(self, draft: Draft, parts: list[Part]) -> None:
-        """What this message leaves open."""
+    def _follow(self, draft: EntryDraft, parts: list[Part]) -> None:
+        """Note the calls that this message opens and closes."""
         self._last = draft
         self._open_calls.update(part["id"] for part in parts if part["type"] == "tool_call")
         self._open_calls.difference_update(part["call_id"] for part in parts if part["type"] == "tool_result")
         if draft.stop == "end_turn":
             self._errors = 0
 
-    def _sum_up(self, draft: Draft, summary: str, at: datetime) -> None:
+    def _sum_up(self, draft: EntryDraft, summary: str, at: datetime) -> None:
         upto = self._ledger.last
         if draft.keeps_from is not None:
             upto = self._numbers[draft.keeps_from - 1] if draft.keeps_from else 1

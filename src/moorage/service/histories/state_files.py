@@ -35,7 +35,7 @@ class PhaseChange(Struct):
 
 
 class StateFile(Struct):
-    """What such a file says."""
+    """The content of such a file."""
 
     agent_id: str
     phase: Phase
@@ -89,10 +89,10 @@ def _read(data: bytes | str, folder: str | None) -> Bundle:
 
 
 def _unknown(value: dict[str, Any]) -> dict[str, Any]:
-    """What the file says beyond what we know, word for word."""
+    """Return the fields that we do not know, unchanged."""
     unknown = {key: item for key, item in value.items() if key not in StateFile.__struct_fields__}
     if value["phase"] not in FINAL_PHASES:
-        ends = ("finalized_at", "duration_seconds")  # it was over, and somebody went on all the same
+        ends = ("finalized_at", "duration_seconds")  # it was over and was continued all the same
         unknown |= {name: value[name] for name in ends if value.get(name) is not None}
     more = [item for item in value.get("history") or () if item.keys() - set(PhaseChange.__struct_fields__)]
     return unknown | ({"history": value["history"]} if more else {})

@@ -18,9 +18,9 @@ from msgspec import Struct
 from moorage.core.errors import InvalidField, InvalidRequest
 from moorage.core.ids import check_label
 from moorage.service.histories.blocks import cut_text
-from moorage.service.histories.conversations import Call, Conversation
+from moorage.service.histories.conversations import Conversation, SubAgentCall
 from moorage.service.histories.reading import Reading
-from moorage.service.histories.scribe import INTERFACE, Birth, Scribe
+from moorage.service.histories.scribe import INTERFACE, Scribe, Speaker
 from moorage.service.importing import History, Notes
 
 AGENT = INTERFACE  # what the host's own sessions are called
@@ -30,7 +30,7 @@ MAX_VERSION = 64
 
 
 class About(Struct, rename="camel"):
-    """What the host notes beside a sub-agent's transcript."""
+    """The host's notes beside a sub-agent's transcript."""
 
     agent_type: str | None = None
     description: str | None = None
@@ -38,11 +38,11 @@ class About(Struct, rename="camel"):
     spawn_depth: int | None = None
 
 
-class Delegated(Struct, frozen=True):
+class SubAgentStart(Struct, frozen=True):
     """A call that started a sub-agent, and the session that made it."""
 
     session_id: str
-    call: Call
+    call: SubAgentCall
 
 
 class Transcripts:
@@ -50,7 +50,7 @@ class Transcripts:
 
     def __init__(self, now: datetime) -> None:
         self._now = now
-        self._calls: dict[tuple[str, str], Delegated] = {}  # by host and call
+        self._calls: dict[tuple[str, str], SubAgentStart] = {}  # by host and call
         self._launched: dict[tuple[str, str], str] = {}  # the call, by host and sub-agent
         self._asked: dict[tuple[str, str], list[str]] = {}  # calls, by host and what they ask
 
@@ -80,17 +80,17 @@ class Transcripts:
         return history
 
     def _learn(self, reading: Reading, host: str) -> None:
-        """Remember who called whom."""
+        """Remember which agent called which."""
         for conversation in (reading.main, *reading.sides.values()):
             for call in conversation.calls:
-                self._calls[host, call.call_id] = Delegated(conversation.session_id or host, call)
+                self._calls[host, call.call_id] = SubAgentStart(conversation.session_id or host, call)
                 if call.prompt is not None and call.call_id not in reading.launched.values():
                     self._asked.setdefault((host, call.prompt), []).append(call.call_id)
         for agent, call_id in reading.launched.items():
             self._launched[host, agent] = call_id
 
-    def _births(self, reading: Reading, host: str, about: About) -> list[tuple[Birth, Conversation]]:
-        """Who talks in a file: the host, then its sub-agents."""
+    def _births(self, reading: Reading, host: str, about: About) -> list[tuple[Speaker, Conversation]]:
+        """Return the speakers of a file: the host, then its sub-agents."""
         births = []
         if reading.main.drafts:
             purpose = None if reading.title is None else cut_text(reading.title, MAX_PURPOSE)
@@ -100,7 +100,7 @@ class Transcripts:
                 births.append((self._child(session_id, side, host, about), side))
         return births
 
-    def _child(self, session_id: str, side: Conversation, host: str, about: About) -> Birth:
+    def _child(self, session_id: str, side: Conversation, host: str, about: About) -> Speaker:
         call_id = about.tool_use_id or self._launched.get((host, session_id)) or self._call_for(side, host)
         made = self._calls.get((host, call_id)) if call_id is not None else None
         parent = made.session_id if made is not None and made.session_id != session_id else host
@@ -133,11 +133,11 @@ def spawn_depth(about: bytes | None) -> int:
     return _about(about, "", Notes()).spawn_depth or 0
 
 
-def _birth(conversation: Conversation, session_id: str, host: str, **fields: Any) -> Birth:
+def _birth(conversation: Conversation, session_id: str, host: str, **fields: Any) -> Speaker:
     metadata: dict[str, Any] = {"host": INTERFACE, "usage": conversation.usage}
     if conversation.version is not None:
         metadata["host_version"] = cut_text(conversation.version, MAX_VERSION)
-    return Birth(session_id=session_id, task_id=host, metadata=metadata, **fields)
+    return Speaker(session_id=session_id, task_id=host, metadata=metadata, **fields)
 
 
 def _label(text: str | None) -> str | None:
@@ -147,7 +147,7 @@ def _label(text: str | None) -> str | None:
         return None
 
 
-def _write(history: History, birth: Birth, conversation: Conversation, now: datetime) -> None:
+def _write(history: History, birth: Speaker, conversation: Conversation, now: datetime) -> None:
     try:
         bundle = Scribe(conversation, birth, history.file, history.notes).bundle(now)
     except InvalidRequest as error:

@@ -2,8 +2,8 @@
 
 A job is a coroutine function of a connection. One that reads is repeated when its connection
 breaks, until the caller's patience ends. One that writes is repeated when it is certain that it
-was not committed: the database was away before, or said no, or somebody else was faster. Whoever
-cannot be told what became of their change gets `outcome_unknown`.
+was not committed: the database was unreachable, refused it, or a concurrent commit won. A caller whose
+change has an unknown outcome gets `outcome_unknown`.
 
 No lock is held while Python thinks: a job reads, decides, and commits with one statement that is
 refused if what it read has changed. Only the second try locks what it reads, so that writers of
@@ -25,17 +25,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import asyncpg
 
 from moorage.core.errors import MoorageError, StoreBusy, StoreUnavailable
-from moorage.stores.postgres.bus import Bus
-from moorage.stores.postgres.connection import Connection, LostConnection, Statements, connect, unknown
+from moorage.stores import Stale
+from moorage.stores.postgres.bus import PostgresBus
+from moorage.stores.postgres.connection import LostConnection, PostgresConnection, Statements, connect, unknown
 from moorage.stores.postgres.statistics import Statistics
-from moorage.stores.sql.db import Stale
 
 if TYPE_CHECKING:
-    from moorage.stores.postgres.options import Options
+    from moorage.stores.postgres.options import PostgresOptions
     from moorage.stores.sealing import Sealer
 
 T = TypeVar("T")
-Job = Callable[[Connection], Awaitable[T]]
+PostgresJob = Callable[[PostgresConnection], Awaitable[T]]
 
 MOST_TRIES = 40  # of a change that others keep getting ahead of
 MOST_BROKEN_RULES = 5  # tries of one that the database's rules refuse
@@ -44,22 +44,22 @@ IN_A_HURRY = 2.0  # seconds of patience that are left to a process that is about
 _NEVER_MIND = ("28", "3D", "42")  # no such user, password, database: waiting does not help
 
 
-class Access:
+class PostgresAccess:
     """Runs jobs."""
 
-    def __init__(self, options: Options, sealer: Sealer | None, prepare: Job[None]) -> None:
+    def __init__(self, options: PostgresOptions, sealer: Sealer | None, prepare: PostgresJob[None]) -> None:
         self.options = options
         self.pool = Pool(options, sealer, self._prepare)
-        self.bus = Bus(options, self.pool)
+        self.bus = PostgresBus(options, self.pool)
         self._statistics = Statistics(self.pool)
         self._prepare_store = prepare
         self.watcher: Callable[[int, float], None] | None = None
 
-    async def _prepare(self, db: Connection) -> None:
+    async def _prepare(self, db: PostgresConnection) -> None:
         await self._prepare_store(db)
         await self.bus.set_clock(db)
 
-    async def read(self, job: Job[T]) -> T:
+    async def read(self, job: PostgresJob[T]) -> T:
         """Run a job that only reads."""
         patience = self.pool.patience()
         await self.bus.ready()
@@ -70,7 +70,7 @@ class Access:
             except (LostConnection, Stale) as error:
                 await patience.wait(error)
 
-    async def look(self, job: Job[T]) -> T:
+    async def look(self, job: PostgresJob[T]) -> T:
         """Run a job that only reads on a database whose schema may be old, or not there."""
         patience = self.pool.patience()
         while True:
@@ -83,24 +83,24 @@ class Access:
             except LostConnection as error:
                 await patience.wait(error)
 
-    async def snapshot(self, job: Job[T]) -> T:
+    async def snapshot(self, job: PostgresJob[T]) -> T:
         """Run a job whose reads are all of one instant."""
 
-        async def at_one_instant(db: Connection) -> T:
+        async def at_one_instant(db: PostgresConnection) -> T:
             async with db.snapshot():
                 return await job(db)
 
         return await self.read(at_one_instant)
 
-    async def write(self, job: Job[T]) -> T:
+    async def write(self, job: PostgresJob[T]) -> T:
         """Run a job that commits with one statement, the last one; from the second try on within a transaction."""
         return await self._tried(job, locks_at_once=False)
 
-    async def transact(self, job: Job[T]) -> T:
+    async def transact(self, job: PostgresJob[T]) -> T:
         """Run a job within a transaction."""
         return await self._tried(job, locks_at_once=True)
 
-    async def _tried(self, job: Job[T], *, locks_at_once: bool) -> T:
+    async def _tried(self, job: PostgresJob[T], *, locks_at_once: bool) -> T:
         patience, tries = self.pool.patience(), 0
         while True:
             began, tries = time.monotonic(), tries + 1
@@ -133,7 +133,7 @@ class Access:
         await self.pool.close()
 
 
-async def _locked(db: Connection, job: Job[T]) -> T:
+async def _locked(db: PostgresConnection, job: PostgresJob[T]) -> T:
     db.is_locking = True
     try:
         async with db.transaction():
@@ -142,10 +142,10 @@ async def _locked(db: Connection, job: Job[T]) -> T:
         db.is_locking = False
 
 
-class Patience:
+class PostgresRetries:
     """How long a caller waits in all, and how long between two tries."""
 
-    def __init__(self, options: Options, pool: Pool) -> None:
+    def __init__(self, options: PostgresOptions, pool: Pool) -> None:
         self._shown, self._pool = options.shown, pool
         self._began, self._patience = time.monotonic(), options.patience
         self._pause = FIRST_BACKOFF
@@ -169,31 +169,31 @@ class Patience:
 class Pool:
     """Connections, made when they are needed and kept for the next who comes."""
 
-    def __init__(self, options: Options, sealer: Sealer | None, prepare: Job[None]) -> None:
+    def __init__(self, options: PostgresOptions, sealer: Sealer | None, prepare: PostgresJob[None]) -> None:
         self._options, self._sealer, self._prepare = options, sealer, prepare
         self._statements = Statements(options.schema)
-        self._idle: list[Connection] = []
+        self._idle: list[PostgresConnection] = []
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._count = 0
         self._is_prepared = False
         self._preparing: asyncio.Lock | None = None
         self._is_closed = False
         self._process = os.getpid()
-        self.hurried_at = inf  # since when nobody waits for long
+        self.hurried_at = inf  # from this time on, no call waits long
 
     def hurry(self) -> None:
-        """Let nobody wait for long any more."""
+        """Keep calls from waiting long from now on."""
         self.hurried_at = time.monotonic()
 
-    def patience(self) -> Patience:
+    def patience(self) -> PostgresRetries:
         """The patience of a caller who begins now."""
-        return Patience(self._options, self)
+        return PostgresRetries(self._options, self)
 
-    def connection(self, patience: Patience) -> Lent:
+    def connection(self, patience: PostgresRetries) -> Lent:
         """A connection for a while. Raises StoreBusy if all stay in use, LostConnection if there is none to be had."""
         return Lent(self, patience)
 
-    async def take(self, patience: Patience) -> Connection:
+    async def take(self, patience: PostgresRetries) -> PostgresConnection:
         """A connection that has to be given back."""
         self._check_usable()
         while True:
@@ -214,7 +214,7 @@ class Pool:
                 store=self._options.shown,
             )
 
-    async def _made(self, patience: Patience) -> Connection:
+    async def _made(self, patience: PostgresRetries) -> PostgresConnection:
         self._count += 1
         try:
             db = await self.new(max(patience.left, 0.1))
@@ -225,7 +225,7 @@ class Pool:
             raise
         return db
 
-    async def new(self, timeout: float) -> Connection:
+    async def new(self, timeout: float) -> PostgresConnection:
         """A connection of one's own. Raises StoreUnavailable, or LostConnection if it may be there in a moment."""
         try:
             raw = await connect(self._options, timeout)
@@ -237,9 +237,9 @@ class Pool:
             if (error.sqlstate or "").startswith(_NEVER_MIND):
                 raise StoreUnavailable(f"{self._options.shown}: {error}", store=self._options.shown) from error
             raise LostConnection(error, is_certain=True) from error
-        return Connection(raw, self._options.shown, self._statements, self._sealer)
+        return PostgresConnection(raw, self._options.shown, self._statements, self._sealer)
 
-    async def _prepare_once(self, db: Connection) -> None:
+    async def _prepare_once(self, db: PostgresConnection) -> None:
         """The first connection brings the schema up to date; the others wait for that."""
         if self._is_prepared:
             return
@@ -251,11 +251,11 @@ class Pool:
                     self._is_prepared = True
         except BaseException as error:
             db.raw.terminate()
-            if isinstance(error, LostConnection):  # whatever became of the schema, nobody's change has begun
+            if isinstance(error, LostConnection):  # no change has begun, whether or not the schema exists
                 raise LostConnection(error, is_certain=True) from error
             raise
 
-    async def _wait_for_one(self, patience: Patience) -> None:
+    async def _wait_for_one(self, patience: PostgresRetries) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
@@ -270,14 +270,14 @@ class Pool:
                 raise StoreBusy(self._options.shown) from None
             raise
 
-    def distrust(self, db: Connection, error: BaseException) -> None:
-        """Whatever went wrong half through, nobody gets this connection again; and of a dead server, none."""
+    def distrust(self, db: PostgresConnection, error: BaseException) -> None:
+        """Never reuse a connection after an error halfway through; drop all connections to a dead server."""
         db.raw.terminate()
         if isinstance(error, LostConnection):
             for other in self._idle:
                 other.raw.terminate()
 
-    def give_back(self, db: Connection) -> None:
+    def give_back(self, db: PostgresConnection) -> None:
         """Let others have it."""
         if db.raw.is_closed() or self._is_closed:
             self._count -= 1
@@ -307,10 +307,10 @@ class Lent:
 
     __slots__ = ("_db", "_patience", "_pool")
 
-    def __init__(self, pool: Pool, patience: Patience) -> None:
+    def __init__(self, pool: Pool, patience: PostgresRetries) -> None:
         self._pool, self._patience = pool, patience
 
-    async def __aenter__(self) -> Connection:
+    async def __aenter__(self) -> PostgresConnection:
         self._db = db = await self._pool.take(self._patience)
         db.has_written, db.changes = False, 1
         return db
@@ -322,7 +322,7 @@ class Lent:
 
 
 def _is_about_settings(error: Exception) -> bool:
-    """Whether waiting does not help: a certificate nobody trusts, a server without TLS, a URL that says nonsense."""
+    """Whether waiting cannot help: an untrusted certificate, a server without TLS, a URL that is wrong."""
     nonsense = isinstance(error, ssl.SSLCertVerificationError | asyncpg.ClientConfigurationError)
     return nonsense or "rejected SSL upgrade" in str(error)
 

@@ -1,11 +1,10 @@
-"""Telling other processes to look again, and hearing it from them.
+"""Notify other processes of commits, and receive their notifications.
 
-A commit is followed by a NOTIFY that says nothing but whose it is, off the write path: after ten
-milliseconds, and every forty while commits keep coming, however many there were. A notification is
-a hint: it gets lost when a connection breaks, or when the process that committed dies before it has
-told. So whoever waits also looks, every second, whether any transaction has ended since: the
-database's snapshot says so without reading a table. Behind a transaction pooler nobody can listen,
-and looks are all there is.
+A NOTIFY that names only the owner follows a commit, off the write path: after ten milliseconds, and every forty while
+commits keep coming, however many there were. A notification is a hint: it gets lost when a connection breaks, or when
+the process that committed dies before it notifies. So a waiting process also checks every second whether any
+transaction has ended since: the database's snapshot says so without reading a table. LISTEN does not work behind a
+transaction pooler: there these checks are all there is.
 """
 
 from __future__ import annotations
@@ -19,12 +18,13 @@ from typing import TYPE_CHECKING
 import asyncpg
 
 from moorage.core.errors import MoorageError
-from moorage.stores.postgres.connection import Connection, LostConnection
-from moorage.stores.sql.db import Stale
+from moorage.stores import Stale
+from moorage.stores.postgres.connection import LostConnection, PostgresConnection
+from moorage.stores.pulse import Pulse
 
 if TYPE_CHECKING:
     from moorage.stores.postgres.access import Pool
-    from moorage.stores.postgres.options import Options
+    from moorage.stores.postgres.options import PostgresOptions
 
 TELL_AFTER, TELL_EVERY = 0.01, 0.04  # seconds after the first commit, and between two while there are more
 LOOK_EVERY = 1.0
@@ -36,53 +36,24 @@ CLOCK_STEP = 0.005  # seconds by which clocks may differ before it counts
 _LOOK = "SELECT pg_current_snapshot()::text, extract(epoch FROM clock_timestamp())::float8"
 
 
-class Bus:
+class PostgresBus(Pulse):
     """The pulse of a store."""
 
-    def __init__(self, options: Options, pool: Pool) -> None:
+    def __init__(self, options: PostgresOptions, pool: Pool) -> None:
+        super().__init__()
         self._options, self._pool = options, pool
-        self._pulse = 0
-        self._waiting: set[asyncio.Event] = set()
         self._teller: asyncio.Task[None] | None = None
-        self._hearer: asyncio.Task[None] | None = None
-        self._hears: asyncio.Future[None] | None = None  # done as soon as somebody listens
+        self._listener: asyncio.Task[None] | None = None
+        self._hears: asyncio.Future[None] | None = None  # done once LISTEN is active
         self._has_news = False
         self._name = os.urandom(6).hex()  # by which it knows what it told itself
         self.offset = time.time() - time.monotonic()  # how far the database's clock is ahead of it
-
-    # The pulse ----------------------------------------------------------------------------------
-
-    def pulse(self) -> int:
-        """Changes whenever somebody committed."""
-        self._listen()
-        return self._pulse
-
-    async def wait(self, seen: int, timeout: float) -> int:
-        """The pulse, once it differs from `seen` or time is up."""
-        self._listen()
-        event = asyncio.Event()
-        self._waiting.add(event)
-        try:
-            if self._pulse == seen:
-                async with asyncio.timeout(timeout):
-                    await event.wait()
-        except TimeoutError:
-            pass
-        finally:
-            self._waiting.discard(event)
-        return self._pulse
-
-    def _beat(self) -> None:
-        self._pulse += 1
-        waiting, self._waiting = self._waiting, set()
-        for event in waiting:
-            event.set()
 
     # Telling ------------------------------------------------------------------------------------
 
     def committed(self) -> None:
         """Something was committed here: those who wait here hear it at once, the others in a moment."""
-        self._beat()
+        self.beat()
         if self._options.pooler:
             return
         self._has_news = True
@@ -94,25 +65,22 @@ class Bus:
         while self._has_news:
             await asyncio.sleep(pause)
             self._has_news = False
-            await self._notify()
+            with suppress(MoorageError, LostConnection, Stale):  # those who listen look by themselves, too
+                async with self._pool.connection(self._pool.patience()) as db:
+                    await db.all("SELECT pg_notify(?, ?)", (self._options.channel, self._name))
             pause = min(2 * pause, TELL_EVERY)
-
-    async def _notify(self) -> None:
-        with suppress(MoorageError, LostConnection, Stale):  # those who listen look by themselves, too
-            async with self._pool.connection(self._pool.patience()) as db:
-                await db.all("SELECT pg_notify(?, ?)", (self._options.channel, self._name))
 
     # Hearing ------------------------------------------------------------------------------------
 
-    def _listen(self) -> None:
-        if self._hearer is None:
-            with suppress(RuntimeError):  # no event loop runs here: then nobody waits, either
+    def listen(self) -> None:
+        if self._listener is None:
+            with suppress(RuntimeError):  # no event loop runs here, so no task waits
                 loop = asyncio.get_running_loop()
                 self._hears = loop.create_future()
-                self._hearer = loop.create_task(self._hear())
+                self._listener = loop.create_task(self._hear())
 
     async def ready(self) -> None:
-        """Whoever asked for the pulse reads when somebody listens, or what is committed in between went unheard."""
+        """Wait until the connection listens: commits before that send no notification."""
         if self._hears is not None and not self._hears.done():
             with suppress(TimeoutError):
                 async with asyncio.timeout(1):
@@ -121,7 +89,7 @@ class Bus:
     async def _hear(self) -> None:
         """Keep a connection that listens and looks, for as long as the store is open."""
         while True:
-            db: Connection | None = None
+            db: PostgresConnection | None = None
             try:
                 db = await self._pool.new(self._options.patience)
                 if not self._options.pooler:
@@ -136,16 +104,16 @@ class Bus:
 
     def _told(self, _: object, __: int, ___: str, whose: object) -> None:
         if whose != self._name:  # what is committed here was heard at once
-            self._beat()
+            self.beat()
 
     def _is_heard(self) -> None:
         assert self._hears is not None
         if self._hears.done():
-            self._beat()  # what was said while nobody listened is lost
+            self.beat()  # notifications sent before LISTEN are lost
         else:
             self._hears.set_result(None)
 
-    async def _look(self, db: Connection) -> None:
+    async def _look(self, db: PostgresConnection) -> None:
         seen, every = None, LOOK_EVERY_BEHIND_A_POOLER if self._options.pooler else LOOK_EVERY
         while True:
             async with asyncio.timeout(LONGEST_LOOK):
@@ -153,11 +121,11 @@ class Bus:
             if seen is None:
                 self._is_heard()
             elif found != seen:
-                self._beat()
+                self.beat()
             seen = found
             await asyncio.sleep(every)
 
-    async def set_clock(self, db: Connection) -> str:
+    async def set_clock(self, db: PostgresConnection) -> str:
         """Measure how far the database's clock is ahead of ours; which transactions have ended, besides."""
         asked = time.monotonic()
         row = await db.one(_LOOK)
@@ -174,7 +142,7 @@ class Bus:
             with suppress(TimeoutError):
                 async with asyncio.timeout(1):
                     await self._teller
-        for task in (self._teller, self._hearer):
+        for task in (self._teller, self._listener):
             if task is not None:
                 task.cancel()
                 with suppress(asyncio.CancelledError):

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -24,16 +24,18 @@ from moorage.core.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from moorage.stores.rows import Row
-from moorage.stores.sql.db import Stale
+from moorage.stores import Stale
+from moorage.stores.rows import Row, micros
 
 if TYPE_CHECKING:
-    from moorage.stores.postgres.options import Options
+    from moorage.core.session import Stamp
+    from moorage.stores.postgres.options import PostgresOptions
     from moorage.stores.sealing import Sealer
+    from moorage.stores.sql.db import Commit, Target
 
 REFUSED_PLAIN = "MR006"  # what the triggers of a sealed store say
 STALE = "MR001"
-_AGAIN = frozenset({"40001", "40P01", "23505", "23503", STALE})  # somebody was faster: look again, then decide anew
+_AGAIN = frozenset({"40001", "40P01", "23505", "23503", STALE})  # a concurrent change won: read again and decide again
 _RULES = frozenset({"23505", "23503"})  # two at once; or what is wanted breaks a rule of the database, whenever
 _GOING = ("57P", "08", "25P03", "25P04")  # the server shuts down, or starts, or cut us off for being slow
 _BUSY = frozenset({"55P03", "57014", "53300"})
@@ -43,7 +45,8 @@ GRACE = 5.0  # seconds after a statement's time-out until the network counts as 
 LONGEST_ROLLBACK = 2.0
 _VALUE = re.compile(r"\?(\d*)")
 _HINTS = re.compile(r"\b(INDEXED BY \w+|NOT INDEXED)")
-_LIST = re.compile(r"IN LIST\((\?\d*::\w+)\)")
+_NOT_IN_LIST = re.compile(r"NOT IN LIST\((\?\d*::\w+)\)")
+_IN_LIST = re.compile(r"IN LIST\((\?\d*::\w+)\)")
 
 
 class LostConnection(Exception):
@@ -72,7 +75,8 @@ class Statements:
 
 def _without_hints(sql: str) -> str:
     """Return a statement of `stores/sql` without what is meant for SQLite, and with lists as arrays."""
-    return _HINTS.sub("", _LIST.sub(r"= ANY(\1[])", sql.replace("ORDERED JOIN", "JOIN")))
+    sql = _NOT_IN_LIST.sub(r"<> ALL(\1[])", sql.replace("ORDERED JOIN", "JOIN"))
+    return _HINTS.sub("", _IN_LIST.sub(r"= ANY(\1[])", sql))
 
 
 def _numbered(sql: str) -> str:
@@ -86,7 +90,7 @@ def _numbered(sql: str) -> str:
     return _VALUE.sub(number, sql)
 
 
-class Connection:
+class PostgresConnection:
     """One connection, used by one task at a time."""
 
     is_postgres = True
@@ -123,9 +127,42 @@ class Connection:
         if values:
             await self._written(self.raw.executemany, sql, (values,))
 
+    async def commit_changes(self, commit: Commit) -> None:
+        """Commit all of it or nothing, in one round trip."""
+        from moorage.stores.postgres import writes
+
+        await writes.commit(self, commit)
+
+    async def new_key(self) -> int:
+        """Return a key for a new session."""
+        [(key,)] = await self.all("SELECT nextval('moor.sessions_pk_seq')")
+        return int(key)
+
+    async def delete_sessions(self, owner: str, targets: list[Target], stamp: Stamp) -> None:
+        """Delete sessions, leaves first. Raises Stale if a concurrent change won.
+
+        Callbacks are decided on their parents, so they take a transaction: where one is due, the first try is refused.
+        """
+        columns = [list(each) for each in zip(*targets, strict=True)]
+        if self.is_locking:
+            from moorage.stores.sql import callbacks  # only sessions that a launcher had to do with need it
+
+            await callbacks.call_back_for(self, owner, columns[0], stamp)
+        sql = "SELECT moor.delete_sessions(?, ?::bigint[], ?::text[], ?::text[], ?::bigint[], ?, ?)"
+        await self.commit_one(sql, (owner, *columns, micros(stamp.at), stamp.by))
+
     def lock(self) -> str:
         """Return what locks the rows that a statement reads, from the second try of a job on."""
         return " FOR NO KEY UPDATE" if self.is_locking else ""
+
+    async def feed_start(self, owner: str) -> int | None:
+        """Return where an owner's cursors begin: each owner has ids of its own."""
+        return 0
+
+    async def feed_end(self, owner: str) -> int:
+        """Return the newest cursor that was given."""
+        row = await self.one("SELECT feed_end FROM moor.owners WHERE name = ?", (owner,))
+        return int(row[0]) if row else 0
 
     def listed(self, values: Sequence[Any]) -> Any:
         """Return a list as one value of a statement."""
@@ -139,29 +176,34 @@ class Connection:
     async def script(self, sql: str, timeout: float | None = None) -> None:
         """Statements without values, with as many seconds as they need or as every statement has."""
         self.has_written = True
-        with self._translating():
-            await self.raw.execute(sql.replace("moor.", self.prefix), timeout=timeout)
+        await self._called(self.raw.execute(sql.replace("moor.", self.prefix), timeout=timeout))
 
     async def _asked(self, method: Any, sql: str, values: Sequence[Any]) -> Any:
-        try:
-            return await method(self.statements[sql], *values)
-        except _TROUBLE as error:
-            raise self._translated(error) from error
+        return await self._called(method(self.statements[sql], *values))
 
     async def _written(self, method: Any, sql: str, values: Sequence[Any]) -> Any:
         self.has_written = True
         self._is_committing = not self._in_transaction
         try:
-            return await method(self.statements[sql], *values)
-        except _TROUBLE as error:
-            raise self._translated(error) from error
+            return await self._called(method(self.statements[sql], *values))
         finally:
             self._is_committing = False
 
+    async def _called(self, call: Awaitable[Any]) -> Any:
+        """Await a call of the driver, and turn its errors into ours."""
+        try:
+            return await call
+        except _TROUBLE as error:
+            raise self._translated(error) from error
+
+    def snapshot(self) -> AbstractAsyncContextManager[None]:
+        """Several reads of one instant."""
+        return self.transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+
     @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[None]:
+    async def transaction(self, begin: str = "BEGIN") -> AsyncIterator[None]:
         """All or nothing."""
-        await self._control("BEGIN")
+        await self._called(self.raw.execute(begin))
         self._in_transaction = True
         try:
             yield
@@ -172,27 +214,12 @@ class Connection:
         self._in_transaction = False
         self._is_committing = self.has_written
         try:
-            await self._control("COMMIT")
+            await self._called(self.raw.execute("COMMIT"))
         finally:
             self._is_committing = False
 
-    @asynccontextmanager
-    async def snapshot(self) -> AsyncIterator[None]:
-        """Several reads of one instant."""
-        await self._control("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        try:
-            yield
-        except BaseException as error:
-            await self._rollback(error)
-            raise
-        await self._control("COMMIT")
-
-    async def _control(self, sql: str) -> None:
-        with self._translating():
-            await self.raw.execute(sql)
-
     async def _rollback(self, error: BaseException) -> None:
-        """The server rolls back what nobody commits: a connection that is gone, or half through, needs no word."""
+        """Leave the rollback to the server if the connection is gone or was cut off halfway."""
         if isinstance(error, LostConnection) or self.raw.is_closed():
             self.raw.terminate()
             return
@@ -200,9 +227,6 @@ class Connection:
             await asyncio.shield(self.raw.execute("ROLLBACK", timeout=LONGEST_ROLLBACK))
         except BaseException:
             self.raw.terminate()
-
-    def _translating(self) -> _Translating:
-        return _Translating(self)
 
     def _translated(self, error: BaseException) -> BaseException:
         code = getattr(error, "sqlstate", None) or ""
@@ -219,25 +243,11 @@ class Connection:
         return translated(error, self.path)
 
 
-class _Translating:
-    """Turns the driver's errors into ours."""
-
-    def __init__(self, db: Connection) -> None:
-        self._db = db
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, _TROUBLE):
-            raise self._db._translated(error) from error
-
-
 _TROUBLE = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, UnicodeEncodeError)
 
 
-class Refused(Exception):
-    """What a function of the database said no with; its caller knows what that means."""
+class FunctionRefused(Exception):
+    """The refusal code of a database function; its caller translates it."""
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(code, detail)
@@ -250,7 +260,7 @@ def translated(error: asyncpg.PostgresError, where: str) -> BaseException:
     if code == REFUSED_PLAIN:
         return EncryptionKeyMissing(None)
     if code.startswith("MR"):
-        return Refused(code, getattr(error, "detail", None) or "")
+        return FunctionRefused(code, getattr(error, "detail", None) or "")
     if code in _BUSY:
         return StoreBusy(where)
     if code.startswith("53"):
@@ -263,11 +273,11 @@ def translated(error: asyncpg.PostgresError, where: str) -> BaseException:
 
 
 def unknown(where: str, cause: LostConnection) -> MoorageError:
-    """What a caller hears whose change may or may not have been made."""
+    """Return the error for a change that may or may not have been committed."""
     return OutcomeUnknown(where, str(cause))
 
 
-async def connect(options: Options, timeout: float) -> asyncpg.Connection[Any]:
+async def connect(options: PostgresOptions, timeout: float) -> asyncpg.Connection[Any]:
     """A new connection, as it has to be."""
     settings = {} if options.pooler else _settings(options)
     raw: asyncpg.Connection[Any] = await asyncpg.connect(
@@ -281,8 +291,8 @@ async def connect(options: Options, timeout: float) -> asyncpg.Connection[Any]:
     return raw
 
 
-def _settings(options: Options) -> dict[str, str]:
-    """What every connection is told. A pooler gives connections to others between transactions, not sessions."""
+def _settings(options: PostgresOptions) -> dict[str, str]:
+    """Return the settings of every connection. A pooler shares connections between transactions."""
     timeout = str(int(options.statement_timeout * 1000))
     return {
         "application_name": "moorage",

@@ -1,6 +1,6 @@
 """Appends in groups: whatever waits while a group is on its way goes with the next one, in one statement.
 
-Nobody waits for others to come: alone, an append goes at once, from the task it came from. Two groups
+An append never waits for others: a single one is sent at once, by its own task. Two groups
 may be under way, so that one is put together while the other is synced to disk; a session is in one of
 them at a time.
 """
@@ -12,24 +12,24 @@ from typing import TYPE_CHECKING
 
 from moorage.core.entry import Entry
 from moorage.stores.postgres import log
-from moorage.stores.postgres.connection import Connection
-from moorage.stores.postgres.log import Appending
+from moorage.stores.postgres.connection import PostgresConnection
+from moorage.stores.postgres.log import AppendedMessages
 
 if TYPE_CHECKING:
-    from moorage.stores.postgres.access import Access
+    from moorage.stores.postgres.access import PostgresAccess
 
 MAX_GROUP = 64
 MAX_GROUP_BYTES = 1024 * 1024
 AT_ONCE = 2  # groups under way
 
 Place = tuple[str, str]  # an owner, and a session's id
-Waiting = tuple[Appending, "asyncio.Future[list[Entry] | None]"]
+Waiting = tuple[AppendedMessages, "asyncio.Future[list[Entry] | None]"]
 
 
 class Groups:
-    """What waits to be appended."""
+    """The queue of waiting appends."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: PostgresAccess) -> None:
         self._access = access
         self._waiting: list[Waiting] = []
         self._under_way: set[Place] = set()
@@ -37,8 +37,8 @@ class Groups:
         self._alone = 0  # under way without a group
         self._none_alone = asyncio.Event()
 
-    async def append(self, one: Appending) -> list[Entry] | None:
-        """Add somebody's messages with those of others; None if they were refused."""
+    async def append(self, one: AppendedMessages) -> list[Entry] | None:
+        """Add messages in one commit with those of other callers; return None if they were refused."""
         if self._has_room and not self._waiting and (one.owner, one.ref) not in self._under_way:
             return await self._append_alone(one)
         future: asyncio.Future[list[Entry] | None] = asyncio.get_running_loop().create_future()
@@ -54,7 +54,7 @@ class Groups:
             else:
                 await self._none_alone.wait()
 
-    async def _append_alone(self, one: Appending) -> list[Entry] | None:
+    async def _append_alone(self, one: AppendedMessages) -> list[Entry] | None:
         place = (one.owner, one.ref)
         self._under_way.add(place)
         self._alone += 1
@@ -100,13 +100,15 @@ class Groups:
         return group
 
     async def _commit(self, group: list[Waiting]) -> None:
-        async def job(db: Connection) -> list[list[Entry] | None]:
+        async def job(db: PostgresConnection) -> list[list[Entry] | None]:
             return await log.append_all(db, [one for one, _ in group])
 
         try:
             done = await self._access.write(job)
         except BaseException as error:  # an error fails the whole group, honestly
-            _fail(group, error)
+            for _, future in group:
+                if not future.done():
+                    future.set_exception(error)
             if not isinstance(error, Exception):
                 raise
         else:
@@ -115,9 +117,3 @@ class Groups:
                     future.set_result(entries)
         finally:
             self._under_way -= {(one.owner, one.ref) for one, _ in group}
-
-
-def _fail(group: list[Waiting], error: BaseException) -> None:
-    for _, future in group:
-        if not future.done():
-            future.set_exception(error)

@@ -1,8 +1,8 @@
 """Migrations: numbered SQL files, forward only, each applied once, safe to race for.
 
 A file that has been applied is never edited; its checksum is kept in the database, so
-that an edited one is noticed. Whoever starts first does the work, behind an advisory lock of the
-schema's own; the others wait and find it done.
+that an edited one is noticed. The first process does the work under an advisory
+lock of the schema; the others wait and find it done.
 
 Servers are upgraded one by one, so a release has to work on the schema of the next. A migration that only adds
 (expands) says on its first line which schema a release must know at least: `-- needs 1`. One that takes away what
@@ -11,14 +11,11 @@ an older release uses (contracts) says nothing, and from then on older ones are 
 
 from __future__ import annotations
 
-import os
-import re
 import time
-from typing import NamedTuple
-from zlib import crc32
 
 from moorage.core.errors import StoreTooNew, StoreUnavailable
-from moorage.stores.postgres.connection import Connection
+from moorage.stores.migration import Migration, read_migrations
+from moorage.stores.postgres.connection import PostgresConnection
 
 LATEST = 1  # the newest migration in this release; a test compares it with the folder
 
@@ -33,37 +30,12 @@ CREATE TABLE IF NOT EXISTS moor.migrations (
 """
 
 
-class Migration(NamedTuple):
-    """One numbered step of the schema."""
-
-    number: int
-    name: str
-    sql: str
-
-    @property
-    def checksum(self) -> int:
-        """Changes when the file does."""
-        return crc32(self.sql.encode())
-
-    @property
-    def needs(self) -> int:
-        """Which schema a release has to know at least to work on what this makes of it."""
-        said = re.match(r"-- needs (\d+)\n", self.sql)
-        return int(said[1]) if said else self.number
-
-
 def migrations() -> list[Migration]:
     """All migrations of this release, in order."""
-    folder = os.path.join(os.path.dirname(__file__), "migrations")
-    return [_read(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".sql")]
+    return read_migrations(__file__)
 
 
-def _read(folder: str, name: str) -> Migration:
-    with open(os.path.join(folder, name), encoding="utf-8") as file:
-        return Migration(int(name[:4]), name[5:-4], file.read())
-
-
-async def schema_version(db: Connection) -> int:
+async def schema_version(db: PostgresConnection) -> int:
     """The newest migration applied; 0 if there is none, or no such schema."""
     ledger = await db.one("SELECT to_regclass('moor.migrations')::text")
     if ledger is None or ledger[0] is None:
@@ -72,7 +44,7 @@ async def schema_version(db: Connection) -> int:
     return int(row[0]) if row else 0
 
 
-async def migrate(db: Connection) -> list[int]:
+async def migrate(db: PostgresConnection) -> list[int]:
     """Bring the schema to the newest version; return the numbers of the migrations applied. Raises StoreTooNew."""
     found = await schema_version(db)
     if found > LATEST:
@@ -80,20 +52,20 @@ async def migrate(db: Connection) -> list[int]:
     if found >= LATEST:
         return []
     async with db.transaction():
-        # Such locks are the database's: whoever reaches it by another name or a pooler waits for the same one.
+        # The lock belongs to the database, so connections under another name or through a pooler wait for it too.
         lock = f"SELECT pg_advisory_xact_lock(hashtextextended('moorage {db.prefix}', 0))"
         await db.script(f"{_NO_HURRY}; {lock}", LONGEST)
         return await _apply_missing(db)
 
 
-async def _check_usable(db: Connection, found: int) -> None:
+async def _check_usable(db: PostgresConnection, found: int) -> None:
     """Raise StoreTooNew if a newer release has taken something away that this one uses."""
     row = await db.one("SELECT max(coalesce(needs, number)) FROM moor.migrations")
     if row is None or row[0] > LATEST:
         raise StoreTooNew(db.path, found, LATEST)
 
 
-async def _apply_missing(db: Connection) -> list[int]:
+async def _apply_missing(db: PostgresConnection) -> list[int]:
     done = await schema_version(db)
     if done == 0:
         await _check_free(db)
@@ -114,7 +86,7 @@ _STRANGER = (
 )
 
 
-async def _check_free(db: Connection) -> None:
+async def _check_free(db: PostgresConnection) -> None:
     """A schema that has tables and no ledger of ours is another program's: it is left alone."""
     schema = db.prefix[:-1]
     if row := await db.one(_STRANGER, (schema,)):
@@ -125,7 +97,7 @@ async def _check_free(db: Connection) -> None:
         )
 
 
-async def edited_migrations(db: Connection) -> list[str]:
+async def edited_migrations(db: PostgresConnection) -> list[str]:
     """Names of applied migrations whose file has changed since."""
     known = {migration.number: migration.checksum for migration in migrations()}
     applied = await db.all("SELECT number, name, checksum FROM moor.migrations")

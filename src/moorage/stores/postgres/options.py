@@ -1,4 +1,4 @@
-"""What the URL of a PostgreSQL store says.
+"""The URL of a PostgreSQL store and its options.
 
 Everything that PostgreSQL's own URLs may say is passed on: user, password, host, port, database,
 `sslmode`, `sslrootcert`, `host=/folder/of/a/socket` … Besides, for us alone:
@@ -14,20 +14,21 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 from msgspec import Struct
 
 from moorage.core.errors import InvalidField
+from moorage.stores.url_options import seconds, whole_number
 
-SCHEMES = ("postgresql", "postgres")
 MAX_SCHEMA = 48  # bytes: what hangs on its name has 63
 _FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Options(Struct, frozen=True, kw_only=True):
+class PostgresOptions(Struct, frozen=True, kw_only=True):
     """How to reach a PostgreSQL store."""
 
     dsn: str  # for the driver
@@ -44,8 +45,8 @@ class Options(Struct, frozen=True, kw_only=True):
         return f"moorage_{self.schema}"
 
 
-def read_url(url: str) -> Options:
-    """What a URL says. Raises InvalidField."""
+def read_url(url: str) -> PostgresOptions:
+    """Parse a URL. Raises InvalidField."""
     parts = urlsplit(url)
     ours: dict[str, str] = {}
     theirs: list[tuple[str, str]] = []
@@ -59,7 +60,7 @@ def read_url(url: str) -> Options:
     dsn = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
     shown = f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"
     given: dict[str, Any] = {name: _READERS[name](name, value) for name, value in ours.items()}
-    return Options(dsn=dsn, shown=shown, **given)
+    return PostgresOptions(dsn=dsn, shown=shown, **given)
 
 
 def _check_file(name: str, value: str) -> None:
@@ -74,28 +75,13 @@ def _schema(name: str, value: str) -> str:
     return value
 
 
-def _pool(name: str, value: str) -> int:
-    if not value.isdecimal() or not 1 <= int(value) <= 1000:
-        raise InvalidField("url", f"has {name}={value!r}; give a whole number from 1 to 1000")
-    return int(value)
-
-
 def _pooler(name: str, value: str) -> bool:
     if value not in ("transaction", "none"):
         raise InvalidField("url", f"has {name}={value!r}; write transaction, or none")
     return value == "transaction"
 
 
-def _seconds(name: str, value: str) -> float:
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = 0.0
-    if not 0.05 <= seconds <= 86_400:
-        raise InvalidField("url", f"has {name}={value!r}; give seconds, from 0.05 to 86400")
-    return seconds
-
-
-_READERS = {
-    "schema": _schema, "pool": _pool, "pooler": _pooler, "patience": _seconds, "statement_timeout": _seconds,
+_READERS: dict[str, Any] = {
+    "schema": _schema, "pool": partial(whole_number, most=1000), "pooler": _pooler, "patience": seconds,
+    "statement_timeout": seconds,
 }  # fmt: skip

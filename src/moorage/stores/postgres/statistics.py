@@ -1,9 +1,8 @@
 """Statistics for a young store.
 
-The database counts its tables every minute or so. Until it has, it takes any index that begins with
-the owner to be as good as the one that finds the row, and a store that fills quickly reads all of
-itself for every change. So whoever fills it asks for a count early, a few times, off the write path;
-on a store that is known to be large nothing happens.
+PostgreSQL analyzes its tables every minute or so. Until then it takes any index that begins with the owner to be as
+good as the one that finds the row, and a store that fills quickly is read whole for every change. So a process that
+fills a store runs ANALYZE early, a few times, off the write path. A store known to be large is left alone.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from moorage.core.errors import MoorageError
+from moorage.stores import Stale
 from moorage.stores.postgres.connection import LostConnection
-from moorage.stores.sql.db import Stale
 
 if TYPE_CHECKING:
     from moorage.stores.postgres.access import Pool
@@ -23,7 +22,7 @@ AFTER = (50, 1_000, 20_000)  # changes of this process
 YOUNG = 20_000  # rows of a table that the database knows of
 
 _KNOWN = "SELECT max(reltuples) FROM pg_class WHERE oid IN ('moor.sessions'::regclass, 'moor.entries'::regclass)"
-_TABLES = ("sessions", "entries", "arrivals", "runs", "turns", "inbox", "context", "approvals")
+_TABLES = ("sessions", "entries", "arrivals", "runs", "turns", "inbox", "records", "approvals")
 _COUNT = f"ANALYZE (SKIP_LOCKED) {', '.join(f'moor.{table}' for table in _TABLES)}"
 
 

@@ -2,80 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from moorage.core.approval import Approval
-from moorage.core.context import ContextItem
-from moorage.core.entry import Entry
 from moorage.core.errors import IdTaken, KeyReused, NameTaken
-from moorage.core.session import Change, Session, View
-from moorage.stores.postgres.connection import Connection, Refused
-from moorage.stores.rows import ENTRY, Row, entry_row, instant, json_text, kept, micros, micros_or_none
-from moorage.stores.session_rows import ALL, CHANGING, PLACE, place_of
-from moorage.stores.sql import context
-from moorage.stores.sql.db import Stale
+from moorage.stores import Stale, sql
+from moorage.stores.postgres.connection import FunctionRefused, PostgresConnection
+from moorage.stores.rows import APPROVALS, ENTRY, PINNED, Fields, Table, entry_row, instant, micros
+from moorage.stores.session_rows import CHANGING, new_fields
+from moorage.stores.sql.db import FEED_CHUNK, Commit, SessionPlace, Written
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.core.once import Once
+    from moorage.core.session import Change, View
 
-FEED_CHUNK = 500  # entries one row of the feed stands for, so that reading a page of it stays small
 _ENTRY = ENTRY.split(", ")
-_CONTENT = _ENTRY.index("content")  # and `data` right behind it
 _encode = msgspec.json.Encoder().encode
-
-Written = dict[str, Any]  # one session's part of a commit
-
-
-Guard = tuple[int, int]  # the key and the revision of a session that must not change before the commit
-
 _WRITE = "SELECT moor.commit_changes(?1)"
-# The lock waits for whoever is changing the session, and finds no row if they do.
+# The lock waits for a concurrent change of the session, and finds no row after one.
 _GUARDED = f"""
 {_WRITE} FROM (SELECT FROM moor.sessions WHERE owner = ?2 AND pk = ?3 AND revision = ?4 FOR SHARE) unchanged
 """
 
 
-async def commit(
-    db: Connection,
-    owner: str,
-    changes: list[Written],
-    once: Once | None = None,
-    *,
-    room: Written | None = None,
-    guard: Guard | None = None,
-) -> int:
-    """Commit all of it or nothing; the key of the first session.
-
-    Raises Stale if somebody was faster, if the session of `guard` has changed, or if there might not be `room` for
-    another session in a family.
-    """
-    payload: dict[str, Any] = {"owner": owner, "changes": changes}
-    if room is not None:
-        payload["room"] = room
+async def commit(db: PostgresConnection, unit: Commit) -> None:
+    """Commit all of it or nothing. Raises Stale if a concurrent change won, or changed the session of its guard."""
+    owner, changes, once, open_at_most, guard = unit
+    payload: Fields = {"owner": owner, "changes": [_payload(db, owner, one) for one in changes]}
+    root = None if changes[0].place is None else changes[0].place.root
+    if root is not None and open_at_most is not None and not db.is_locking:  # who locks has the family to themselves
+        payload["room"] = {"root": root, "open_at_most": open_at_most}
     if once is not None:
         payload["once"] = _once(once)
+    body = _encode(payload).decode()
     try:
-        body = _encode(payload).decode()
         rows = await (
             db.commit_one(_WRITE, (body,)) if guard is None else db.commit_one(_GUARDED, (body, owner, *guard))
         )
-    except Refused as refusal:
-        raise _refusal(refusal, changes, once) from refusal
+    except FunctionRefused as refusal:
+        raise _refusal(refusal, changes[0], once) from refusal
     if not rows:
         raise Stale("the session that asks has changed")
-    return int(rows[0][0])
 
 
-def _refusal(refusal: Refused, changes: list[Written], once: Once | None) -> Exception:
-    new: dict[str, Any] = changes[0].get("new", {})
+def _refusal(refusal: FunctionRefused, first: Written, once: Once | None) -> Exception:
+    new = first.change.session
     if refusal.code == "MR003":
-        return IdTaken(new["id"], spent=refusal.detail == "spent")
+        return IdTaken(new.session_id, spent=refusal.detail == "spent")
     if refusal.code == "MR004":
-        return NameTaken(new["name"], refusal.detail)
+        return NameTaken(str(new.session_name), refusal.detail)
     if refusal.code == "MR005":
         return KeyReused(refusal.detail)
     assert refusal.code == "MR002"
@@ -95,7 +73,7 @@ def _repeated(detail: str, once: Once) -> Exception:
     raise AssertionError("a request that repeats another is always told so")
 
 
-def _once(once: Once) -> dict[str, Any]:
+def _once(once: Once) -> Fields:
     from moorage.core.once import KEPT_FOR
 
     return {
@@ -107,87 +85,72 @@ def _once(once: Once) -> dict[str, Any]:
 # Sessions ---------------------------------------------------------------------------------------
 
 
-def changed(db: Connection, pk: int, revision: int, view: View, change: Change) -> Written:
-    """A session that was there, with all that comes with its change."""
-    written = head(db, pk, revision, change.session) if change.session != view.session else unmoved(pk, revision)
-    return with_pins(written | came_with(db, view, change))
-
-
-def head(db: Connection, pk: int, revision: int, new: Session) -> Written:
-    """A session's head as it is now."""
-    columns = zip(CHANGING.names, CHANGING.values(new, db.sealer), strict=True)
-    return {"pk": pk, "revision": revision, "head": {**dict(columns), "has_pins": False}}
-
-
-def unmoved(pk: int, revision: int) -> Written:
-    """A session whose head stays as it is."""
-    return {"pk": pk, "revision": revision}
-
-
-def made(
-    db: Connection, new: Session, *, family: tuple[int | None, int | None] = (None, None), shared_upto: int = 0
-) -> Written:
-    """A session that was not there."""
-    place = zip(PLACE, place_of(new, family, shared_upto), strict=True)
-    columns = zip(ALL.names, ALL.values(new, db.sealer), strict=True)
-    return {"new": {**dict(columns), **dict(place), "has_pins": False}}
-
-
-def came_with(db: Connection, view: View, change: Change) -> Written:
-    """Entries, approvals, runs, turns and items of a change."""
-    written: Written = {}
-    if change.entries:
-        written |= entries(db, change.entries)
+def _payload(db: PostgresConnection, owner: str, one: Written) -> Fields:
+    change, entries = one.change, entry_fields(db, one.change)
+    has_pins = any(row["kind"] in PINNED for row in entries)
+    payload: Fields = {} if one.pk is None else {"pk": one.pk}
+    if one.place is not None:
+        payload |= _new(db, change, one.place, has_pins)
+    else:
+        payload["revision"] = one.revision
+        if change.session != one.view.session:
+            head = zip(CHANGING.names, CHANGING.values(change.session, db.sealer), strict=True)
+            payload["head"] = {**dict(head), "has_pins": has_pins}
+        if change.session.session_name != one.view.session.session_name:
+            payload["renamed"] = {"name": change.session.session_name}
+    if entries:
+        numbers = [row["number"] for row in entries]
+        chunks = [numbers[start : start + FEED_CHUNK] for start in range(0, len(numbers), FEED_CHUNK)]
+        payload |= {"entries": entries, "arrivals": [(chunk[-1], len(chunk)) for chunk in chunks]}
     if change.approvals:
-        written["approvals"] = approvals(db, change.approvals)
+        payload["approvals"] = [APPROVALS.new_by_name(approval, db.sealer) for approval in change.approvals]
+    if change.records:
+        payload["records"] = sql.records.payload_of(db, owner, one.pk or 0, change.records)
+    if change.memory:
+        payload["memory"] = sql.records.payload_of(db, owner, sql.records.OWNERS, change.memory)
     if change.runs or change.turns or change.items:
-        from moorage.stores.postgres import work  # only sessions that a launcher has to do with need it
-
-        written["work"] = work.written(db, view, change)
-    return written
+        payload["work"] = _work(db, one.view, change)
+    return payload
 
 
-def with_pins(written: Written) -> Written:
-    """Let the head say that there may be something to look for; where the head stays, its other columns do."""
-    head = written.get("new") or written.get("head")
-    if head is not None:
-        head["has_pins"] = head["has_pins"] or _has_pins(written.get("entries", ()))
-    return written
+def _new(db: PostgresConnection, change: Change, place: SessionPlace, has_pins: bool) -> Fields:
+    """Return a session that was not there, and what it shares; its source may have pins."""
+    new = new_fields(change.session, db.sealer, (place.parent, place.root), place.shared_upto)
+    payload: Fields = {"new": {**new, "has_pins": has_pins or bool(place.segments)}}
+    if place.segments:
+        names = ("segment_root", "segment", "upto")
+        payload["shares"] = place.source
+        payload["lineage"] = [
+            dict(zip(names, (root, segment, end), strict=True)) for root, segment, _, end in place.segments
+        ]
+    if place.is_copied:
+        payload["copied_records"] = place.source
+    return payload
 
 
-def _has_pins(rows: Iterable[Mapping[str, Any]]) -> bool:
-    return any(row["kind"] in ("system", "summary") for row in rows)
+def entry_fields(db: PostgresConnection, change: Change) -> list[Fields]:
+    """Return the entries of a change as the columns of ENTRY."""
+    rows = [entry_row(entry, 0, micros(entry.at), db.sealer)[1:] for entry in change.entries]
+    return [dict(zip(_ENTRY, row, strict=True)) for row in rows]
 
 
-def entries(db: Connection, new: Sequence[Entry]) -> Written:
-    """Entries with consecutive numbers, and their place in the feed."""
-    rows = [dict(zip(_ENTRY, row_of(entry, db), strict=True)) for entry in new]
-    chunks = [new[start : start + FEED_CHUNK] for start in range(0, len(new), FEED_CHUNK)]
-    return {"entries": rows, "arrivals": [(chunk[-1].number, len(chunk)) for chunk in chunks]}
+def _work(db: PostgresConnection, view: View, change: Change) -> Fields:
+    """Return the runs, turns and items of a change. Objects in the view are updated, others are inserted."""
+    from moorage.stores.work_rows import ITEMS, RUNS, TURNS, items_in, turns_in
+
+    parts = {
+        "runs": _rows(db, RUNS, change.runs, view.work.runs),
+        "turns": _rows(db, TURNS, change.turns, turns_in(view)),
+        "items": _rows(db, ITEMS, change.items, items_in(view)),
+    }
+    return {name: rows for name, rows in parts.items() if rows}
 
 
-def row_of(entry: Entry, db: Connection) -> Row:
-    """An entry as the columns of ENTRY. PostgreSQL has no text with NUL in it: where one comes, it is kept as JSON."""
-    row = entry_row(entry, 0, micros(entry.at), db.sealer)[1:]
-    if row[_CONTENT] is not None and "\0" in row[_CONTENT]:
-        row = (*row[:_CONTENT], None, json_text(row[_CONTENT]), *row[_CONTENT + 2 :])
-    return row
-
-
-def approvals(db: Connection, changed: Iterable[Approval]) -> list[dict[str, Any]]:
-    """Approvals as they stand now."""
+def _rows(db: PostgresConnection, table: Table[Any], values: Iterable[Any], known: Iterable[Any]) -> list[Fields]:
+    known_ids = {table.id_of(value) for value in known}
     return [
-        {
-            "id": approval.approval_id,
-            "state": approval.state.value,
-            "expires_at": micros_or_none(approval.expires_at),
-            "body": kept(db.sealer, json_text(approval), "approval", approval.approval_id),
-        }
-        for approval in changed
+        {"known": True, "id": value_id, **table.changed_by_name(value, db.sealer)}
+        if (value_id := table.id_of(value)) in known_ids
+        else {"known": False, **table.new_by_name(value, db.sealer)}
+        for value in values
     ]
-
-
-def context_items(db: Connection, pk: int, values: Mapping[str, ContextItem]) -> list[dict[str, Any]]:
-    """Items of a context as they are."""
-    names = ("key", "value", "version", "updated_at", "expires_at")
-    return [dict(zip(names, context.row_of(db, pk, key, item), strict=True)) for key, item in values.items()]

@@ -1,10 +1,20 @@
-"""Looking whether what is stored agrees with itself. What only one of the databases can say is in its `transfer`."""
+"""Consistency checks of stored data. Checks of one database alone are in its `care` module."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from moorage.core.errors import MoorageError, StoreCorrupt
+from moorage.stores import SEALED
+from moorage.stores.rows import WHOLE_ITEM_OF_T, Row
+from moorage.stores.session_rows import head_columns, session_of
 from moorage.stores.sql.db import Db
 from moorage.stores.sql.lookup import OF_SESSION
 from moorage.stores.sql.query import Query
+from moorage.stores.sql.sealed import unopened
+from moorage.stores.sql.walks import Walk
+from moorage.stores.work_rows import item_of, run_of, turn_of
 
 _GAPS, _NOT_JSON = Query("gaps"), Query("not_json")
 # By whether it is PostgreSQL: how it is asked whether a text is JSON, and a body as JSON.
@@ -15,7 +25,7 @@ _WORDS = {
 _SAYS = "CASE WHEN {{is_json}}(t.body) THEN {{body}} ->> '{}' END"
 _EPOCH, _STATE = _SAYS.format("epoch"), _SAYS.format("state")
 _RUNNING = "(SELECT id FROM moor.turns t WHERE t.owner = s.owner AND t.session = s.pk AND t.state = 'running')"
-# What is said twice, so that it is found quickly, must be said alike; and what is over must be over.
+# Denormalized values must agree, and final states must have no open work.
 _CONTRADICTIONS = {
     "session {} says its live turn is {}, and {} is": (
         f"SELECT s.id, coalesce(s.live_turn, 'none'), coalesce({_RUNNING}, 'none') FROM moor.sessions s "
@@ -45,8 +55,12 @@ _CONTRADICTIONS = {
 }
 
 
-async def contradictions(db: Db) -> list[str]:
+async def check(db: Db) -> list[str]:
     """Return what is wrong, in words."""
+    return await _contradictions(db) + await _unreadable(db) + await unopened(db)
+
+
+async def _contradictions(db: Db) -> list[str]:
     words, problems = _WORDS[db.is_postgres], list[str]()
     for session_id, expected, found in await db.all(_GAPS(db)):
         missing = f"{expected} entries of its own, numbered without gaps, and has {found}"
@@ -56,3 +70,58 @@ async def contradictions(db: Db) -> list[str]:
     for text, sql in _CONTRADICTIONS.items():
         problems += [text.format(*row) for row in await db.all(sql.format(**words))]
     return problems
+
+
+# Reading everything back ------------------------------------------------------------------------
+
+CHUNK = 1000  # rows read at a time
+
+
+Read = Callable[[Db, Row], Any]
+
+_HEADS = Walk("moor.sessions t", ("t.pk",), f"t.id, t.state, {head_columns('t', 'moor.')}")
+_OF_WORK: tuple[tuple[str, str, Read], ...] = (
+    ("runs", "t.body, t.id", run_of),
+    ("turns", "t.body, t.id", turn_of),
+    ("inbox", WHOLE_ITEM_OF_T, lambda db, row: item_of(db, row[:-1], row[-1])),
+)
+# By table, how its rows are read back, each with its id and its state in front.
+_READERS: dict[str, tuple[Walk, Read]] = {
+    "sessions": (_HEADS, lambda db, row: session_of(row, db.opener)),
+    **{
+        table: (Walk(f"moor.{table} t {OF_SESSION}", ("t.n",), f"t.id, t.state, {columns}, s.id"), read)
+        for table, columns, read in _OF_WORK
+    },
+}
+
+
+async def _unreadable(db: Db) -> list[str]:
+    """Return which sessions, runs, turns and items do not read back whole, in words."""
+    problems = []
+    for table, (walk, read) in _READERS.items():
+        after, limit = None, CHUNK
+        while True:
+            try:
+                rows = await walk.rows(db, after, limit)
+            except StoreCorrupt:  # a text is not UTF-8: look for the row it is in
+                if limit == 1:
+                    [(after, (id_,))] = await walk._replace(columns="t.id").rows(db, after, 1)
+                    problems.append(f"{table.removesuffix('s')} {id_} has a text that is not UTF-8")
+                limit = CHUNK if limit == 1 else 1
+                continue
+            problems += [problem for key, row in rows if (problem := _problem(db, table, key, row, read))]
+            if not rows:
+                break
+            after = rows[-1][0]
+    return problems
+
+
+def _problem(db: Db, table: str, key: Row, row: Row, read: Read) -> str | None:
+    place = "" if table == "sessions" else f"row {key[-1]} of {table}: "
+    try:
+        value = read(db, row[2:])
+    except MoorageError as error:
+        return f"{place}{error.message}"
+    if place and value.state.value != row[1] and row[2].startswith(SEALED):  # of plain ones a statement can say so
+        return f"{place}is {row[1]} in a list, and says otherwise itself"
+    return None

@@ -1,4 +1,4 @@
-"""What is counted: delegations, listed along the index of their times. What is counted of sessions is in `facts`."""
+"""Counting delegations, listed along the index of their times. Counts of sessions are in `facts`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _values(owner: str, delegation: Delegation) -> Row:
     )  # fmt: skip
 
 
-async def delegations(db: Db, owner: str, span: Span, limit: int, cursor: str | None) -> Page[Delegation]:
+async def delegations(db: Db, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[Delegation]:
     """Return the delegations of a span, oldest first."""
     mark = span.fingerprint("delegations")
     conditions, values = by_time(span, "at", "n", start(span, cursor, mark))

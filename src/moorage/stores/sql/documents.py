@@ -1,15 +1,16 @@
 """Documents.
 
-A decision reads a document without a lock. The statement that writes compares what was read, and is refused if somebody
-has changed it: then the decision is made again, with the row locked.
+A decision reads a document without a lock. The statement that writes compares the document with the one that was read,
+and is refused if it has changed. Then the decision is made again, with the row locked.
 """
 
 from __future__ import annotations
 
 from moorage.core.document import Document, DocumentKind
 from moorage.ports import DocumentDecision
+from moorage.stores import Stale
 from moorage.stores.rows import Row, instant_or_none, micros_or_none
-from moorage.stores.sql.db import Db, Stale
+from moorage.stores.sql.db import Db
 
 _FIND = "SELECT kind, key, body, expires_at FROM moor.documents WHERE kind = ? AND key = ?"
 _LIST = "SELECT kind, key, body, expires_at FROM moor.documents WHERE kind = ? AND key > ? ORDER BY key LIMIT ?"
@@ -35,13 +36,13 @@ async def find(db: Db, kind: str, key: str) -> Document | None:
     return None if row is None else document_of(row)
 
 
-async def some(db: Db, kind: str, after: str, limit: int) -> list[Document]:
+async def some(db: Db, kind: str, *, after: str = "", limit: int = 1000) -> list[Document]:
     """Return documents of a kind behind a key, in the order of their keys."""
     return [document_of(row) for row in await db.all(_LIST, (kind, after, limit))]
 
 
 async def put(db: Db, kind: str, key: str, decide: DocumentDecision) -> Document | None:
-    """Write or delete what `decide` makes of a document. Raises Stale if somebody else was faster."""
+    """Write or delete a document as `decide` says. Raises Stale if a concurrent change won."""
     known = await find(db, kind, key)
     new = decide(known)
     if new == known:
@@ -72,7 +73,7 @@ async def purge(db: Db, at: int, limit: int) -> int:
     return await db.run(f"DELETE FROM moor.documents WHERE (kind, key) IN ({_EXPIRED})", (at, limit))
 
 
-# What the store notes of itself -----------------------------------------------------------------
+# Notes of the store about itself ----------------------------------------------------------------
 
 
 async def note(db: Db, name: str) -> str | None:

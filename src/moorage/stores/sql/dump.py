@@ -1,4 +1,4 @@
-"""Everything as records, out of a store. Each store's `records` takes them in.
+"""Dump everything a store keeps. Each store's `load` takes it in.
 
 Rows are read along a key; a place in a list is the key of the row that came last, as JSON.
 """
@@ -10,210 +10,178 @@ from typing import NamedTuple
 
 import msgspec
 
+from moorage.core import dump as dumps
 from moorage.core.document import NOT_COPIED
-from moorage.core.errors import SessionCorrupt, StoreCorrupt
+from moorage.core.dump import DumpKind, DumpRecord
+from moorage.core.errors import StoreCorrupt
 from moorage.core.once import Once
 from moorage.core.query import Page
-from moorage.core.record import (
-    ApprovalRecord,
-    ContextRecord,
-    DelegationRecord,
-    DocumentRecord,
-    EntryRecord,
-    FeedRecord,
-    ItemRecord,
-    OnceRecord,
-    Record,
-    RunRecord,
-    SessionRecord,
-    TombstoneRecord,
-    TurnRecord,
-)
 from moorage.stores.places import DELEGATION, delegation_of
-from moorage.stores.rows import ENTRY, TOMBSTONE, Row, approval_of, entry_of, instant, item_of, json_text, tombstone_of
+from moorage.stores.rows import (
+    ENTRY,
+    TOMBSTONE,
+    WHOLE_ITEM_OF_T,
+    Row,
+    approval_of,
+    entry_of,
+    instant,
+    json_text,
+    tombstone_of,
+)
 from moorage.stores.session_rows import session_of
-from moorage.stores.sql import documents
+from moorage.stores.sql import records
 from moorage.stores.sql.db import Db
 from moorage.stores.sql.documents import document_of
 from moorage.stores.sql.lookup import HEAD_OF_S, OF_SESSION
-from moorage.stores.work_rows import ITEM, run_of, turn_of
+from moorage.stores.sql.walks import Walk
 from moorage.stores.work_rows import item_of as inbox_item_of
-
-MARK = "taking records in"  # the name of the store's note
+from moorage.stores.work_rows import run_of, turn_of
 
 
 class _List(NamedTuple):
     """How the records of a kind are read."""
 
-    columns: str
-    tables: str
-    key: tuple[str, ...]
-    record_of: Callable[[Db, Row], Record]
-    owner: str | None = None  # stands in front of the key on PostgreSQL; SQLite's keys are the same for all owners
+    walk: Walk
+    record_of: Callable[[Db, Row], DumpRecord]
 
 
-async def dump(db: Db, kind: str, limit: int, cursor: str | None) -> Page[Record]:
+async def dump(db: Db, kind: DumpKind, limit: int, cursor: str | None = None) -> Page[DumpRecord]:
     """Return some records of a kind, and where the next begin."""
     how = (_ON_POSTGRES if db.is_postgres else _ON_SQLITE).get(kind) or _ON_BOTH[kind]
-    key = (how.owner, *how.key) if how.owner and db.is_postgres else how.key
-    last = None if cursor is None else msgspec.json.decode(cursor)
-    names, marks = ", ".join(key), ", ".join("?" * len(key))
-    sql = f"SELECT {names}, {how.columns} FROM {how.tables}"
-    if last is not None:
-        sql += f" {'AND' if ' WHERE ' in how.tables else 'WHERE'} ({names}) > ({marks})"
-    rows = await db.all(f"{sql} ORDER BY {names} LIMIT ?", (*(last or ()), limit))
-    items = [how.record_of(db, tuple(row)[len(key) :]) for row in rows]
-    return Page(items, json_text(tuple(rows[-1])[: len(key)]) if len(rows) == limit else None)
+    rows = await how.walk.rows(db, None if cursor is None else msgspec.json.decode(cursor), limit)
+    return Page([how.record_of(db, row) for _, row in rows], json_text(rows[-1][0]) if len(rows) == limit else None)
 
 
-async def mark(db: Db) -> str | None:
-    """Return how far taking in has come."""
-    return await documents.note(db, MARK)
-
-
-def _session(db: Db, row: Row) -> Record:
+def _session(db: Db, row: Row) -> DumpRecord:
     *head, lineage = row
     parts = msgspec.json.decode(lineage) if lineage else ()
     session = session_of(tuple(head), db.opener).as_kept()
-    return SessionRecord(head[-1], session, tuple((part[0], part[1]) for part in parts))
+    return dumps.DumpedSession(head[-1], session, tuple((part[0], part[1]) for part in parts))
 
 
-def _entry(db: Db, row: Row) -> Record:
+def _entry(db: Db, row: Row) -> DumpRecord:
     owner, session_id, segment, *columns = row
     if owner is None:
-        raise StoreCorrupt(db.path, f"entry {columns[0]} of segment {segment} belongs to nobody")
+        raise StoreCorrupt(db.path, f"entry {columns[0]} of segment {segment} belongs to no session")
     entry = entry_of(tuple(columns), session_id, "", db.opener)
-    return EntryRecord(owner, segment, msgspec.structs.replace(entry, session_id=None, task_id=None))
+    return dumps.DumpedEntry(owner, segment, msgspec.structs.replace(entry, session_id=None, task_id=None))
 
 
-def _context(db: Db, row: Row) -> Record:
+def _record(db: Db, row: Row) -> DumpRecord:
     owner, session_id, session, *columns = row
     try:
-        key, item = item_of(tuple(columns), session, db.opener)
-    except ValueError as error:  # it is not JSON, or does not open
-        raise SessionCorrupt(session_id, f"context: {error}") from error
-    return ContextRecord(owner, session_id, key, item)
+        return dumps.DumpedRecord(owner, session_id, records.record_of(db, owner, session, tuple(columns)))
+    except ValueError as error:  # it does not open, or is not what it should be
+        raise StoreCorrupt(db.path, f"record {columns[1]} of {session_id or owner}: {error}") from error
 
 
-def _approval(db: Db, row: Row) -> Record:
-    owner, session_id, *columns = row
-    try:
-        return ApprovalRecord(owner, approval_of(tuple(columns), db.opener))
-    except ValueError as error:
-        raise SessionCorrupt(session_id, f"approval {row[-1]}: {error}") from error
-
-
-_ITEM = ", ".join(f"t.{column}" for column in [*ITEM.split(", "), "body"])
-_ENTRY = ", ".join(f"e.{column}" for column in ENTRY.split(", "))
-_CONTEXT = "s.owner, s.id, t.session, t.key, t.value, t.version, t.updated_at, t.expires_at"
+_ENTRY = ", ".join(f"t.{column}" for column in ENTRY.split(", "))
+_RECORD = ", ".join(f"t.{column}" for column in records.COLUMNS.split(", "))
 _KINDS_NOT_COPIED = ", ".join(f"'{kind}'" for kind in NOT_COPIED)
+
+
+def _of_owner(table: str, columns: str, record_of: Callable[[Db, Row], DumpRecord]) -> _List:
+    return _List(Walk(f"moor.{table} t", ("t.n",), f"t.owner, {columns}"), record_of)
+
+
+def _of_session(table: str, columns: str, record_of: Callable[[Db, Row], DumpRecord]) -> _List:
+    return _List(Walk(f"moor.{table} t {OF_SESSION}", ("t.n",), f"t.owner, {columns}"), record_of)
+
+
 _ON_BOTH = {
-    "tombstone": _List(
-        f"t.owner, {TOMBSTONE}",
-        "moor.tombstones t",
-        ("t.n",),
-        lambda _, row: TombstoneRecord(row[0], tombstone_of(row[2:])),
-        "t.owner",
+    DumpKind.TOMBSTONE: _of_owner(
+        "tombstones", TOMBSTONE, lambda _, row: dumps.DumpedTombstone(row[0], tombstone_of(row[2:]))
     ),
-    "approval": _List("t.owner, s.id, t.body, t.id", f"moor.approvals t {OF_SESSION}", ("t.n",), _approval, "t.owner"),
-    "run": _List(
-        "t.owner, t.body, t.id, s.id",
-        f"moor.runs t {OF_SESSION}",
-        ("t.n",),
-        lambda db, row: RunRecord(row[0], run_of(db, row[1:])),
-        "t.owner",
+    DumpKind.DELEGATION: _of_owner(
+        "delegations", f"{DELEGATION}, t.n", lambda _, row: dumps.DumpedDelegation(row[0], delegation_of(row[1:]))
     ),
-    "turn": _List(
-        "t.owner, t.n, t.body, t.id, s.id",
-        f"moor.turns t {OF_SESSION}",
-        ("t.n",),
-        lambda db, row: TurnRecord(row[0], row[1], turn_of(db, row[2:])),
-        "t.owner",
+    DumpKind.APPROVAL: _of_session(
+        "approvals", "t.body, t.id, s.id", lambda db, row: dumps.DumpedApproval(row[0], approval_of(row[1:], db.opener))
     ),
-    "item": _List(
-        f"t.owner, s.id, {_ITEM}",
-        f"moor.inbox t {OF_SESSION}",
-        ("t.n",),
-        lambda db, row: ItemRecord(row[0], inbox_item_of(db, row[2:], row[1])),
-        "t.owner",
+    DumpKind.RUN: _of_session(
+        "runs", "t.body, t.id, s.id", lambda db, row: dumps.DumpedRun(row[0], run_of(db, row[1:]))
     ),
-    "delegation": _List(
-        f"t.owner, {DELEGATION}, t.n",
-        "moor.delegations t",
-        ("t.n",),
-        lambda _, row: DelegationRecord(row[0], delegation_of(row[1:])),
-        "t.owner",
+    DumpKind.TURN: _of_session(
+        "turns", "t.n, t.body, t.id, s.id", lambda db, row: dumps.DumpedTurn(row[0], row[1], turn_of(db, row[2:]))
     ),
-    "once": _List(
-        "owner, operation, key, digest, ref, at",
-        "moor.once",
-        ("owner", "operation", "key"),
-        lambda _, row: OnceRecord(row[0], Once(row[1], row[2], row[3], row[4], instant(row[5]))),
+    DumpKind.ITEM: _of_session(
+        "inbox",
+        f"s.id, {WHOLE_ITEM_OF_T}",
+        lambda db, row: dumps.DumpedItem(row[0], inbox_item_of(db, row[2:], row[1])),
     ),
-    "document": _List(
-        "kind, key, body, expires_at",
-        f"moor.documents WHERE kind NOT IN ({_KINDS_NOT_COPIED})",
-        ("kind", "key"),
-        lambda _, row: DocumentRecord(document_of(row)),
+    DumpKind.RECORD: _List(
+        Walk(
+            "moor.records t LEFT JOIN moor.sessions s ON s.owner = t.owner AND s.pk = t.session",
+            ("t.owner", "t.session", "t.namespace", "t.key"),
+            f"t.owner, s.id, t.session, {_RECORD}",
+            (),
+        ),
+        _record,
+    ),
+    DumpKind.ONCE: _List(
+        Walk("moor.once", ("owner", "operation", "key"), "owner, operation, key, digest, ref, at", ()),
+        lambda _, row: dumps.DumpedOnce(row[0], Once(row[1], row[2], row[3], row[4], instant(row[5]))),
+    ),
+    DumpKind.DOCUMENT: _List(
+        Walk(
+            f"moor.documents WHERE kind NOT IN ({_KINDS_NOT_COPIED})",
+            ("kind", "key"),
+            "kind, key, body, expires_at",
+            (),
+        ),
+        lambda _, row: dumps.DumpedDocument(document_of(row)),
     ),
 }
 # The rest is kept differently: in SQLite only sessions have an owner, and the feed's ids contain it. An entry whose
-# session is gone belongs to whose fork reads it. What the feed told of sessions that were deleted since is left out, as
-# it is for its readers.
+# session is gone belongs to whose fork reads it. Feed entries of sessions that were deleted since are left out, as they
+# are for readers of the feed.
+_SHARED = "json_agg(json_build_array(l.segment, l.upto) ORDER BY l.upto)"
+_LINEAGE = f"SELECT {_SHARED} FROM moor.lineage l WHERE l.session = s.pk"
+_WHOSE = (
+    "coalesce(s.owner, (SELECT h.owner FROM moor.lineage l ORDERED JOIN moor.sessions h ON h.pk = l.session "
+    "WHERE l.segment = t.segment LIMIT 1)), coalesce(s.id, 'segment ' || t.segment)"
+)
 _ON_SQLITE = {
-    "session": _List(
-        f"{HEAD_OF_S}, (SELECT json_group_array(json_array(l.segment, l.upto) ORDER BY l.upto) FROM moor.lineage l "
-        "WHERE l.session = s.pk)",
-        "moor.sessions s",
-        ("s.pk",),
-        _session,
-    ),
-    "entry": _List(
-        "coalesce(s.owner, (SELECT h.owner FROM moor.lineage l ORDERED JOIN moor.sessions h ON h.pk = l.session "
-        f"WHERE l.segment = e.segment LIMIT 1)), coalesce(s.id, 'segment ' || e.segment), e.segment, {_ENTRY}",
-        "moor.entries e LEFT JOIN moor.sessions s ON s.pk = e.segment WHERE e.segment > 0",
-        ("e.id",),
+    DumpKind.SESSION: _List(Walk("moor.sessions s", ("s.pk",), f"{HEAD_OF_S}, ({_LINEAGE})"), _session),
+    DumpKind.ENTRY: _List(
+        Walk(
+            "moor.entries t LEFT JOIN moor.sessions s ON s.pk = t.segment WHERE t.segment > 0",
+            ("t.id",),
+            f"{_WHOSE}, t.segment, {_ENTRY}",
+        ),
         _entry,
     ),
-    "context": _List(
-        _CONTEXT,
-        "moor.context t ORDERED JOIN moor.sessions s ON s.pk = t.session",
-        ("t.session", "t.key"),
-        _context,
-    ),
-    "feed": _List(
-        "o.name, f.id - (o.no << 40), coalesce(s.id, t.id), f.last, f.count",
-        "moor.feed f ORDERED JOIN moor.owners o ON o.no = f.id >> 40 "
-        "LEFT JOIN moor.sessions s ON f.last > 0 AND s.pk = f.subject "
-        "LEFT JOIN moor.tombstones t ON f.last = 0 AND t.n = f.subject WHERE coalesce(s.id, t.id) IS NOT NULL",
-        ("f.id",),
-        lambda _, row: FeedRecord(*row),
+    DumpKind.FEED: _List(
+        Walk(
+            "moor.feed t ORDERED JOIN moor.owners o ON o.no = t.id >> 40 "
+            "LEFT JOIN moor.sessions s ON t.last > 0 AND s.pk = t.subject "
+            "LEFT JOIN moor.tombstones d ON t.last = 0 AND d.n = t.subject WHERE coalesce(s.id, d.id) IS NOT NULL",
+            ("t.id",),
+            "o.name, t.id - (o.no << 40), coalesce(s.id, d.id), t.last, t.count",
+        ),
+        lambda _, row: dumps.DumpedFeed(*row),
     ),
 }
 _ON_POSTGRES = {
-    "session": _List(
-        f"{HEAD_OF_S}, (SELECT json_agg(json_build_array(l.segment, l.upto) ORDER BY l.upto)::text "
-        "FROM moor.lineage l WHERE l.owner = s.owner AND l.session = s.pk)",
-        "moor.sessions s",
-        ("s.pk",),
-        _session,
-        "s.owner",
+    DumpKind.SESSION: _List(
+        Walk("moor.sessions s", ("s.pk",), f"{HEAD_OF_S}, ({_LINEAGE} AND l.owner = s.owner)", ("s.owner",)), _session
     ),
-    "entry": _List(
-        f"e.owner, 'segment ' || e.segment, e.segment, {_ENTRY}",
-        "moor.entries e",
-        ("e.root", "e.segment", "e.number"),
+    DumpKind.ENTRY: _List(
+        Walk(
+            "moor.entries t",
+            ("t.root", "t.segment", "t.number"),
+            f"t.owner, 'segment ' || t.segment, t.segment, {_ENTRY}",
+        ),
         _entry,
-        "e.owner",
     ),
-    "context": _List(_CONTEXT, f"moor.context t {OF_SESSION}", ("t.session", "t.key"), _context, "t.owner"),
-    "feed": _List(
-        "f.owner, f.id, coalesce(s.id, t.id), f.last, f.count",
-        "moor.feed f LEFT JOIN moor.sessions s ON f.last > 0 AND s.owner = f.owner AND s.pk = f.subject "
-        "LEFT JOIN moor.tombstones t ON f.last = 0 AND t.owner = f.owner AND t.n = f.subject "
-        "WHERE coalesce(s.id, t.id) IS NOT NULL",
-        ("f.id",),
-        lambda _, row: FeedRecord(*row),
-        "f.owner",
+    DumpKind.FEED: _List(
+        Walk(
+            "moor.feed t LEFT JOIN moor.sessions s ON t.last > 0 AND s.owner = t.owner AND s.pk = t.subject "
+            "LEFT JOIN moor.tombstones d ON t.last = 0 AND d.owner = t.owner AND d.n = t.subject "
+            "WHERE coalesce(s.id, d.id) IS NOT NULL",
+            ("t.id",),
+            "t.owner, t.id, coalesce(s.id, d.id), t.last, t.count",
+        ),
+        lambda _, row: dumps.DumpedFeed(*row),
     ),
 }

@@ -1,40 +1,50 @@
-"""The facts that analytics are made of, read without whole heads; loaded only when somebody counts.
+"""The facts that analytics are made of, read without whole heads. This module is loaded only for analytics.
 
-Whether a session had errors is asked of the log: the head's count begins anew with every
-turn that went well.
+The log says whether a session had errors: the count of the head restarts with every completed turn.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Any
 
 from moorage.core.delegation import Span
-from moorage.core.fact import CallbackCounts, Fate, SessionFact
+from moorage.core.fact import CallbackCounts, Fate, SessionFact, callback_counts, tokens_in
+from moorage.core.inbox import ItemState
 from moorage.core.query import Page
-from moorage.stores.fact_rows import STATES, callbacks_of, facts_of
-from moorage.stores.places import Place, by_time, cursor_at, start
+from moorage.core.session import State
+from moorage.stores.places import SortPlace, by_time, cursor_at, start
 from moorage.stores.rows import RARE, Row, micros
 from moorage.stores.sql.db import Db
 from moorage.stores.sql.query import Query
 
-_FACTS = Query("facts", rare=RARE)
+_STATES = {state.value: state for state in State}
+_ITEM_STATES = frozenset(state.value for state in ItemState)
+_FIRST, _LAST = micros(datetime(1, 1, 1, tzinfo=UTC)), micros(datetime(9999, 12, 31, tzinfo=UTC))
+_NO_TOKENS = (None, None)
+_from_timestamp = datetime.fromtimestamp
+
+_FACTS, _CALLBACKS = Query("facts", rare=RARE), Query("count_callbacks")
 _TASK_SOURCES = (
     "sessions_by_task WHERE owner = ? AND task = ? AND task <> id",
     "sessions_by_id WHERE owner = ? AND id = ? AND task = id",
 )
 
 
-async def facts(db: Db, owner: str, span: Span, limit: int, cursor: str | None) -> Page[SessionFact]:
+async def facts(db: Db, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[SessionFact]:
     """Return facts of the sessions created in a span: along their times or, where that is shorter, along their keys."""
     mark = span.fingerprint("facts")
     place = start(span, cursor, mark)
     rows = await db.all(*_statement(_FACTS(db), owner, span, place, limit + 1))
     more = len(rows) > limit
-    found = facts_of(rows[:limit], await _callbacks(db, owner, rows[:limit]))
+    keys = db.listed([row[1] for row in rows[:limit]])
+    callbacks = _callbacks_of(await db.all(_CALLBACKS(db), (owner, keys)))  # in one statement for all of them
+    found = _facts_of(rows[:limit], callbacks)
     return Page(found, cursor_at((rows[limit - 1][0], rows[limit - 1][1]), mark) if more else None)
 
 
-def _statement(select: str, owner: str, span: Span, place: Place, limit: int) -> tuple[str, list[Any]]:
+def _statement(select: str, owner: str, span: Span, place: SortPlace, limit: int) -> tuple[str, list[Any]]:
     if span.task is not None:
         return _of_task(select, owner, span, place, limit)
     if span.agent is not None and span.after is None and span.before is None:
@@ -46,7 +56,7 @@ def _statement(select: str, owner: str, span: Span, place: Place, limit: int) ->
     return sql, [owner, *values, limit]
 
 
-def _of_task(select: str, owner: str, span: Span, place: Place, limit: int) -> tuple[str, list[Any]]:
+def _of_task(select: str, owner: str, span: Span, place: SortPlace, limit: int) -> tuple[str, list[Any]]:
     """Those that were given this task, and the one it was made for: a task has few sessions, whenever they began."""
     wanted = (
         ("pk > ?", place[1]),
@@ -63,19 +73,38 @@ def _of_task(select: str, owner: str, span: Span, place: Place, limit: int) -> t
     return f"{' UNION ALL '.join(parts)} {order}", [owner, span.task, *(value for _, value in given)] * 2
 
 
-_CALLBACKS = Query("count_callbacks")
-
-
-async def _callbacks(db: Db, owner: str, rows: list[Row]) -> dict[int, CallbackCounts]:
-    """Return where the callbacks to these sessions are, by their keys, in one statement for all of them."""
-    keys = db.listed([row[1] for row in rows])
-    return callbacks_of(await db.all(_CALLBACKS(db), (owner, keys)))
-
-
 _FATES = Query("fates")
 
 
 async def fates(db: Db, owner: str, session_ids: list[str]) -> list[Fate]:
     """Return what became of these, in one statement; nothing of those that never were."""
     rows = await db.all(_FATES(db), (owner, db.listed(session_ids)))
-    return [Fate(id_, STATES[state], bool(gone)) for id_, state, gone in rows if state in STATES]
+    return [Fate(id_, _STATES[state], bool(gone)) for id_, state, gone in rows if state in _STATES]
+
+
+# Rows -------------------------------------------------------------------------------------------
+
+
+def _callbacks_of(rows: Iterable[Row]) -> dict[int, CallbackCounts]:
+    """Where the callbacks to sessions are, by their keys, from (key, state of items, how many)."""
+    states: dict[int, list[tuple[str, int]]] = {}
+    for session, state, count in rows:
+        if state in _ITEM_STATES:
+            states.setdefault(session, []).append((state, count))
+    return {session: callback_counts(counts) for session, counts in states.items()}
+
+
+def _facts_of(rows: list[Row], callbacks: dict[int, CallbackCounts]) -> list[SessionFact]:
+    """Facts, one loop for all; without those of damaged rows, which `get` and `check` name: the others count."""
+    facts = []
+    for created_at, pk, id_, agent, task, state, duration, has_errors, metadata in rows:
+        if state not in _STATES or not _FIRST <= created_at <= _LAST:
+            continue
+        read, written = _NO_TOKENS if metadata is None else tokens_in(metadata)
+        at = _from_timestamp(created_at / 1e6, UTC)
+        facts.append(
+            SessionFact(
+                id_, agent, task, at, _STATES[state], duration, has_errors == 1, read, written, callbacks.get(pk)
+            )
+        )  # fmt: skip
+    return facts

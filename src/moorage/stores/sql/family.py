@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from moorage.core.errors import SessionCorrupt, StoreCorrupt
-from moorage.core.family import Deletion, Member, Tombstone, TombstoneQuery
+from moorage.core.errors import SessionCorrupt, StoreCorrupt, VersionConflict
+from moorage.core.family import EVERY_TOMBSTONE, Deletion, Member, Tombstone, TombstoneQuery
 from moorage.core.query import MAX_POSITION, Page, make_cursor, read_cursor
 from moorage.core.session import Session, Stamp
 from moorage.ports import DeletionDecision, SweepDecision
-from moorage.stores.rows import TOMBSTONE, Row, micros_or_none, stone_of, tombstone_of
+from moorage.stores import Stale
+from moorage.stores.rows import RARE, TOMBSTONE, micros_or_none, stone_of, tombstone_of
 from moorage.stores.session_rows import session_of
-from moorage.stores.sql.db import Db
-from moorage.stores.sql.lookup import HEAD_OF_S, check_version, key_of
+from moorage.stores.sql.db import Db, Target
+from moorage.stores.sql.lookup import HEAD_OF_S, key_of, may_be_ref
 from moorage.stores.sql.query import Query
 
 _ANCESTORS = Query("ancestors", head=HEAD_OF_S)
 _TREE_HEADS = Query("tree", columns=HEAD_OF_S, ending="ORDER BY s.depth, s.pk LIMIT ?3")
-# In the order in which every statement locks, so that nobody waits in a circle.
+# In the order in which every statement locks, so that there are no deadlocks.
 _LOCK_TREE = Query("tree", columns="s.pk", ending="ORDER BY s.pk FOR UPDATE OF s")
-# Leaves first, so that no row is deleted before those that hang on it.
-_TREE_MEMBERS = Query(
-    "tree", columns="s.pk, s.id, s.depth, s.live_turn IS NOT NULL", ending="ORDER BY s.depth DESC, s.pk DESC"
-)
-_WHOLE = 1 << 62  # as many as there are
+_TREE_TO_DELETE = Query("tree_to_delete", rare=RARE)
+# SQLite keeps no revisions: what is decided there is written in the same transaction.
+_TREE_TO_SWEEP = {
+    is_postgres: Query("tree", columns=f"{revision}, {HEAD_OF_S}", ending="ORDER BY s.depth, s.pk")
+    for is_postgres, revision in ((True, "s.revision"), (False, "0"))
+}
 
 
 async def ancestors(db: Db, owner: str, ref: str) -> list[Session]:
@@ -51,15 +52,19 @@ async def count_children(db: Db, owner: str, ref: str) -> int:
 # Deleting ---------------------------------------------------------------------------------------
 
 
-class Doomed(NamedTuple):
-    """A session that is about to go."""
+class TreeMember(NamedTuple):
+    """A session of a tree that may be deleted, and how much it has."""
 
     pk: int
-    root_id: str  # of the tree it goes with
-    reason: str
-
-
-Delete = Callable[[Any, str, list[Doomed], Stamp], Awaitable[None]]
+    session_id: str
+    depth: int
+    is_running: bool
+    version: int
+    revision: int
+    entries: int
+    messages: int
+    checkpoints: int
+    runs: int
 
 
 async def delete_tree(
@@ -68,48 +73,50 @@ async def delete_tree(
     ref: str,
     decide: DeletionDecision,
     stamp: Stamp,
+    *,
     reason: str,
-    delete: Delete | None,
+    dry_run: bool,
     expected: int | None = None,
 ) -> Deletion:
-    """Delete a tree unless the decision refuses; without `delete`, say what would go."""
-    pk, root_id, *_ = await key_of(db, owner, ref)
-    if delete is not None:
-        await _lock(db, owner, pk)
-    await check_version(db, owner, pk, expected)
-    members = await db.all(_TREE_MEMBERS(db), (owner, pk))
-    decide([Member(row[1], row[2], bool(row[3])) for row in members])
-    counts = await _counts(db, owner, [row[0] for row in members])
-    if delete is not None:
-        await delete(db, owner, [Doomed(row[0], root_id, reason) for row in members], stamp)
+    """Delete a tree unless the decision refuses; or say what would go."""
+    if not dry_run and db.lock():
+        await _lock(db, owner, (await key_of(db, owner, ref)).pk)
+    members = await _members(db, owner, ref)
+    root = members[-1]
+    if expected is not None and root.version != expected:
+        raise VersionConflict(root.session_id, expected, root.version)
+    decide([Member(member.session_id, member.depth, bool(member.is_running)) for member in members])
+    if not dry_run:
+        targets = [Target(member.pk, root.session_id, reason, member.revision) for member in members]
+        await db.delete_sessions(owner, targets, stamp)
     return Deletion(
-        session_id=root_id,
+        session_id=root.session_id,
         deleted_sessions=len(members),
         cascaded_children=len(members) - 1,
-        entries=counts[0],
-        messages=counts[1],
-        checkpoints=counts[2],
-        runs=counts[3],
-        session_ids=[row[1] for row in members],
-        dry_run=delete is None,
+        entries=sum(member.entries for member in members),
+        messages=sum(member.messages for member in members),
+        checkpoints=sum(member.checkpoints for member in members),
+        runs=sum(member.runs for member in members),
+        session_ids=[member.session_id for member in members],
+        dry_run=dry_run,
     )
+
+
+async def _members(db: Db, owner: str, ref: str) -> list[TreeMember]:
+    """Return a whole tree, leaves first. Raises SessionNotFound or SessionGone."""
+    rows = await db.all(_TREE_TO_DELETE(db), (owner, ref)) if may_be_ref(ref) else []
+    if not rows:
+        rows = await db.all(_TREE_TO_DELETE(db), (owner, (await key_of(db, owner, ref)).session_id))
+    if not rows:
+        raise Stale(ref)
+    return [TreeMember(*row) for row in rows]
 
 
 async def _lock(db: Db, owner: str, pk: int) -> None:
     """Lock a whole tree: a child that comes to be meanwhile is waited for, and looked at in the next round."""
     known = -1
-    while db.is_postgres and known < (known := len(await db.all(_LOCK_TREE(db), (owner, pk)))):
+    while known < (known := len(await db.all(_LOCK_TREE(db), (owner, pk)))):
         pass
-
-
-_COUNTS = Query("count_doomed")
-
-
-async def _counts(db: Db, owner: str, pks: list[int]) -> Row:
-    """Count the entries, messages, checkpoints and runs of these sessions."""
-    row = await db.one(_COUNTS(db), (owner, db.listed(pks)))
-    assert row is not None
-    return row
 
 
 # Sweeping ---------------------------------------------------------------------------------------
@@ -129,40 +136,44 @@ async def candidates(db: Db, owner: str, before: int | None, at: int, position: 
 
 
 async def sweep(
-    db: Db, owner: str, pks: list[int], decide: SweepDecision, stamp: Stamp, delete: Delete | None
+    db: Db, owner: str, pks: list[int], decide: SweepDecision, stamp: Stamp, *, dry_run: bool
 ) -> list[Tombstone]:
-    """Delete the trees of these that may go, all at once; return what went, or without `delete` what would."""
-    doomed: dict[int, Tombstone] = {}
+    """Delete the trees of these that may go, all at once; return what went, or what would."""
+    tombstones: dict[int, tuple[Tombstone, int]] = {}
     for pk in pks:
-        if pk not in doomed:
-            if delete is not None:
+        if pk not in tombstones:
+            if not dry_run and db.lock():
                 await _lock(db, owner, pk)
-            doomed |= await _condemned(db, owner, pk, decide, stamp)
-    if doomed and delete is not None:
-        gone = [Doomed(pk, stone.root_of_deletion, stone.reason) for pk, stone in doomed.items()]
-        await delete(db, owner, gone, stamp)
-    return list(doomed.values())
+            tombstones |= await _removable(db, owner, pk, decide, stamp)
+    if tombstones and not dry_run:
+        targets = [Target(pk, stone.root_of_deletion, stone.reason, at) for pk, (stone, at) in tombstones.items()]
+        await db.delete_sessions(owner, targets, stamp)
+    return [stone for stone, _ in tombstones.values()]
 
 
-async def _condemned(db: Db, owner: str, pk: int, decide: SweepDecision, stamp: Stamp) -> dict[int, Tombstone]:
-    """Return the tombstones of a tree that may go, by key, leaves first; none if it must stay."""
+async def _removable(
+    db: Db, owner: str, pk: int, decide: SweepDecision, stamp: Stamp
+) -> dict[int, tuple[Tombstone, int]]:
+    """Return the tombstones and revisions of a tree that may go, by key, leaves first; none if it must stay."""
     try:
-        rows = await db.all(_TREE_HEADS(db), (owner, pk, _WHOLE))
-        sessions = [session_of(row, db.opener) for row in rows]
-    except (SessionCorrupt, StoreCorrupt):  # nobody can say whether it may go: it stays, and the others are looked at
+        rows = await db.all(_TREE_TO_SWEEP[db.is_postgres](db), (owner, pk))
+        sessions = [session_of(row[1:], db.opener) for row in rows]
+    except (SessionCorrupt, StoreCorrupt):  # unreadable, so it stays; go on with the others
         return {}
     reason = decide(sessions) if sessions else None  # none: it went meanwhile
     if reason is None:
         return {}
     root_id = sessions[0].session_id
     pairs = zip(rows, sessions, strict=True)
-    return {row[-1]: stone_of(session, root_id, stamp, reason) for row, session in reversed(list(pairs))}
+    return {row[-1]: (stone_of(session, root_id, stamp, reason), row[0]) for row, session in reversed(list(pairs))}
 
 
 _TOMBSTONES = Query("tombstones", columns=TOMBSTONE)
 
 
-async def tombstones(db: Db, owner: str, limit: int, cursor: str | None, query: TombstoneQuery) -> Page[Tombstone]:
+async def tombstones(
+    db: Db, owner: str, limit: int, cursor: str | None = None, query: TombstoneQuery = EVERY_TOMBSTONE
+) -> Page[Tombstone]:
     """Return what was deleted, newest first."""
     mark = query.fingerprint()
     below = MAX_POSITION if cursor is None else read_cursor(cursor, mark)

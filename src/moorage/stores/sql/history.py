@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from moorage.core.entry import Entry, Kind
+from moorage.core.query import OLDEST, LogQuery
 from moorage.core.session import Session
 from moorage.ports import Tail
 from moorage.stores.rows import ENTRY, RARE, Row, entries_of, stored_kinds
-from moorage.stores.sql.db import Db
-from moorage.stores.sql.lookup import Key, key_of, load_to_read
+from moorage.stores.sql.db import Db, Segment
+from moorage.stores.sql.lookup import SessionColumns, key_of, load
 from moorage.stores.sql.query import Query
 
-Segment = tuple[int, int, int, int]  # root, segment, and the numbers of it that count: after, upto
 NO_END = (1 << 32) - 1
 
 # By whether it is PostgreSQL, whose keys lead with the owner and the root. The values are the same.
@@ -21,7 +23,7 @@ _LINEAGE = {
 _OF_SEGMENT = {False: "segment = ?3", True: "owner = ?1 AND root = ?2 AND segment = ?3"}
 
 
-async def shared_segments(db: Db, owner: str, key: Key, upto: int) -> list[Segment]:
+async def shared_segments(db: Db, owner: str, key: SessionColumns, upto: int) -> list[Segment]:
     """Return where a session's entries up to a number are, oldest first."""
     segments, after = list[Segment](), 0
     for root, segment, end in await db.all(_LINEAGE[db.is_postgres], (owner, key.pk)) if key.shared_upto else ():
@@ -45,25 +47,25 @@ async def newest_checkpoint(db: Db, owner: str, segments: list[Segment]) -> int 
     return None
 
 
-async def log(
-    db: Db,
-    owner: str,
-    ref: str,
-    after: int,
-    before: int | None,
-    limit: int,
-    kinds: tuple[str, ...] | None,
-    newest_first: bool,
-) -> list[Entry]:
+async def said_under(db: Db, owner: str, key: SessionColumns, client_keys: Sequence[str]) -> dict[str, Entry]:
+    """Return the newest entry of a session's own with each of these client keys."""
+    under = f"INDEXED BY entries_by_key WHERE {_OF_SEGMENT[db.is_postgres]} AND client_key IN LIST(?4::text)"
+    sql = f"SELECT {ENTRY} FROM moor.entries {under} ORDER BY number"
+    rows = await db.all(sql, (owner, key.root, key.pk, db.listed(client_keys)))
+    return {str(entry.client_key): entry for entry in entries_of(rows, key.session_id, key.task_id, db.opener)}
+
+
+async def log(db: Db, owner: str, ref: str, query: LogQuery = OLDEST) -> list[Entry]:
     """Return entries between two numbers, from one end."""
     key = await key_of(db, owner, ref)
-    upto = NO_END if before is None else min(before - 1, NO_END)  # beyond it other sessions' entries begin
-    segments = await _segments(db, owner, key, after, upto) if after < upto else []
-    rows = await _read(db, owner, segments, limit, None if kinds is None else stored_kinds(kinds), newest_first)
+    upto = NO_END if query.before is None else min(query.before - 1, NO_END)  # beyond it other sessions' entries begin
+    segments = await _segments(db, owner, key, query.after, upto) if query.after < upto else []
+    kinds = None if query.kinds is None else stored_kinds(query.kinds)
+    rows = await _read(db, owner, segments, query.limit, kinds, query.newest_first)
     return entries_of(rows, key.session_id, key.task_id, db.opener)
 
 
-async def _segments(db: Db, owner: str, key: Key, after: int, upto: int) -> list[Segment]:
+async def _segments(db: Db, owner: str, key: SessionColumns, after: int, upto: int) -> list[Segment]:
     """Return where the entries between two numbers are, oldest first."""
     if after >= key.shared_upto:
         return [(key.root, key.pk, after, upto)]
@@ -112,11 +114,11 @@ _NEWEST = {
 }
 
 
-async def tail(db: Db, owner: str, ref: str, limit: int, pins: int, with_session: bool) -> Tail:
+async def tail(db: Db, owner: str, ref: str, limit: int, pins: int = 100, *, with_session: bool = False) -> Tail:
     """Return what a window is made of."""
     session: Session | None = None
     if with_session:
-        session, key = await load_to_read(db, owner, ref)
+        session, key = await load(db, owner, ref)
     else:
         key = await key_of(db, owner, ref)
     if not key.has_pins:
@@ -137,7 +139,7 @@ async def tail(db: Db, owner: str, ref: str, limit: int, pins: int, with_session
     return Tail(pinned, messages, session)
 
 
-async def _tail_of_fork(db: Db, owner: str, key: Key, limit: int, pins: int) -> list[Row]:
+async def _tail_of_fork(db: Db, owner: str, key: SessionColumns, limit: int, pins: int) -> list[Row]:
     segments = await _segments(db, owner, key, 0, NO_END)
     kept = await _read(db, owner, segments, 1, (Kind.SUMMARY.value,), True)
     kept += await _read(db, owner, segments, pins, ("system",), True)

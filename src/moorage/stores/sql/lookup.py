@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
-from moorage.core.errors import SessionCorrupt, SessionGone, SessionNotFound, StoreCorrupt, VersionConflict
+from moorage.core.errors import SessionCorrupt, SessionGone, SessionNotFound, StoreCorrupt
 from moorage.core.ids import looks_like_ref
 from moorage.core.session import Session
 from moorage.stores.rows import Row, instant, instant_or_none
@@ -14,56 +14,71 @@ from moorage.stores.sql.db import Db
 
 HEAD, HEAD_OF_S = head_columns(schema="moor."), head_columns("s", "moor.")
 KEY = "SELECT pk, id, task, shared_upto, has_pins, coalesce(root, pk) FROM moor.sessions"
-_TO_READ = f"SELECT coalesce(root, pk), shared_upto, has_pins, {HEAD} FROM moor.sessions"
 OF_SESSION = "ORDERED JOIN moor.sessions s ON s.owner = t.owner AND s.pk = t.session"
-_BY_ID = "WHERE owner = ? AND id = ?"
-_BY_OPEN_NAME = "WHERE owner = ? AND name = ? AND finalized_at IS NULL"
-_BY_NAME = "WHERE owner = ? AND name = ? ORDER BY pk DESC LIMIT 1"
 _TOMBSTONE = "SELECT deleted_at, deleted_by, reason FROM moor.tombstones WHERE owner = ? AND id = ?"
 
 
-class Key(NamedTuple):
-    """What reading a session's log takes, without the rest of its head."""
+class _Select:
+    """How something of a session is read: by its id, else by its open name, else of the newest that had the name."""
+
+    def __init__(self, select: str) -> None:
+        self.by_id = f"{select} WHERE owner = ? AND id = ?"
+        self.by_open_name = f"{select} WHERE owner = ? AND name = ? AND finalized_at IS NULL"
+        self.by_name = f"{select} WHERE owner = ? AND name = ? ORDER BY pk DESC LIMIT 1"
+
+
+_KEY = _Select(KEY)
+_LOAD = {  # by whether it is PostgreSQL; SQLite keeps no revisions
+    is_postgres: _Select(f"SELECT shared_upto, has_pins, coalesce(root, pk), {revision}, {HEAD} FROM moor.sessions")
+    for is_postgres, revision in ((False, "0"), (True, "revision"))
+}
+
+
+class SessionColumns(NamedTuple):
+    """The columns of a session that reading its log needs."""
 
     pk: int
     session_id: str
     task_id: str
-    shared_upto: int
-    has_pins: bool
-    root: int
+    shared_upto: int = 0
+    has_pins: bool = False
+    root: int = 0
+    revision: int = 0  # if it was loaded with its head
 
 
-async def key_of(db: Db, owner: str, ref: str) -> Key:
+async def key_of(db: Db, owner: str, ref: str) -> SessionColumns:
     """Return the key of a session."""
-    return Key(*await found(db, KEY, owner, ref))
+    return SessionColumns(*await _found(db, _KEY, owner, ref))
 
 
-async def load_to_read(db: Db, owner: str, ref: str) -> tuple[Session, Key]:
-    """Return a session, and what reading its log takes."""
+async def get(db: Db, owner: str, ref: str) -> Session:
+    """Return a session."""
+    row = await _found(db, _LOAD[db.is_postgres], owner, ref)
+    return session_of(row[4:], db.opener)
+
+
+async def load(db: Db, owner: str, ref: str) -> tuple[Session, SessionColumns]:
+    """Return a session, and what reading its log or changing it takes."""
+    row = await _found(db, _LOAD[db.is_postgres], owner, ref)
+    session = session_of(row[4:], db.opener)
+    return session, SessionColumns(row[-1], session.session_id, session.task_id, *row[:4])
+
+
+async def _found(db: Db, select: _Select, owner: str, ref: str) -> Row:
+    """Return what is read of a session. Raises SessionNotFound, SessionGone, or SessionCorrupt."""
+    lock = db.lock()
     try:
-        row = await found(db, _TO_READ, owner, ref)
+        if may_be_ref(ref) and (row := await db.one(f"{select.by_id}{lock}" if lock else select.by_id, (owner, ref))):
+            return row
+        if not looks_like_ref(ref):
+            raise SessionNotFound(ref)
+        for sql in (select.by_open_name, select.by_name):
+            if row := await db.one(f"{sql}{lock}", (owner, ref)):
+                return row
     except StoreCorrupt as error:
         raise SessionCorrupt(ref, "a text of it is not UTF-8") from error
-    session = session_of(row[3:], db.opener)
-    return session, Key(row[-1], session.session_id, session.task_id, row[1], row[2], row[0])
-
-
-async def found(db: Db, select: str, owner: str, ref: str) -> Row:
-    """Return what `select` reads of a session. Raises SessionNotFound or SessionGone."""
-    if may_be_ref(ref) and (row := await db.one(f"{select} {_BY_ID}{db.lock()}", (owner, ref))):
-        return row
-    return await named(db, select, owner, ref)
-
-
-async def named(db: Db, select: str, owner: str, name: str) -> Row:
-    """Return what `select` reads of the session with a name. Raises SessionNotFound or SessionGone."""
-    if not looks_like_ref(name):
-        raise SessionNotFound(name)
-    for where in (_BY_OPEN_NAME, _BY_NAME):
-        if row := await db.one(f"{select} {where}{db.lock()}", (owner, name)):
-            return row
-    await check_not_spent(db, owner, name)
-    raise SessionNotFound(name)
+    await check_not_spent(db, owner, ref)
+    raise SessionNotFound(ref)
 
 
 def may_be_ref(ref: object) -> bool:
@@ -75,21 +90,6 @@ async def check_not_spent(db: Db, owner: str, session_id: str) -> None:
     """Raise SessionGone if a session of that id was deleted."""
     if stone := await db.one(_TOMBSTONE, (owner, session_id)):
         raise SessionGone(session_id, at=instant(stone[0]), by=stone[1], why=stone[2])
-
-
-async def check_version(db: Db, owner: str, pk: int, expected: int | None) -> None:
-    """Raise VersionConflict if a session is at another version than the one named."""
-    if expected is None:
-        return
-    row = await db.one("SELECT id, version FROM moor.sessions WHERE owner = ? AND pk = ?", (owner, pk))
-    if row is not None and row[1] != expected:
-        raise VersionConflict(row[0], expected, row[1])
-
-
-async def id_of(db: Db, owner: str, pk: int) -> str:
-    """Return a session's id, by its key."""
-    row = await db.one("SELECT id FROM moor.sessions WHERE owner = ? AND pk = ?", (owner, pk))
-    return str(pk) if row is None else str(row[0])
 
 
 async def match(db: Db, owner: str, prefix: str, limit: int) -> list[str]:

@@ -1,10 +1,18 @@
-"""Reads of many sessions at once."""
+"""Reads of many sessions at once. A statement for each costs SQLite little beside the way to a thread and back."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
+from moorage.core.approval import Approval
+from moorage.core.entry import Kind
+from moorage.core.errors import NotFound, SessionCorrupt
+from moorage.core.query import LogQuery
 from moorage.core.session import Session
+from moorage.ports import Tail
 from moorage.stores.session_rows import sessions_of
-from moorage.stores.sql.db import Db
+from moorage.stores.sql import approvals, history
+from moorage.stores.sql.db import Db, T
 from moorage.stores.sql.lookup import HEAD, may_be_ref
 
 _BY_IDS = f"SELECT {HEAD} FROM moor.sessions WHERE owner = ? AND id IN LIST(?::text)"
@@ -15,3 +23,40 @@ async def get_many(db: Db, owner: str, session_ids: list[str]) -> list[Session |
     rows = await db.all(_BY_IDS, (owner, db.listed([each for each in session_ids if may_be_ref(each)])))
     found = {session.session_id: session for session in sessions_of(rows, db.opener)}
     return [found.get(session_id) for session_id in session_ids]
+
+
+async def tails(
+    db: Db, owner: str, session_ids: list[str], limit: int, pins: int = 100, *, before: int | None = None
+) -> list[Tail]:
+    """Return the end of each conversation, or what is before a number."""
+    return [await _or_else(Tail([], []), tail, db, owner, each, limit, pins, before) for each in session_ids]
+
+
+async def tail(db: Db, owner: str, session_id: str, limit: int, pins: int, before: int | None) -> Tail:
+    """Return the end of one conversation, or what is before a number."""
+    if before is None:
+        return await history.tail(db, owner, session_id, limit, pins)
+    said = (Kind.MESSAGE.value,)
+    return Tail(
+        [],
+        await history.log(db, owner, session_id, LogQuery(before=before, limit=limit, kinds=said, newest_first=True)),
+    )
+
+
+async def approvals_of(
+    db: Db, owner: str, session_ids: list[str], *, pending_only: bool = True, limit: int = 100
+) -> list[list[Approval]]:
+    """Return the approvals of each, oldest first."""
+
+    async def one(session_id: str) -> list[Approval]:
+        return await approvals.approvals(db, owner, ref=session_id, pending_only=pending_only, limit=limit)
+
+    return [await _or_else([], one, each) for each in session_ids]
+
+
+async def _or_else(nothing: T, read: Callable[..., Awaitable[T]], *values: object) -> T:
+    """Return what is read of one; one that is gone or damaged hides no other."""
+    try:
+        return await read(*values)
+    except (NotFound, SessionCorrupt):
+        return nothing

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime
 
 from moorage.core.once import KEPT_FOR, Once
 from moorage.stores.rows import instant, micros
-from moorage.stores.sql import documents
+from moorage.stores.sql import documents, records
 from moorage.stores.sql.db import Db
 
-_MICROSECOND = timedelta(microseconds=1)
 _FIND = "SELECT digest, ref, at FROM moor.once WHERE owner = ? AND operation = ? AND key = ?"
 _NOTE = (
     "INSERT INTO moor.once (owner, operation, key, digest, ref, at) VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT "
@@ -21,18 +20,18 @@ _OLD = (
 )
 
 
-async def find(db: Db, owner: str, operation: str, key: str, at: int) -> Once | None:
+async def find(db: Db, owner: str, operation: str, key: str, at: datetime) -> Once | None:
     """Return the request that was made under a key and still counts."""
     row = await db.one(_FIND, (owner, operation, key))
     if row is None:
         return None
     kept = Once(operation, key, row[0], row[1], instant(row[2]))
-    return kept if kept.lives(instant(at)) else None
+    return kept if kept.lives(at) else None
 
 
 async def check(db: Db, owner: str, once: Once) -> None:
     """Raise AlreadyDone or KeyReused if a request was made under this key. Nothing is written before this."""
-    kept = await find(db, owner, once.operation, once.key, micros(once.at))
+    kept = await find(db, owner, once.operation, once.key, once.at)
     if kept is not None:
         kept.check_repeats(once)
 
@@ -48,8 +47,8 @@ async def write(db: Db, new: list[tuple[str, Once]]) -> None:
     await db.many(_NOTE, rows)
 
 
-async def purge(db: Db, at: int, limit: int) -> int:
+async def purge(db: Db, at: datetime, limit: int) -> int:
     """Delete some old requests and expired documents; return how many."""
     sql = f"DELETE FROM moor.once WHERE (owner, operation, key) IN ({_OLD})"
-    gone = await db.run(sql, (at - KEPT_FOR // _MICROSECOND, limit))
-    return gone + await documents.purge(db, at, limit)
+    gone = await db.run(sql, (micros(at - KEPT_FOR), limit))
+    return gone + await documents.purge(db, micros(at), limit) + await records.purge(db, at, limit)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from moorage.core.errors import ItemNotFound, RunNotFound, SessionCorrupt
 from moorage.core.inbox import Item, ItemState, inbox_fingerprint
 from moorage.core.query import MAX_POSITION, Page, make_cursor, read_cursor
 from moorage.core.run import SETTLED, Run, RunQuery, RunState
-from moorage.stores.rows import Row
-from moorage.stores.sql.db import Db
+from moorage.stores.rows import ITEM, Row
+from moorage.stores.sql.db import Db, T
 from moorage.stores.sql.lookup import OF_SESSION, key_of, may_be_ref
-from moorage.stores.work_rows import ITEM, item_of, run_of
+from moorage.stores.work_rows import item_of, run_of
 
 _ONE = f"SELECT t.body, t.id, s.id FROM moor.runs t {OF_SESSION} WHERE t.owner = ?"
 
@@ -36,16 +38,17 @@ async def runs(db: Db, owner: str, query: RunQuery) -> Page[Run]:
     below = MAX_POSITION if query.cursor is None else read_cursor(query.cursor, mark)
     rows = await _runs(db, owner, query, below)
     page = rows[: query.limit]
-    found = [run for row in page if (run := _run_or_none(db, row)) is not None]
+    found = _whole(page, lambda row: run_of(db, (*row[:2], "")))
     return Page(found, make_cursor(page[-1][-1], mark) if len(rows) > query.limit else None)
 
 
-def _run_or_none(db: Db, row: Row) -> Run | None:
-    """Return None for one that does not read back whole: it must not hide the others, and `check` names it."""
-    try:
-        return run_of(db, (*row[:2], ""))
-    except SessionCorrupt:
-        return None
+def _whole(rows: list[Row], read: Callable[[Row], T]) -> list[T]:
+    """Return what reads back whole. One that does not must not hide the others; `check` names it."""
+    found = []
+    for row in rows:
+        with suppress(SessionCorrupt):
+            found.append(read(row))
+    return found
 
 
 async def _runs(db: Db, owner: str, query: RunQuery, below: int) -> list[Row]:
@@ -72,7 +75,7 @@ def _index_without_states(query: RunQuery) -> str | None:
     """Return an index that finds fewer than that of the owner's runs by state does."""
     if query.parent_session_id is not None:
         return "runs_by_parent"
-    is_open = query.open_only or query.state in (RunState.QUEUED, RunState.RUNNING)  # those are few, whoever's they are
+    is_open = query.open_only or query.state in (RunState.QUEUED, RunState.RUNNING)  # few, for all owners together
     return None if query.agent is None or is_open else "runs_by_agent"
 
 
@@ -96,14 +99,14 @@ _WITH_IDS = (
     f"SELECT {ITEM}, body, (SELECT s.id FROM moor.sessions s WHERE s.owner = i.owner AND s.pk = i.session), n "
     "FROM moor.inbox i"
 )
-# What is not consumed is little of all that ever was in an inbox. Its indexes are used if they are told in their words:
-# PostgreSQL's over all sessions has others than the rest.
+# Few inbox items are not consumed. A query uses their partial indexes if it repeats the index conditions; the index
+# over all sessions has a different condition in PostgreSQL.
 _OPEN = "state <> 'consumed'"
 _OPEN_ANYWHERE = f"{_OPEN} AND ({_OPEN}) IS TRUE"
 
 
 async def inbox(
-    db: Db, owner: str, ref: str | None, states: tuple[str, ...], limit: int, cursor: str | None
+    db: Db, owner: str, *, ref: str | None = None, states: tuple[str, ...], limit: int, cursor: str | None = None
 ) -> Page[Item]:
     """Return items in these states, oldest first."""
     key = None if ref is None else await key_of(db, owner, ref)
@@ -114,7 +117,7 @@ async def inbox(
         filters["owner = ?"] = owner
     conditions = _conditions(states, _OPEN_ANYWHERE if key is None else _OPEN)
     rows = await _walked(db, _WITH_IDS, filters, conditions, "ASC", limit + 1)
-    items = [item for row in rows[:limit] if (item := _item_or_none(db, row)) is not None]
+    items = _whole(rows[:limit], lambda row: item_of(db, row[:10], row[10]))
     return Page(items, make_cursor(rows[limit - 1][-1], mark) if len(rows) > limit else None)
 
 
@@ -130,10 +133,3 @@ async def item(db: Db, owner: str, item_id: str) -> Item:
     if row is None:
         raise ItemNotFound(item_id)
     return item_of(db, row[:10], row[10])
-
-
-def _item_or_none(db: Db, row: Row) -> Item | None:
-    try:
-        return item_of(db, row[:10], row[10])
-    except SessionCorrupt:
-        return None

@@ -2,234 +2,214 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-from typing import Any
+from collections.abc import Callable, Coroutine
+from typing import Any, Concatenate, ParamSpec
 
-from moorage.core.approval import Approval
-from moorage.core.context import ContextItem
-from moorage.core.delegation import Delegation, Span
-from moorage.core.entry import Entry
-from moorage.core.family import EVERY_TOMBSTONE, Deletion, Tombstone, TombstoneQuery
-from moorage.core.query import Page
+from moorage import ports
+from moorage.core.event import Event, Hit, search_words
+from moorage.core.family import Deletion
+from moorage.core.query import Page, SessionQuery
 from moorage.core.session import Session, Stamp
-from moorage.ports import DeletionDecision, DocumentDecision, Sweep, SweepDecision, Tail
+from moorage.ports import DeletionDecision, Sweep, SweepDecision, SweepPart
 from moorage.stores import sql
 from moorage.stores.rows import micros, micros_or_none
-from moorage.stores.sql.db import Job, T
+from moorage.stores.sql.db import SqlJob, T
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from moorage.core.document import Document
-    from moorage.core.fact import Backlog, Fate, SessionFact
-    from moorage.core.inbox import Item
-    from moorage.core.once import Once
-    from moorage.core.record import Record
-    from moorage.core.run import Run, RunQuery
-    from moorage.core.turn import Turn
-    from moorage.stores.sql.family import Doomed
+    from datetime import datetime
+
+    from moorage.core.record import Record, RecordQuery
+    from moorage.core.work import Claim
+    from moorage.ports import Claimed
+    from moorage.stores.sql.queue import WantedTurns
+
+SHORT_LIST = 101  # records of a list that is quickly read: a page of a hundred, and one that tells of more
+
+P = ParamSpec("P")
+Coro = Coroutine[Any, Any, T]
+
+# How a job runs: methods of the store.
+GLANCE, READ, SNAPSHOT, WRITE, TRANSACT = "_glance", "_read", "_snapshot", "_write", "_transact"
+
+
+def job(
+    method: Callable[Concatenate[Any, P], Coro[T]],
+    find: Callable[[], Callable[Concatenate[Any, P], Coro[T]]],
+    how: str,
+) -> Callable[Concatenate[Any, P], Coro[T]]:
+    """Return a method of a port that runs a job. `find` looks the job up when it is first needed: hooks start fast."""
+
+    async def run(self: Any, /, *args: P.args, **options: P.kwargs) -> T:
+        todo = find()
+        result: T = await getattr(self, how)(lambda db: todo(db, *args, **options))
+        return result
+
+    run.__name__, run.__doc__ = method.__name__, method.__doc__
+    return run
 
 
 class SqlStore:
-    """What both stores do alike. Each of them says how a job runs."""
+    """The shared part of both SQL stores. Each of them defines how a job runs."""
 
-    async def _read(self, job: Job[T]) -> T:
+    def __init__(self) -> None:
+        self._queued: WantedTurns | None = None  # of whose turns one was given out last, so that there may be more
+
+    async def _read(self, job: SqlJob[T]) -> T:
         """Run a job that makes one read."""
         raise NotImplementedError
 
-    async def _snapshot(self, job: Job[T]) -> T:
+    async def _glance(self, job: SqlJob[T]) -> T:
+        """Run a job that reads a few rows by their keys."""
+        return await self._read(job)
+
+    async def _snapshot(self, job: SqlJob[T]) -> T:
         """Run a job whose reads are all of one instant."""
         raise NotImplementedError
 
-    async def _write(self, job: Job[T]) -> T:
+    async def _short_snapshot(self, job: SqlJob[T]) -> T:
+        """Run a job that reads a few rows, all of one instant."""
+        return await self._snapshot(job)
+
+    async def _write(self, job: SqlJob[T]) -> T:
         """Run a job that writes with one statement, the last one. It may run again."""
         raise NotImplementedError
 
-    async def _transact(self, job: Job[T]) -> T:
+    async def _transact(self, job: SqlJob[T]) -> T:
         """Run a job that writes with several statements, all or none."""
         raise NotImplementedError
 
-    async def _delete(self, db: Any, owner: str, doomed: list[Doomed], stamp: Stamp) -> None:
-        """Delete sessions, leaves first, leaving a tombstone and an event for each."""
+    async def _is_due(self, wanted: WantedTurns, at: int, after: int) -> bool:
+        """Return whether there is a queued turn that is due and wanted, behind another."""
         raise NotImplementedError
+
+    async def _claim(self, wanted: WantedTurns, wish: Claim, stamp: Stamp, after: int) -> Claimed | int | None:
+        """Give the oldest turn behind `after` to a launcher; return where to go on looking, if it cannot be taken."""
+        raise NotImplementedError
+
+    def _search(self) -> Any:
+        """Return the module with the jobs of search: `is_behind`, `catch_up` and `search`."""
+        raise NotImplementedError
+
+    async def _number(self, owner: str) -> None:
+        """Give events that have none their cursors. Where writers take turns, they have them."""
 
     # Sessions -----------------------------------------------------------------------------------
 
-    async def once(self, owner: str, operation: str, key: str, at: datetime) -> Once | None:
-        return await self._read(lambda db: sql.once.find(db, owner, operation, key, micros(at)))
+    create = job(ports.Sessions.create, lambda: sql.changes.create, WRITE)
+    fork = job(ports.Sessions.fork, lambda: sql.changes.fork, WRITE)
+    apply = job(ports.Sessions.apply, lambda: sql.changes.apply, WRITE)
+    once = job(ports.Sessions.once, lambda: sql.once.find, GLANCE)
+    get = job(ports.Sessions.get, lambda: sql.lookup.get, GLANCE)
+    get_many = job(ports.Sessions.get_many, lambda: sql.many.get_many, READ)
+    match = job(ports.Sessions.match, lambda: sql.lookup.match, READ)
+    owners = job(ports.Sessions.owners, lambda: sql.turns.owners, READ)
 
-    async def purge(self, at: datetime, limit: int) -> int:
-        return await self._transact(lambda db: sql.once.purge(db, micros(at), limit))
-
-    async def match(self, owner: str, prefix: str, limit: int) -> list[str]:
-        return await self._read(lambda db: sql.lookup.match(db, owner, prefix, limit))
-
-    # The log ------------------------------------------------------------------------------------
-
-    async def log(
-        self,
-        owner: str,
-        ref: str,
-        *,
-        after: int = 0,
-        before: int | None = None,
-        limit: int = 100,
-        kinds: tuple[str, ...] | None = None,
-        newest_first: bool = False,
-    ) -> list[Entry]:
-        return await self._snapshot(
-            lambda db: sql.history.log(db, owner, ref, after, before, limit, kinds, newest_first)
-        )
-
-    async def tail(self, owner: str, ref: str, limit: int, pins: int = 100, *, with_session: bool = False) -> Tail:
-        return await self._read(lambda db: sql.history.tail(db, owner, ref, limit, pins, with_session))
-
-    # Of many sessions at once --------------------------------------------------------------------
-
-    async def get_many(self, owner: str, session_ids: list[str]) -> list[Session | None]:
-        return await self._read(lambda db: sql.many.get_many(db, owner, session_ids))
+    async def find(self, owner: str, *queries: SessionQuery) -> list[Page[Session]]:
+        if any(query.by_update for query in queries):
+            await self._number(owner)
+        run = self._read if len(queries) == 1 else self._snapshot
+        return await run(lambda db: sql.find.find(db, owner, queries))
 
     # Families -----------------------------------------------------------------------------------
 
-    async def ancestors(self, owner: str, ref: str) -> list[Session]:
-        return await self._snapshot(lambda db: sql.family.ancestors(db, owner, ref))
-
-    async def tree(self, owner: str, ref: str, limit: int) -> list[Session]:
-        return await self._snapshot(lambda db: sql.family.tree(db, owner, ref, limit))
-
-    async def count_children(self, owner: str, ref: str) -> int:
-        return await self._snapshot(lambda db: sql.family.count_children(db, owner, ref))
+    ancestors = job(ports.Families.ancestors, lambda: sql.family.ancestors, SNAPSHOT)
+    tree = job(ports.Families.tree, lambda: sql.family.tree, SNAPSHOT)
+    count_children = job(ports.Families.count_children, lambda: sql.family.count_children, SNAPSHOT)
+    next_expiry = job(ports.Families.next_expiry, lambda: sql.lookup.next_expiry, GLANCE)
+    tombstones = job(ports.Families.tombstones, lambda: sql.family.tombstones, READ)
 
     async def delete_tree(
-        self,
-        owner: str,
-        ref: str,
-        decide: DeletionDecision,
-        stamp: Stamp,
-        *,
-        reason: str,
-        dry_run: bool = False,
-        expected: int | None = None,
+        self, owner: str, ref: str, decide: DeletionDecision, stamp: Stamp, *, dry_run: bool = False, **options: Any
     ) -> Deletion:
-        delete = None if dry_run else self._delete
-        run = self._snapshot if dry_run else self._transact
-        return await run(lambda db: sql.family.delete_tree(db, owner, ref, decide, stamp, reason, delete, expected))
+        run = self._snapshot if dry_run else self._write
+        return await run(lambda db: sql.family.delete_tree(db, owner, ref, decide, stamp, dry_run=dry_run, **options))
 
     async def sweep(
-        self,
-        owner: str,
-        decide: SweepDecision,
-        stamp: Stamp,
-        *,
-        before: datetime | None,
-        position: int = 0,
-        limit: int = 50,
-        dry_run: bool = False,
+        self, owner: str, decide: SweepDecision, stamp: Stamp, part: SweepPart, *, dry_run: bool = False
     ) -> Sweep:
-        """Look for candidates without locks; decide with them, on what is there then."""
-        idle_since, at = micros_or_none(before), micros(stamp.at)
-        found = await self._read(lambda db: sql.family.candidates(db, owner, idle_since, at, position, limit))
+        """Look for candidates first; decide on what is there then."""
+        idle_since, at = micros_or_none(part.before), micros(stamp.at)
+        found = await self._read(lambda db: sql.family.candidates(db, owner, idle_since, at, part.position, part.limit))
         if not found:
             return Sweep([], None)
-        delete = None if dry_run else self._delete
-        run = self._snapshot if dry_run else self._transact
-        gone = await run(lambda db: sql.family.sweep(db, owner, found, decide, stamp, delete))
-        return Sweep(gone, found[-1] if len(found) == limit else None)
+        run = self._snapshot if dry_run else self._write
+        gone = await run(lambda db: sql.family.sweep(db, owner, found, decide, stamp, dry_run=dry_run))
+        return Sweep(gone, found[-1] if len(found) == part.limit else None)
 
-    async def next_expiry(self, owner: str) -> datetime | None:
-        return await self._read(lambda db: sql.lookup.next_expiry(db, owner))
+    # The log ------------------------------------------------------------------------------------
 
-    async def tombstones(
-        self, owner: str, limit: int, cursor: str | None = None, query: TombstoneQuery = EVERY_TOMBSTONE
-    ) -> Page[Tombstone]:
-        return await self._read(lambda db: sql.family.tombstones(db, owner, limit, cursor, query))
+    append = job(ports.Log.append, lambda: sql.changes.append, WRITE)
+    log = job(ports.Log.log, lambda: sql.history.log, SNAPSHOT)
+    tail = job(ports.Log.tail, lambda: sql.history.tail, GLANCE)
+    tails = job(ports.Log.tails, lambda: sql.many.tails, SNAPSHOT)
 
-    # Context and approvals ----------------------------------------------------------------------
+    async def feed(self, owner: str, after: int, limit: int) -> list[Event]:
+        await self._number(owner)
+        return await self._snapshot(lambda db: sql.feed.feed(db, owner, after, limit))
 
-    async def context(self, owner: str, ref: str, at: datetime, key: str | None = None) -> dict[str, ContextItem]:
-        return await self._snapshot(lambda db: sql.context.items_of(db, owner, ref, micros(at), key))
+    async def feed_end(self, owner: str) -> int:
+        await self._number(owner)
+        return await self._read(lambda db: db.feed_end(owner))
 
-    async def approval(self, owner: str, approval_id: str) -> Approval:
-        return await self._read(lambda db: sql.approvals.approval(db, owner, approval_id))
+    async def search(self, owner: str, text: str, limit: int) -> list[Hit]:
+        jobs = self._search()
+        await self._read(sql.sealed.check_searchable)
+        upto = await self.feed_end(owner)  # later writes must not keep us from answering
+        while await self._read(lambda db: jobs.is_behind(db, owner, upto)):
+            await self._transact(lambda db: jobs.catch_up(db, owner))
+        return await self._snapshot(lambda db: jobs.search(db, owner, search_words(text), limit))
 
-    async def approvals(
-        self, owner: str, *, ref: str | None = None, pending_only: bool = True, limit: int = 100
-    ) -> list[Approval]:
-        return await self._snapshot(lambda db: sql.approvals.approvals(db, owner, ref, pending_only, limit))
+    # Approvals, records -------------------------------------------------------------------------
 
-    async def due_approvals(self, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
-        return await self._read(lambda db: sql.approvals.due_approvals(db, owner, micros(at), limit))
+    approval = job(ports.Approvals.approval, lambda: sql.approvals.approval, GLANCE)
+    approvals = job(ports.Approvals.approvals, lambda: sql.approvals.approvals, SNAPSHOT)
+    approvals_of = job(ports.Approvals.approvals_of, lambda: sql.many.approvals_of, SNAPSHOT)
+    due_approvals = job(ports.Approvals.due_approvals, lambda: sql.approvals.due_approvals, READ)
+    records = job(ports.RecordStore.records, lambda: sql.records.records, GLANCE)
+    records_of = job(ports.RecordStore.records_of, lambda: sql.records.records_of, READ)
+    write_memory = job(ports.RecordStore.write_memory, lambda: sql.records.write_memory, WRITE)
+
+    async def list_records(self, owner: str, ref: str | None, query: RecordQuery, at: datetime) -> list[Record]:
+        run = self._short_snapshot if query.limit <= SHORT_LIST else self._snapshot
+        return await run(lambda db: sql.records.list_records(db, owner, ref, query, at))
 
     # Runs, turns, inboxes -----------------------------------------------------------------------
 
-    async def run(self, owner: str, run_id: str) -> Run:
-        return await self._read(lambda db: sql.runs.run(db, owner, run_id))
+    run = job(ports.Work.run, lambda: sql.runs.run, GLANCE)
+    run_by_key = job(ports.Work.run_by_key, lambda: sql.runs.run_by_key, GLANCE)
+    runs = job(ports.Work.runs, lambda: sql.runs.runs, SNAPSHOT)
+    inbox = job(ports.Work.inbox, lambda: sql.runs.inbox, SNAPSHOT)
+    item = job(ports.Work.item, lambda: sql.runs.item, GLANCE)
+    find_turn = job(ports.Work.find_turn, lambda: sql.turns.find_turn, GLANCE)
+    overdue = job(ports.Work.overdue, lambda: sql.turns.overdue, SNAPSHOT)
+    turns_of = job(ports.Work.turns_of, lambda: sql.turns.turns_of, READ)
+    extend_leases = job(ports.Work.extend_leases, lambda: sql.turns.extend_leases, TRANSACT)
 
-    async def run_by_key(self, owner: str, key: str) -> Run | None:
-        return await self._read(lambda db: sql.runs.run_by_key(db, owner, key))
+    async def claim(
+        self, owners: tuple[str, ...], agents: tuple[str, ...], wish: Claim, stamp: Stamp, *, root: str | None = None
+    ) -> Claimed | None:
+        """Look without a lock, unless there was something just now: to look costs little."""
+        wanted = sql.queue.WantedTurns(wish.launcher_id, owners, agents, root)
+        found: Claimed | int | None = 0
+        while isinstance(found, int):  # the place to go on looking from
+            is_likely = found == 0 and self._queued == wanted
+            is_there = is_likely or await self._is_due(wanted, micros(stamp.at), found)
+            found = await self._claim(wanted, wish, stamp, found) if is_there else None
+        self._queued = None if found is None else wanted
+        return found
 
-    async def runs(self, owner: str, query: RunQuery) -> Page[Run]:
-        return await self._snapshot(lambda db: sql.runs.runs(db, owner, query))
+    # Documents, counting, transfer --------------------------------------------------------------
 
-    async def inbox(
-        self, owner: str, *, ref: str | None = None, states: tuple[str, ...], limit: int, cursor: str | None = None
-    ) -> Page[Item]:
-        return await self._snapshot(lambda db: sql.runs.inbox(db, owner, ref, states, limit, cursor))
-
-    async def item(self, owner: str, item_id: str) -> Item:
-        return await self._read(lambda db: sql.runs.item(db, owner, item_id))
-
-    async def find_turn(self, owner: str, turn_id: str) -> Turn:
-        return await self._read(lambda db: sql.turns.find_turn(db, owner, turn_id))
-
-    async def overdue(self, at: datetime, limit: int) -> list[tuple[str, str]]:
-        return await self._snapshot(lambda db: sql.turns.overdue(db, micros(at), limit))
-
-    async def waiting_turns(self, launcher_id: str) -> list[str]:
-        return await self._read(lambda db: sql.turns.waiting_turns(db, launcher_id))
-
-    async def unstarted_turns(self, launcher_id: str) -> list[tuple[str, Turn]]:
-        return await self._read(lambda db: sql.turns.unstarted_turns(db, launcher_id))
-
-    # Servers ------------------------------------------------------------------------------------
-
-    async def owners(self) -> list[str]:
-        return await self._read(lambda db: sql.turns.owners(db))
-
-    async def extend_leases(self, at: datetime, by: timedelta) -> int:
-        return await self._transact(lambda db: sql.turns.extend_leases(db, at, at + by))
-
-    # Documents ----------------------------------------------------------------------------------
-
-    async def document(self, kind: str, key: str) -> Document | None:
-        return await self._read(lambda db: sql.documents.find(db, kind, key))
-
-    async def documents(self, kind: str, *, after: str = "", limit: int = 1000) -> list[Document]:
-        return await self._read(lambda db: sql.documents.some(db, kind, after, limit))
-
-    async def put_document(self, kind: str, key: str, decide: DocumentDecision) -> Document | None:
-        return await self._write(lambda db: sql.documents.put(db, kind, key, decide))
-
-    # What is counted ----------------------------------------------------------------------------
-
-    async def record_delegation(self, owner: str, delegation: Delegation) -> bool:
-        return await self._write(lambda db: sql.counts.record_delegation(db, owner, delegation))
-
-    async def delegations(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[Delegation]:
-        return await self._read(lambda db: sql.counts.delegations(db, owner, span, limit, cursor))
-
-    async def facts(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[SessionFact]:
-        return await self._read(lambda db: sql.facts.facts(db, owner, span, limit, cursor))
-
-    async def fates(self, owner: str, session_ids: list[str]) -> list[Fate]:
-        return await self._read(lambda db: sql.facts.fates(db, owner, session_ids))
-
-    async def backlog(self) -> Backlog:
-        return await self._snapshot(lambda db: sql.turns.backlog(db))
-
-    # Transfer -----------------------------------------------------------------------------------
-
-    async def dump(self, kind: str, limit: int, cursor: str | None = None) -> Page[Record]:
-        return await self._read(lambda db: sql.dump.dump(db, kind, limit, cursor))
-
-    async def load_mark(self) -> str | None:
-        return await self._read(lambda db: sql.dump.mark(db))
+    document = job(ports.Documents.document, lambda: sql.documents.find, GLANCE)
+    documents = job(ports.Documents.documents, lambda: sql.documents.some, GLANCE)
+    put_document = job(ports.Documents.put_document, lambda: sql.documents.put, WRITE)
+    purge = job(ports.Documents.purge, lambda: sql.once.purge, TRANSACT)
+    record_delegation = job(ports.Counting.record_delegation, lambda: sql.counts.record_delegation, WRITE)
+    delegations = job(ports.Counting.delegations, lambda: sql.counts.delegations, READ)
+    facts = job(ports.Counting.facts, lambda: sql.facts.facts, READ)
+    fates = job(ports.Counting.fates, lambda: sql.facts.fates, READ)
+    backlog = job(ports.Counting.backlog, lambda: sql.turns.backlog, SNAPSHOT)
+    restore = job(ports.Transfer.restore, lambda: sql.changes.restore, WRITE)
+    dump = job(ports.Transfer.dump, lambda: sql.dump.dump, READ)
+    load = job(ports.Transfer.load, lambda: sql.load.load, TRANSACT)

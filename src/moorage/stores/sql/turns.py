@@ -1,4 +1,4 @@
-"""Reads of turns, and what time does to those that nobody reports of. Claims are in each store's `queue`."""
+"""Reads of turns, and of those that are overdue. Claims are in each store's `queue`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import datetime
 from moorage.core.errors import SessionCorrupt, TurnNotFound
 from moorage.core.fact import Backlog
 from moorage.core.turn import Turn
+from moorage.ports import LauncherTurn
 from moorage.stores.rows import json_text, kept, micros
 from moorage.stores.sql.db import Db
 from moorage.stores.sql.lookup import OF_SESSION, may_be_ref
@@ -24,33 +25,22 @@ _UNTAKEN = (
 )
 
 
-async def overdue(db: Db, at: int, limit: int) -> list[tuple[str, str]]:
-    """Return sessions with a turn whose launcher was silent for too long, or a run that nobody took in time."""
-    found = [(row[0], row[1]) for sql in (_SILENT, _UNTAKEN) for row in await db.all(sql, (at, limit))]
+async def overdue(db: Db, at: datetime, limit: int) -> list[tuple[str, str]]:
+    """Return sessions with a turn whose launcher was silent for too long, or a run that was not taken in time."""
+    found = [(row[0], row[1]) for sql in (_SILENT, _UNTAKEN) for row in await db.all(sql, (micros(at), limit))]
     return list(dict.fromkeys(found))[:limit]
 
 
-_WAITING = Query("waiting_turns", of_session=OF_SESSION)
+_OF_LAUNCHER = Query("launcher_turns", of_session=OF_SESSION)
 
 
-async def waiting_turns(db: Db, launcher_id: str) -> list[str]:
-    """Return live turns of a launcher whose session waits for a sync child."""
-    return [row[0] for row in await db.all(_WAITING(db), (launcher_id,))]
-
-
-_CLAIMED = (
-    f"SELECT t.owner, t.body, t.id, s.id FROM moor.turns t {OF_SESSION} "
-    "WHERE t.state = 'running' AND t.launcher = ? ORDER BY t.n"
-)
-
-
-async def unstarted_turns(db: Db, launcher_id: str) -> list[tuple[str, Turn]]:
-    """Return what a launcher has claimed and not started yet, without turns that do not read back whole."""
+async def turns_of(db: Db, launcher_id: str) -> list[LauncherTurn]:
+    """Return the live turns of a launcher, without those that do not read back whole."""
     found = []
-    for owner, *columns in await db.all(_CLAIMED, (launcher_id,)):
+    for owner, is_waiting, *columns in await db.all(_OF_LAUNCHER(db), (launcher_id,)):
         with suppress(SessionCorrupt):
-            found.append((owner, turn_of(db, columns)))
-    return [(owner, turn) for owner, turn in found if turn.started_at is None]
+            found.append(LauncherTurn(owner, turn_of(db, columns), bool(is_waiting)))
+    return found
 
 
 _ONE = f"SELECT t.body, t.id, s.id FROM moor.turns t {OF_SESSION}"
@@ -68,23 +58,25 @@ async def find_turn(db: Db, owner: str, turn_id: str) -> Turn:
 _QUEUED = "SELECT count(*), min(n) FROM moor.turns WHERE state = 'queued'"
 _RUNNING = "SELECT count(*) FROM moor.turns WHERE state = 'running'"
 _ITEMS = (
-    "SELECT count(*) FILTER (WHERE state <> 'set_aside' AND kind = 'callback'), "
-    "count(*) FILTER (WHERE state = 'set_aside') FROM moor.inbox INDEXED BY inbox_by_state "
+    "SELECT count(*) FILTER (WHERE state <> 'dead_letter' AND kind = 'callback'), "
+    "count(*) FILTER (WHERE state = 'dead_letter') FROM moor.inbox INDEXED BY inbox_by_state "
     "WHERE state <> 'consumed' AND (state <> 'consumed') IS TRUE"
 )
 
 
 async def backlog(db: Db) -> Backlog:
     """Count what waits, of all owners. This walks what waits, nothing else."""
-    [(queued, first)], [(running,)], [(callbacks, set_aside)] = [
+    [(queued, first)], [(running,)], [(callbacks, dead_letters)] = [
         await db.all(sql) for sql in (_QUEUED, _RUNNING, _ITEMS)
     ]
     row = None if first is None else await db.one(f"{_ONE} WHERE t.state = 'queued' AND t.n = ?", (first,))
     oldest = None if row is None else turn_of(db, tuple(row)).queued_at
-    return Backlog(queued=queued, running=running, oldest_queued_at=oldest, callbacks=callbacks, set_aside=set_aside)
+    return Backlog(
+        queued=queued, running=running, oldest_queued_at=oldest, callbacks=callbacks, dead_letters=dead_letters
+    )
 
 
-# What servers need ------------------------------------------------------------------------------
+# Queries of servers ----------------------------------------------------------------------------
 
 _OWNERS = Query("owners")
 
@@ -102,17 +94,17 @@ _EXTEND = "UPDATE moor.turns SET due_at = ?, body = ? WHERE owner = ? AND n = ?"
 _HOLD = Query("extend_hold")
 
 
-async def extend_leases(db: Db, at: datetime, until: datetime) -> int:
-    """Let every running turn have until then; return how many it helped. One that is damaged is passed by."""
+async def extend_leases(db: Db, at: datetime) -> int:
+    """Let every running turn have a whole silence from then on; return how many changed. Damaged ones are passed by."""
     helped = 0
     if db.is_postgres:
         await db.all(_LOCK(db))
     for owner, n, pk, *columns in await db.all(_RUNNING_TURNS):
         with suppress(SessionCorrupt):
             turn = turn_of(db, columns)
-            if (extended := turn.extended(at, until)) != turn:
+            if (extended := turn.extended(at)) != turn:
                 body = kept(db.sealer, json_text(extended), "turn", turn.turn_id)
                 await db.run(_EXTEND, (due_at(extended), body, owner, n))
                 helped += 1
-            await db.run(_HOLD(db), (micros(extended.lease_until or until), owner, pk))
+            await db.run(_HOLD(db), (micros(extended.lease_until or at), owner, pk))
     return helped

@@ -3,7 +3,7 @@
 Inline, a coroutine runs its job at once and never suspends, so that it can be driven to
 its end without an event loop.
 
-A job is a function of a connection. Jobs may run more than once and have no effects
+A job is a coroutine function of `Driven` that never suspends. Jobs may run more than once and have no effects
 outside the database.
 """
 
@@ -13,33 +13,35 @@ import os
 import time
 from _thread import RLock  # `threading` and what it imports would add half a millisecond to every hook
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import apsw
 
 from moorage.core.errors import StoreUnavailable
-from moorage.stores.sqlite.connection import Connection, translated, translating
-
-T = TypeVar("T")
-Job = Callable[[Connection], T]
+from moorage.stores.sql.db import T
+from moorage.stores.sqlite.connection import SqliteConnection, translated, translating
+from moorage.stores.sqlite.driven import SqliteJob, drive
 
 LOOK_EVERY = 0.02  # seconds between looks at what other processes wrote
 
 
-class Access(Protocol):
+class SqliteAccess(Protocol):
     """A way to run jobs on the file."""
 
-    async def write(self, job: Job[T], weight: int = 0) -> T:
+    async def write(self, job: SqliteJob[T], weight: int = 0) -> T:
         """Run a job in a write transaction; its result means: on disk."""
 
-    async def read(self, job: Job[T]) -> T:
+    async def read(self, job: SqliteJob[T]) -> T:
         """Run a job that only reads."""
+
+    async def glance(self, job: SqliteJob[T]) -> T:
+        """Run a job that reads a few rows by their keys."""
 
     def on_commit(self, watcher: Callable[[int, float], None]) -> None:
         """Tell of every commit from now on: how many jobs it took, and how many seconds."""
 
     def pulse(self) -> int:
-        """Changes whenever somebody committed."""
+        """Return a number that changes with every commit."""
 
     async def wait(self, seen: int, timeout: float) -> int:
         """The pulse, once it differs from `seen` or time is up."""
@@ -48,25 +50,25 @@ class Access(Protocol):
         """Let the file go."""
 
 
-class Inline:
+class InlineAccess:
     """Runs jobs at once on one connection. Threads take turns."""
 
-    def __init__(self, db: Connection) -> None:
-        self._db, self._process = db, Process(db.path)
+    def __init__(self, db: SqliteConnection) -> None:
+        self._db, self._process = db, OpeningProcess(db.path)
         self._path = db.path
         self._lock = RLock()
         self._commits = 0
 
     def on_commit(self, watcher: Callable[[int, float], None]) -> None:
-        """Nobody watches a script."""
+        """Do nothing: a script has no metrics."""
 
-    async def write(self, job: Job[T], weight: int = 0) -> T:
+    async def write(self, job: SqliteJob[T], weight: int = 0) -> T:
         with self._lock:
             db = self._connection()
             try:
                 db.begin()
                 before = db.raw.total_changes()
-                result = job(db)
+                result = drive(job(db.driven))
                 db.commit()
             except apsw.Error as error:
                 db.rollback()
@@ -74,21 +76,23 @@ class Inline:
             except BaseException:
                 db.rollback()
                 raise
-            self._commits += db.raw.total_changes() != before  # whoever wrote nothing wakes nobody
+            if db.raw.total_changes() != before:  # a transaction without changes wakes no waiter
+                self._committed()
             return result
 
-    async def read(self, job: Job[T]) -> T:
-        return self.read_now(job)
+    def _committed(self) -> None:
+        self._commits += 1
 
-    def read_now(self, job: Job[T]) -> T:
-        """Read without the price of a coroutine."""
+    async def read(self, job: SqliteJob[T]) -> T:
         with self._lock:
             try:
-                return job(self._connection())
+                return drive(job(self._connection().driven))
             except apsw.Error as error:
                 raise translated(error, self._path) from error
 
-    def _connection(self) -> Connection:
+    glance = read
+
+    def _connection(self) -> SqliteConnection:
         self._process.check()
         return self._db
 
@@ -108,7 +112,7 @@ class Inline:
             self._db.close()
 
 
-class Process:
+class OpeningProcess:
     """The process that opened the file. After a fork, the child has none of its threads and must not use its locks."""
 
     def __init__(self, path: str) -> None:

@@ -26,7 +26,9 @@ from moorage.core.errors import (
     StoreReplaced,
     StoreUnavailable,
 )
+from moorage.stores import REFUSED_PLAIN
 from moorage.stores.rows import Row
+from moorage.stores.sqlite.driven import BrokenText, Driven
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -35,15 +37,16 @@ if TYPE_CHECKING:
 MIN_SQLITE = (3, 51, 3)
 APPLICATION_ID = 0x4D6F6F72  # "Moor", so that another program's database is left alone
 SMALLEST_PAGE = 512  # bytes; every database file is a multiple of it
-REFUSED_PLAIN = "moorage: plain body in a sealed store"  # what the triggers of a sealed store say
 BUSY_FOR = 30.0  # seconds others may keep the file locked before we give up
 _PRAGMAS = (("synchronous", "FULL", 2), ("foreign_keys", "ON", 1), ("temp_store", "MEMORY", 2))
+
+Check = Callable[[apsw.Connection, str], None]  # raises for a file that is not to be used
 
 _opening = allocate_lock()  # held while a connection of this process is opened, see `_create`
 
 
 class FileReplaced(apsw.IOError):
-    """The path no longer names the file that this connection has open: writes would go to a file nobody finds."""
+    """The path no longer names the file that this connection has open: writes would go to a lost file."""
 
 
 _TRANSLATIONS: tuple[tuple[type[apsw.Error], Callable[[str, str], MoorageError]], ...] = (
@@ -77,13 +80,6 @@ def translating(path: str) -> Iterator[None]:
         raise translated(error, path) from error
 
 
-class BrokenText(StoreCorrupt):
-    """A text in the database is not UTF-8: nobody wrote it so, it was damaged."""
-
-    def __init__(self, where: str) -> None:
-        super().__init__(where, "a text in it is not UTF-8")
-
-
 class ForeignDatabase(StoreUnavailable):
     """The file is another program's database."""
 
@@ -91,7 +87,7 @@ class ForeignDatabase(StoreUnavailable):
         super().__init__(f"{path} is a database of another program (it has {table!r}); choose another file", store=path)
 
 
-class Connection:
+class SqliteConnection:
     """One connection: used by one thread at a time."""
 
     def __init__(
@@ -99,26 +95,32 @@ class Connection:
         path: str,
         patience: float | None = None,
         sealer: Sealer | None = None,
-        check: Callable[[apsw.Connection, str], None] | None = None,
+        check: Check | None = None,
     ) -> None:
         """Open the file, or create it. `check` raises for another program's file before anything is changed in it."""
         self.path = path
         self.opener = sealer  # opens what is sealed, whether or not new bodies are
         self.sealer = sealer if sealer is not None and sealer.seals else None
         with translating(path), _opening:
-            check_usable(path)
-            _create(path)
-            self.raw = _opened(path)
-            try:
-                _set_up(self.raw, path, patience, check or check_ours)
-            except BaseException:
-                self.raw.close()
-                raise
-        self._file, self._identity = os.path.abspath(path), _identity(path)
+            self.raw = self._open(patience, check or check_ours)
         self._owners: dict[str, int] = {}
-        self.feed_ends: dict[str, int] = {}  # what this transaction has added to; nobody else can meanwhile
+        self.feed_ends: dict[str, int] = {}  # ends that this transaction has moved; it has the write lock
         self.execute = self.raw.execute
         self.executemany = self.raw.executemany
+        self.driven = Driven(self)  # as the jobs of `stores/sql` see it
+
+    def _open(self, patience: float | None, check: Check) -> apsw.Connection:
+        path = self.path
+        check_usable(path)
+        _create(path)
+        raw = _opened(path)
+        try:
+            _set_up(raw, path, patience, check)
+        except BaseException:
+            raw.close()
+            raise
+        self._file, self._identity = os.path.abspath(path), _identity(path)
+        return raw
 
     def one(self, sql: str, bindings: Iterable[Any] = ()) -> Row | None:
         """The first row, or None."""
@@ -141,7 +143,7 @@ class Connection:
         self.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
-        """Make it durable. Raises FileReplaced if nobody would find it again."""
+        """Commit durably. Raises FileReplaced if the path names another file now."""
         self.check_file()
         self.execute("COMMIT")
 
@@ -249,16 +251,12 @@ def _identity(path: str) -> tuple[int, int] | None:
 
 
 def _opened(path: str) -> apsw.Connection:
-    if _version() < MIN_SQLITE:
+    if tuple(int(part) for part in apsw.sqlite_lib_version().split(".")) < MIN_SQLITE:
         raise StoreUnavailable(f"SQLite {apsw.sqlite_lib_version()} is too old for several writers; upgrade apsw")
     try:
         return apsw.Connection(path)
     except apsw.CantOpenError as error:
         raise _why_not_open(path, error) from error
-
-
-def _version() -> tuple[int, ...]:
-    return tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
 
 
 def _why_not_open(path: str, error: apsw.Error) -> MoorageError:
@@ -270,28 +268,25 @@ def _why_not_open(path: str, error: apsw.Error) -> MoorageError:
     return StoreUnavailable(f"{path} cannot be opened ({error})", store=path)
 
 
-def _set_up(
-    raw: apsw.Connection, path: str, patience: float | None, check: Callable[[apsw.Connection, str], None]
-) -> None:
+def _set_up(raw: apsw.Connection, path: str, patience: float | None, check: Check) -> None:
     raw.set_busy_handler(_Patience(patience))
     # A hook that runs for a moment must not pay for others' writes when it closes.
     raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    _switch_to_wal(raw, path, BUSY_FOR if patience is None else patience, check)
+    set_options(raw, path)
+
+
+def set_options(raw: apsw.Connection, path: str) -> None:
+    """Set what every connection needs. Raises StoreUnavailable if SQLite does not take it."""
     # Plans must not depend on bound values: SQLite would prepare statements anew at every use.
     raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
-    _switch_to_wal(raw, path, BUSY_FOR if patience is None else patience, check)
-    _set_pragmas(raw, path)
-
-
-def _set_pragmas(raw: apsw.Connection, path: str) -> None:
     for name, value, read_back in _PRAGMAS:
         raw.execute(f"PRAGMA {name} = {value}").fetchall()
         if raw.pragma(name) != read_back:
             raise StoreUnavailable(f"{path}: SQLite did not take {name} = {value}", store=path)
 
 
-def _switch_to_wal(
-    raw: apsw.Connection, path: str, patience: float, check: Callable[[apsw.Connection, str], None]
-) -> None:
+def _switch_to_wal(raw: apsw.Connection, path: str, patience: float, check: Check) -> None:
     """First opens race on this switch, and SQLite does not always call the busy handler for it."""
     deadline = time.monotonic() + patience
     while True:
@@ -316,7 +311,7 @@ def check_ours(raw: apsw.Connection, path: str) -> None:
     if raw.pragma("application_id") == APPLICATION_ID:
         return
     table = raw.execute("SELECT name FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%' LIMIT 1").fetchone()
-    # Read the application id again after the tables: whoever creates ours meanwhile sets both in one transaction.
+    # Read the application id again after the tables: a process that creates ours sets both in one transaction.
     if table is not None and raw.pragma("application_id") != APPLICATION_ID:
         raise ForeignDatabase(path, table[0])
 
@@ -329,7 +324,7 @@ def check_usable(path: str) -> None:
     SQLite itself refuses a file that is no database or has fewer pages than its header says.
     """
     if os.path.isdir(path):
-        raise StoreUnavailable(f"{path} is a folder, not a database file", store=path)
+        raise StoreUnavailable(f"{path} is a folder; give the path of a database file", store=path)
     try:
         size = os.stat(path).st_size
     except FileNotFoundError:
@@ -337,13 +332,16 @@ def check_usable(path: str) -> None:
     except PermissionError:
         raise StoreReadOnly(path) from None
     except OSError as error:
-        raise StoreUnavailable(f"{path} cannot be opened ({error.strerror})", store=path) from None
+        why = f"{path} cannot be opened ({error.strerror}); check the path and its permissions"
+        raise StoreUnavailable(why, store=path) from None
     if not os.access(path, os.R_OK | os.W_OK):
         raise StoreReadOnly(path)
     if size == 0:
         _check_fresh(path)
     if size % SMALLEST_PAGE and not _has_content(f"{path}-wal"):  # with a log, a page may be on its way
-        raise StoreCorrupt(path, f"{size:,} bytes are no whole number of pages: it was cut short, or never was one")
+        raise StoreCorrupt(
+            path, f"{size:,} bytes are not a whole number of pages: the file was truncated or is not a database"
+        )
 
 
 def _check_fresh(path: str) -> None:
@@ -352,7 +350,7 @@ def _check_fresh(path: str) -> None:
     SQLite would delete the log, and with it all that was acknowledged since the last checkpoint.
     """
     if _has_content(f"{path}-wal") and not _has_content(path):
-        raise StoreCorrupt(path, "it is empty and its log is not: it was cut short")
+        raise StoreCorrupt(path, "it is empty but its log is not: the file was truncated")
 
 
 def _has_content(path: str) -> bool:

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from time import monotonic
 from typing import Any
 
+from moorage.core.errors import StoreCorrupt
 from moorage.stores.rows import Row, json_text
-from moorage.stores.sqlite.connection import Connection
+from moorage.stores.sql.db import FEED_ROOM, T
+from moorage.stores.sqlite import writes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from moorage.stores.sql.db import Job, T
+    from moorage.core.session import Stamp
+    from moorage.stores.sql.db import Commit, Target
+    from moorage.stores.sqlite.connection import SqliteConnection
 
 _known: dict[str, str] = {}  # statements as SQLite takes them, by how they are written
-MOST_KNOWN = 2000
+MOST_KNOWN = 500
+
+
+class BrokenText(StoreCorrupt):
+    """A text in the database is not UTF-8: the file was damaged."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__(where, "a text in it is not UTF-8")
 
 
 class Driven:
@@ -22,13 +34,18 @@ class Driven:
     __slots__ = ("connection", "opener", "path", "sealer")
 
     is_postgres = False
+    is_locking = True  # a job that writes has the write lock
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: SqliteConnection) -> None:
         self.connection, self.path = connection, connection.path
         self.opener, self.sealer = connection.opener, connection.sealer
 
     async def one(self, sql: str, values: Sequence[Any] = ()) -> Row | None:
-        return self.connection.one(_plain(sql), values)
+        try:
+            row: Row | None = self.connection.execute(_known.get(sql) or _plain(sql), values).fetchone()
+        except UnicodeDecodeError as error:
+            raise BrokenText(self.path) from error
+        return row
 
     async def all(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         return self.connection.all(_plain(sql), values)
@@ -40,21 +57,81 @@ class Driven:
     async def many(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
         self.connection.executemany(_plain(sql), values)
 
+    async def commit_changes(self, commit: Commit) -> None:
+        await writes.commit(self, commit)
+
+    async def new_key(self) -> int:
+        row = self.connection.one(writes.NEW_KEY)
+        assert row is not None
+        return int(row[0])
+
+    async def delete_sessions(self, owner: str, targets: list[Target], stamp: Stamp) -> None:
+        from moorage.stores.sqlite import deletion  # few who open a store delete something
+
+        await deletion.delete(self, owner, targets, stamp)
+
     def lock(self) -> str:
         return ""
+
+    async def feed_start(self, owner: str) -> int | None:
+        number = self.connection.owner_no(owner)
+        return None if number is None else number * FEED_ROOM
+
+    async def feed_end(self, owner: str) -> int:
+        self.connection.check_file()  # a server's health is asked by this
+        if (base := await self.feed_start(owner)) is None:
+            return 0
+        row = await self.one("SELECT max(id) FROM feed WHERE id < ?", (base + FEED_ROOM,))
+        return max(0, (row[0] or 0) - base) if row else 0
+
+    def owner_no(self, owner: str) -> int | None:
+        """Return the number of an owner; None if nothing was ever written for them."""
+        return self.connection.owner_no(owner)
 
     def listed(self, values: Sequence[Any]) -> Any:
         return json_text(values)
 
 
+class GlanceTooLong(Exception):
+    """A read on the thread of the event loop has taken its time: repeat it on another thread."""
+
+
+class Glance(Driven):
+    """A connection that gives up at a deadline between two rows."""
+
+    __slots__ = ("_deadline",)
+
+    def __init__(self, connection: SqliteConnection, deadline: float) -> None:
+        super().__init__(connection)
+        self._deadline = deadline
+
+    async def all(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        rows: list[Row] = []
+        try:
+            for row in self.connection.execute(_plain(sql), values):
+                rows.append(row)
+                if monotonic() > self._deadline:
+                    raise GlanceTooLong
+        except UnicodeDecodeError as error:
+            raise BrokenText(self.path) from error
+        return rows
+
+
+_WORDS = {
+    "moor.": "",
+    "ORDERED JOIN": "CROSS JOIN",
+    "json_agg(": "json_group_array(",
+    "json_build_array(": "json_array(",
+}
+
+
 def _plain(sql: str) -> str:
     """Return a statement as SQLite takes it."""
-    known = _known.get(sql)
-    if known is None:
+    if sql not in _known:
         if len(_known) > MOST_KNOWN:
             _known.clear()
-        known = _known[sql] = _translated(sql)
-    return known
+        _known[sql] = _translated(sql)
+    return _known[sql]
 
 
 def _translated(sql: str) -> str:
@@ -63,7 +140,9 @@ def _translated(sql: str) -> str:
 
         sql = sub(r"IN LIST\((\?\d*)::\w+\)", r"IN (SELECT value FROM json_each(\1))", sql)
         sql = sub(r"(\?\d*)::\w+| FOR UPDATE SKIP LOCKED", r"\1", sql)
-    return sql.replace("moor.", "").replace("ORDERED JOIN", "CROSS JOIN")
+    for ours, theirs in _WORDS.items():
+        sql = sql.replace(ours, theirs)
+    return " ".join(sql.split())  # a statement is looked up by its text whenever it runs
 
 
 def drive(job: Coroutine[Any, Any, T]) -> T:
@@ -77,6 +156,4 @@ def drive(job: Coroutine[Any, Any, T]) -> T:
     raise RuntimeError("a job of SQLite has suspended")
 
 
-def driven(job: Job[T]) -> Callable[[Connection], T]:
-    """Return a job of `stores/sql` as one of this store."""
-    return lambda db: drive(job(Driven(db)))  # type: ignore[arg-type]  # they are coroutines
+SqliteJob = Callable[[Driven], Coroutine[Any, Any, T]]

@@ -6,13 +6,14 @@ that an edited one is noticed. A database from a newer Moorage is refused.
 
 from __future__ import annotations
 
-import os
 import time
-from typing import NamedTuple
-from zlib import crc32
 
 from moorage.core.errors import StoreTooNew
-from moorage.stores.sqlite.connection import APPLICATION_ID, Connection, check_ours, translating
+from moorage.stores.sqlite.connection import APPLICATION_ID, SqliteConnection, check_ours, translating
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from moorage.stores.migration import Migration
 
 LATEST = 1  # the newest migration in this release; a test compares it with the folder
 
@@ -23,37 +24,20 @@ CREATE TABLE IF NOT EXISTS migrations (
 """
 
 
-class Migration(NamedTuple):
-    """One numbered step of the schema."""
-
-    number: int
-    name: str
-    sql: str
-
-    @property
-    def checksum(self) -> int:
-        """Changes when the file does."""
-        return crc32(self.sql.encode())
-
-
 def migrations() -> list[Migration]:
     """All migrations of this release, in order."""
-    folder = os.path.join(os.path.dirname(__file__), "migrations")
-    return [_read(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".sql")]
+    from moorage.stores.migration import read_migrations  # hooks seldom make a store
+
+    return read_migrations(__file__)
 
 
-def _read(folder: str, name: str) -> Migration:
-    with open(os.path.join(folder, name), encoding="utf-8") as file:
-        return Migration(int(name[:4]), name[5:-4], file.read())
-
-
-def schema_version(db: Connection) -> int:
+def schema_version(db: SqliteConnection) -> int:
     """The newest migration applied; 0 for an empty file."""
     row = db.one("PRAGMA user_version")
     return int(row[0]) if row else 0
 
 
-def migrate(db: Connection) -> list[int]:
+def migrate(db: SqliteConnection) -> list[int]:
     """Bring the file to the newest schema; return the numbers of the migrations applied.
 
     Raises StoreTooNew, or ForeignDatabase for a database that is not ours.
@@ -65,11 +49,11 @@ def migrate(db: Connection) -> list[int]:
             raise StoreTooNew(db.path, found, LATEST)
         if found == LATEST:
             return []
-        with db.transaction():  # whoever gets the lock first does the work; the others find it done
+        with db.transaction():  # the first process migrates; the others find it done
             return apply_missing(db)
 
 
-def apply_missing(db: Connection) -> list[int]:
+def apply_missing(db: SqliteConnection) -> list[int]:
     """Apply the missing migrations within the present transaction; return their numbers."""
     done = schema_version(db)
     if done == 0:
@@ -87,7 +71,7 @@ def apply_missing(db: Connection) -> list[int]:
     return [migration.number for migration in missing]
 
 
-def edited_migrations(db: Connection) -> list[str]:
+def edited_migrations(db: SqliteConnection) -> list[str]:
     """Names of applied migrations whose file has changed since."""
     known = {migration.number: migration.checksum for migration in migrations()}
     applied = db.all("SELECT number, name, checksum FROM migrations")

@@ -1,7 +1,7 @@
 """The way to the file for servers: threads run the jobs, so that nothing blocks the event loop.
 
 One writer commits whatever is waiting in one transaction (one fsync pays for all), and readers have connections of
-their own.
+their own. Reads of a few rows run at once, on the thread of the loop (`Threaded.glance`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,11 @@ from typing import Any
 import apsw
 
 from moorage.core.errors import StoreUnavailable
-from moorage.stores.sqlite.access import LOOK_EVERY, Job, Process, T
-from moorage.stores.sqlite.connection import Connection, translated
+from moorage.stores.pulse import Pulse, call_on
+from moorage.stores.sql.db import T
+from moorage.stores.sqlite.access import LOOK_EVERY, OpeningProcess
+from moorage.stores.sqlite.connection import SqliteConnection, translated
+from moorage.stores.sqlite.driven import Glance, GlanceTooLong, SqliteJob, drive
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,84 +30,90 @@ if TYPE_CHECKING:
 MAX_GROUP = 64
 MAX_GROUP_BYTES = 1024 * 1024
 MAX_GROUP_SECONDS = 0.005
-BUSY_GROUP = 8  # tasks in one transaction that tell of load
-GATHER_SECONDS = 0.0001
+GATHER_SECONDS = 0.001
 LOOK_EVERY_WHEN_QUIET = 0.05  # seconds: each look wakes the processor up
 QUIET_LOOKS = 50  # looks in a row that saw nothing
 READERS = 4
+LONG_GLANCE = 0.01  # seconds that a loop may be blocked; then threads read
+THREADS_FOR = 1.0  # seconds
 CHECKPOINT_PAGES = 1000
 TRUNCATE_BYTES = 64 * 1024 * 1024
 
 
-class Threaded:
+class Threaded(Pulse):
     """Runs jobs on threads, for an event loop that must not block."""
 
-    def __init__(self, db: Connection) -> None:
+    def __init__(self, db: SqliteConnection) -> None:
         from asyncio import get_running_loop
 
+        super().__init__()
         self._running_loop = get_running_loop
-        self._path, self._process = db.path, Process(db.path)
+        self._path, self._process = db.path, OpeningProcess(db.path)
         self._post = _Post()
-        self._writer = _Writer(db, self._committed, self._post)
+        self._writer = _Writer(db, self.beat, self._post)
         self._readers = _Readers(db, self._post)
         self._watcher: _Watcher | None = None
-        self._pulse = 0
-        self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
-        self._guard = threading.Lock()
+        self._glances: SqliteConnection | None = None
+        self._glancing = threading.Lock()  # several loops may share a store
+        self._threads_until = 0.0
 
     def on_commit(self, watcher: Callable[[int, float], None]) -> None:
         self._writer.watcher = watcher
 
-    async def write(self, job: Job[T], weight: int = 0) -> T:
+    async def write(self, job: SqliteJob[T], weight: int = 0) -> T:
         self._process.check()
         loop = self._running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._writer.submit(_Task(job, weight, loop, future))
         return await future
 
-    async def read(self, job: Job[T]) -> T:
+    async def read(self, job: SqliteJob[T]) -> T:
         self._process.check()
         loop = self._running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._readers.submit(_Task(job, 0, loop, future))
         return await future
 
-    def pulse(self) -> int:
+    async def glance(self, job: SqliteJob[T]) -> T:
+        """Read at once on the thread of the loop: a switch of threads takes five times as long as a few rows do.
+
+        Readers never wait for the writer. A read that takes long all the same, as of large messages, begins again on a
+        thread; if even that took long, as on a slow disk, threads take all glances for a while.
+        """
+        began = time.monotonic()
+        if began < self._threads_until or not self._glancing.acquire(blocking=False):
+            return await self.read(job)
+        try:
+            self._process.check()
+            return drive(job(self._glance_at_once(began)))
+        except (GlanceTooLong, apsw.BusyError):
+            pass  # the lock is free again before a thread reads
+        except apsw.Error as error:
+            raise translated(error, self._path) from error
+        finally:
+            self._glancing.release()
+            if (ended := time.monotonic()) - began > LONG_GLANCE:
+                self._threads_until = ended + THREADS_FOR
+        return await self.read(job)
+
+    def _glance_at_once(self, began: float) -> Glance:
+        """Return the loop's own connection, which waits for nothing."""
+        if self._glances is None:
+            self._glances = self._readers.connect()
+            self._glances.raw.set_busy_timeout(0)
+        return Glance(self._glances, began + LONG_GLANCE / 2)
+
+    def listen(self) -> None:
         self._process.check()
         with self._guard:
             if self._watcher is None:  # from now on nothing goes unnoticed
-                self._watcher = _Watcher(self._path, self._committed)
-            return self._pulse
-
-    async def wait(self, seen: int, timeout: float) -> int:
-        import asyncio
-
-        event = asyncio.Event()
-        place = (asyncio.get_running_loop(), event)
-        with self._guard:
-            self._waiting.add(place)
-        try:
-            if self._pulse == seen:
-                async with asyncio.timeout(timeout):
-                    await event.wait()
-        except TimeoutError:
-            pass
-        finally:
-            with self._guard:
-                self._waiting.discard(place)
-        return self._pulse
-
-    def _committed(self) -> None:
-        with self._guard:
-            self._pulse += 1
-            waiting, self._waiting = self._waiting, set()
-        for loop, event in waiting:
-            _call(loop, event.set)
+                self._watcher = _Watcher(self._path, self.beat)
 
     async def close(self) -> None:
         from asyncio import to_thread
 
         self._process.is_closed = True
+        self._writer.put_gathered(self._running_loop())
         await to_thread(self._close)
 
     def _close(self) -> None:
@@ -112,6 +121,9 @@ class Threaded:
         if self._watcher is not None:
             self._watcher.stop()
         self._readers.stop()
+        with self._glancing:
+            if self._glances is not None:
+                self._glances.close()
 
 
 class _Task:
@@ -119,13 +131,13 @@ class _Task:
 
     __slots__ = ("error", "future", "job", "loop", "result", "weight")
 
-    def __init__(self, job: Job[Any], weight: int, loop: Any, future: Any) -> None:
+    def __init__(self, job: SqliteJob[Any], weight: int, loop: Any, future: Any) -> None:
         self.job, self.weight, self.loop, self.future = job, weight, loop, future
         self.result: Any = None
         self.error: BaseException | None = None
 
     def settle(self) -> None:
-        """Hand the outcome to whoever still waits; runs on their loop."""
+        """Set the outcome on the future, if its caller still waits; runs on the caller's loop."""
         if self.future.done():
             return
         if self.error is not None:
@@ -148,7 +160,7 @@ class _Post:
             for task in tasks:
                 self._boxes.setdefault(task.loop, []).append(task)
         for loop in to_wake:
-            if not _call(loop, self._fetch, loop):
+            if not call_on(loop, self._fetch, loop):
                 self._take(loop)
 
     def _fetch(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -163,30 +175,31 @@ class _Post:
 class _Readers:
     """Threads that read, each with a connection of its own; there are as many as were ever needed at once."""
 
-    def __init__(self, like: Connection, post: _Post) -> None:
+    def __init__(self, like: SqliteConnection, post: _Post) -> None:
         self._path, self._sealer, self._post = like.path, like.opener, post
         self._queue: SimpleQueue[_Task | None] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._guard = threading.Lock()
 
+    def connect(self) -> SqliteConnection:
+        """Open a connection to read with."""
+        return SqliteConnection(self._path, sealer=self._sealer)
+
     def submit(self, task: _Task) -> None:
-        """Queue a task for whoever is free."""
+        """Queue a task for the next free thread."""
         self._queue.put(task)
         if len(self._threads) < READERS and (not self._threads or self._queue.qsize() > 1):
-            self._start_one()
-
-    def _start_one(self) -> None:
-        with self._guard:
             thread = threading.Thread(target=self._run, name="moorage-read", daemon=True)
-            self._threads.append(thread)
-        thread.start()
+            with self._guard:
+                self._threads.append(thread)
+            thread.start()
 
     def _run(self) -> None:
-        db: Connection | None = None
+        db: SqliteConnection | None = None
         while (task := self._queue.get()) is not None:
             try:
-                db = db or Connection(self._path, sealer=self._sealer)
-                task.result = task.job(db)
+                db = db or self.connect()
+                task.result = drive(task.job(db.driven))
             except BaseException as error:
                 task.error = translated(error, self._path) if isinstance(error, apsw.Error) else error
             self._post.hand_back((task,))
@@ -204,25 +217,56 @@ class _Readers:
             thread.join()
 
 
+class _Gathering(list[_Task]):
+    """Tasks of one loop that wait for others, and the timer that ends the wait."""
+
+    def __init__(self, timer: asyncio.TimerHandle | None) -> None:
+        super().__init__()
+        self.timer = timer
+
+
 class _Writer:
     """The one thread that writes: whatever waits goes into one transaction."""
 
-    def __init__(self, db: Connection, committed: Callable[[], None], post: _Post) -> None:
+    def __init__(self, db: SqliteConnection, committed: Callable[[], None], post: _Post) -> None:
         self._db, self._path, self._committed, self._post = db, db.path, committed, post
         self._queue: SimpleQueue[_Task | None] = SimpleQueue()
         self._checkpointer = _Checkpointer(db.path)
         self._db.raw.set_wal_hook(self._checkpointer.pages_in_wal)
         self._dead: BaseException | None = None
-        self._group_size = 0
+        self._expected = 1  # tasks at once: those of the last group, and those that came meanwhile
+        self._gathering: dict[asyncio.AbstractEventLoop, _Gathering] = {}
         self.watcher: Callable[[int, float], None] | None = None
         self._in_hand: list[_Task] = []  # taken from the queue and not yet answered
         self._thread = threading.Thread(target=self._run, name="moorage-write", daemon=True)
         self._thread.start()
 
     def submit(self, task: _Task) -> None:
-        """Queue a task; fails at once if the writer is gone."""
-        self._queue.put(task)
-        if self._dead is not None:  # nobody else will answer
+        """Queue a task, together with as many others of its loop as are expected, if they come soon.
+
+        Every call into SQLite gives the interpreter's lock away. A loop that is still handing in tasks would take it
+        each time, and both would be slower for it.
+        """
+        tasks = self._gathering.get(task.loop)
+        if tasks is None:
+            timer = task.loop.call_later(GATHER_SECONDS, self.put_gathered, task.loop) if self._expected > 1 else None
+            tasks = self._gathering[task.loop] = _Gathering(timer)
+        tasks.append(task)
+        if len(tasks) >= self._expected:
+            self.put_gathered(task.loop)
+
+    def put_gathered(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Queue the tasks of a loop that wait for others."""
+        if (tasks := self._gathering.pop(loop, None)) is not None:
+            if tasks.timer is not None:
+                tasks.timer.cancel()
+            self._put(tasks)
+
+    def _put(self, tasks: list[_Task]) -> None:
+        """Queue tasks; they fail at once if the writer is gone."""
+        for task in tasks:
+            self._queue.put(task)
+        if self._dead is not None:  # no thread is left to answer
             self._fail_waiting(self._dead)
 
     def stop(self) -> None:
@@ -236,7 +280,12 @@ class _Writer:
         gone = StoreUnavailable(f"{self._path} is closed", store=self._path)
         try:
             while (first := self._queue.get()) is not None:
-                if not self._run_group(first):
+                group, go_on = self._gather_and_run(first)
+                came = self._queue.qsize() + sum(map(len, list(self._gathering.values())))
+                self._expected = min(len(group) + came, MAX_GROUP)
+                self._post.hand_back(group)
+                self._in_hand = []
+                if not go_on:
                     break
         except BaseException as error:  # whatever killed the writer, no caller may wait for ever
             gone = StoreUnavailable(f"the writer of {self._path} died: {error!r}", store=self._path)
@@ -248,18 +297,10 @@ class _Writer:
             self._post.hand_back(self._in_hand)
             self._fail_waiting(gone)
 
-    def _run_group(self, first: _Task) -> bool:
-        """One transaction; False once it was told to stop."""
-        group, go_on = self._gather_and_run(first)
-        self._group_size = len(group)
-        self._post.hand_back(group)
-        self._in_hand = []
-        return go_on
-
     def _gather_and_run(self, first: _Task) -> tuple[list[_Task], bool]:
+        """Run one transaction; return its tasks, and False once it was told to stop."""
         db, done, go_on = self._db, [first], True
         self._in_hand = done
-        self._let_them_gather()
         began = time.monotonic()
         try:
             db.begin()
@@ -279,7 +320,7 @@ class _Writer:
                 if not self._attempt(task):
                     return self._run_apart(done), go_on
             db.commit()
-        except Exception as error:  # whatever it was, the writer goes on: without it nobody writes before a restart
+        except Exception as error:  # the writer survives any error: without it, no write succeeds until a restart
             db.rollback()
             for task in done:  # an error at COMMIT fails the whole group, honestly
                 task.error = self._told(error)
@@ -293,35 +334,22 @@ class _Writer:
         return StoreUnavailable(f"{self._path} cannot be written to ({error!r})", store=self._path)
 
     def _tell_of_commit(self, tasks: int, seconds: float, has_changed: bool) -> None:
-        """Tell who listens. What they do with it cannot undo the commit, so it fails nobody."""
+        """Call the watcher of commits. Its errors cannot undo the commit and are ignored."""
         try:
             if self.watcher is not None:
                 self.watcher(tasks, seconds)
-            if has_changed:  # whoever wrote nothing wakes nobody
+            if has_changed:  # a transaction without changes wakes no waiter
                 self._committed()
         except Exception:
             import logging
 
-            logging.getLogger(__name__).exception("nobody was told of a commit to %s", self._path)
-
-    def _let_them_gather(self) -> None:
-        """Under load, wait until no more tasks come in, for a fraction of a millisecond.
-
-        Every call into SQLite gives the interpreter's lock away; a loop that is still handing
-        in tasks takes it each time, and both are slower for it.
-        """
-        if self._group_size < BUSY_GROUP:
-            return
-        seen, deadline = -1, time.monotonic() + MAX_GROUP_SECONDS
-        while seen < (size := self._queue.qsize()) < MAX_GROUP - 1 and time.monotonic() < deadline:
-            seen = size
-            time.sleep(GATHER_SECONDS)
+            logging.getLogger(__name__).exception("the watcher of commits to %s failed", self._path)
 
     def _attempt(self, task: _Task) -> bool:
         """Run one job of a group; False if it left half a change behind and the group was rolled back."""
         before = self._db.raw.total_changes()
         try:
-            task.result = task.job(self._db)
+            task.result = drive(task.job(self._db.driven))
         except BaseException as error:
             task.error = translated(error, self._path) if isinstance(error, apsw.Error) else error
             if self._db.raw.total_changes() != before or not self._db.raw.in_transaction:
@@ -335,14 +363,14 @@ class _Writer:
             task.error = task.result = None
             try:
                 with self._db.transaction():
-                    task.result = task.job(self._db)
+                    task.result = drive(task.job(self._db.driven))
                 self._committed()
             except BaseException as error:
                 task.error = translated(error, self._path) if isinstance(error, apsw.Error) else error
         return group
 
     def _fail_waiting(self, error: BaseException) -> None:
-        with suppress(Empty):  # whoever submits after the writer's death does this too: never wait here
+        with suppress(Empty):  # callers that submit after the writer's death run this too: never wait here
             while True:
                 task = self._queue.get_nowait()
                 if task is not None:
@@ -350,27 +378,31 @@ class _Writer:
                     self._post.hand_back((task,))
 
 
-def _call(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *args: object) -> bool:
-    """Call a function on a loop; False if it has ended, and nobody is left who waits."""
-    try:
-        loop.call_soon_threadsafe(function, *args)
-    except RuntimeError:
-        return False
-    return True
-
-
 class _Checkpointer:
-    """Moves the WAL back into the file, on a thread and connection of its own."""
+    """Moves the WAL back into the file, on a thread and connection of its own.
+
+    A writer that never pauses adds pages meanwhile, and SQLite starts the WAL anew only if all of it was moved. So the
+    writer moves those few itself, after its next commit. Otherwise the WAL would grow, and be moved after every commit.
+    """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._wanted = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None
+        self._next = 0  # pages in the WAL before which no checkpoint is asked for again
+        self._has_moved_most = False
 
-    def pages_in_wal(self, _db: object, _name: str, pages: int) -> int:
-        """Called by SQLite after each commit."""
-        if pages >= CHECKPOINT_PAGES and not self._wanted.is_set():
+    def pages_in_wal(self, db: apsw.Connection, _name: str, pages: int) -> int:
+        """Called by SQLite after each commit. Never raises: the commit stands."""
+        if pages < CHECKPOINT_PAGES:
+            self._next = 0
+        if self._has_moved_most:
+            self._has_moved_most = False
+            with suppress(apsw.Error):  # another process does the same
+                db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        elif pages >= max(self._next, CHECKPOINT_PAGES):
+            self._next = pages + CHECKPOINT_PAGES
             self._wanted.set()
             if self._thread is None:
                 self._start()
@@ -380,13 +412,14 @@ class _Checkpointer:
         thread = threading.Thread(target=self._run, name="moorage-checkpoint", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # no more threads: the commit stands, and the next one asks again
+        except RuntimeError:  # no more threads: the next commit asks again
             self._wanted.clear()
+            self._next = 0
         else:
             self._thread = thread
 
     def _run(self) -> None:
-        db = Connection(self._path)
+        db = SqliteConnection(self._path)
         while not self._stopping:  # looked at after each clear, or the wake-up that `stop` gives might get lost
             self._wanted.wait()
             self._wanted.clear()
@@ -394,13 +427,14 @@ class _Checkpointer:
                 self._checkpoint(db)
         db.close()
 
-    def _checkpoint(self, db: Connection) -> None:
+    def _checkpoint(self, db: SqliteConnection) -> None:
         try:
             db.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            self._has_moved_most = True
             if os.path.getsize(f"{self._path}-wal") > TRUNCATE_BYTES:
                 db.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except (apsw.Error, OSError):
-            return  # busy or gone: the next commit asks again
+            return  # busy or gone: a later commit asks again
 
     def stop(self) -> None:
         """End the thread."""
@@ -417,7 +451,7 @@ class _Watcher:
         self._committed = committed
         self._running = threading.Lock()  # waited for instead of an Event: it costs half as much
         self._running.acquire()
-        self._db = Connection(path)
+        self._db = SqliteConnection(path)
         self._seen = self._db.data_version()
         self._thread = threading.Thread(target=self._run, name="moorage-watch", daemon=True)
         self._thread.start()

@@ -1,4 +1,4 @@
-"""What every store promises.
+"""The contract of every store.
 
 Each module holds the rules about one subject, each test is named after one rule.
 `StoreContract` has them all: subclass it and provide a `store` fixture.
@@ -6,12 +6,14 @@ Each module holds the rules about one subject, each test is named after one rule
 
 from moorage.testing.contract.approvals import ApprovalRules
 from moorage.testing.contract.callbacks import CallbackRules
+from moorage.testing.contract.calls import CallRules
 from moorage.testing.contract.changes import ChangeRules
 from moorage.testing.contract.context import ContextRules
 from moorage.testing.contract.counting import CountingRules
 from moorage.testing.contract.cut_off import CutOffRules
 from moorage.testing.contract.deletion import DeletionRules
 from moorage.testing.contract.documents import DocumentRules
+from moorage.testing.contract.dump import DumpRules
 from moorage.testing.contract.families import FamilyRules
 from moorage.testing.contract.feed import FeedRules
 from moorage.testing.contract.finding import FindRules
@@ -46,17 +48,19 @@ class StoreContract(
     FindRules,
     ManyRules,
     ContextRules,
+    RecordRules,
     ApprovalRules,
     CountingRules,
     SearchRules,
     TransferRules,
-    RecordRules,
+    DumpRules,
     RunRules,
     TurnRules,
     StopRules,
     CutOffRules,
     StatusRules,
     CallbackRules,
+    CallRules,
     OnceRules,
     DocumentRules,
     KeyRules,
@@ -64,7 +68,7 @@ class StoreContract(
     RegistrationRules,
     OwnerRules,
 ):
-    """What every store promises. Subclass it and provide a `store` fixture: a new, empty store."""
+    """The contract of every store. Subclass it and provide a `store` fixture: a new, empty store."""
 
 
 __all__ = ["StoreContract"]

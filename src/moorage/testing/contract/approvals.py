@@ -10,21 +10,10 @@ import pytest
 from moorage.core.approval import ApprovalState
 from moorage.core.entry import Kind
 from moorage.core.errors import AlreadyDecided, ApprovalClosed, ApprovalNotFound, SessionNotFound
-from moorage.core.session import Change, Phase, State, View
+from moorage.core.query import LogQuery
+from moorage.core.session import Change, Needs, Phase, State, View
 from moorage.ports import Store
-from moorage.testing.builders import (
-    OWNER,
-    a_session,
-    after,
-    an_approval,
-    answered,
-    asked,
-    finalized,
-    nothing_changes,
-    refusing,
-    run_out,
-    updated,
-)
+from moorage.testing.builders import *
 from moorage.testing.texts import DEEP, TEXTS
 
 TICK = timedelta(microseconds=1)
@@ -65,12 +54,15 @@ class ApprovalRules:
 
         assert (session.state, session.phase, session.status) == (State.SUSPENDED, Phase.APPROVAL, "waiting")
         assert (session.pending_approvals, session.phase_before) == (1, Phase.PLANNING)
-        assert [entry.kind for entry in await store.log(OWNER, "s-1", after=2)] == [Kind.PHASE, Kind.APPROVAL_REQUESTED]
+        assert [entry.kind for entry in await store.log(OWNER, "s-1", LogQuery(after=2))] == [
+            Kind.PHASE,
+            Kind.APPROVAL_REQUESTED,
+        ]
 
     async def test_answer_settles_approval_and_session_in_the_same_commit(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         await store.apply(OWNER, "s-1", asked(an_approval("s-1")))
-        await store.apply(OWNER, "s-1", answered("approve", after(5)), approval="approval-1")
+        await store.apply(OWNER, "s-1", answered("approve", after(5)), needs=Needs(approval="approval-1"))
 
         approval, session = await store.approval(OWNER, "approval-1"), await store.get(OWNER, "s-1")
 
@@ -86,7 +78,7 @@ class ApprovalRules:
         with pytest.raises(ApprovalNotFound):
             await store.approval(OWNER, "approval-1")
         with pytest.raises(ApprovalNotFound):
-            await store.apply(OWNER, "s-1", refusing, approval="approval-1")
+            await store.apply(OWNER, "s-1", refusing, needs=Needs(approval="approval-1"))
 
     async def test_approval_of_another_session_is_not_found_there(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
@@ -95,22 +87,22 @@ class ApprovalRules:
 
         async with nothing_changes(store):
             with pytest.raises(ApprovalNotFound):
-                await store.apply(OWNER, "s-2", refusing, approval="approval-1")
+                await store.apply(OWNER, "s-2", refusing, needs=Needs(approval="approval-1"))
 
-    async def test_decision_sees_what_is_pending_and_the_approval_named(self, store: Store) -> None:
+    async def test_decision_sees_pending_approvals_and_the_named_one(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         await store.create(OWNER, a_session("s-2"))
         for name in ("a-1", "a-2", "a-3"):
             await store.apply(OWNER, "s-1", asked(an_approval("s-1", name)))
         await store.apply(OWNER, "s-2", asked(an_approval("s-2", "b-1")))
-        await store.apply(OWNER, "s-1", answered("reject"), approval="a-2")
+        await store.apply(OWNER, "s-1", answered("reject"), needs=Needs(approval="a-2"))
         seen: list[View] = []
 
         def look(view: View) -> Change:
             seen.append(view)
             return Change(session=view.session)
 
-        await store.apply(OWNER, "s-1", look, approval="a-2")
+        await store.apply(OWNER, "s-1", look, needs=Needs(approval="a-2"))
 
         assert [approval.approval_id for approval in seen[0].pending] == ["a-1", "a-3"]
         assert seen[0].approval == await store.approval(OWNER, "a-2")
@@ -118,18 +110,18 @@ class ApprovalRules:
     async def test_same_answer_again_changes_nothing_and_another_is_refused(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         await store.apply(OWNER, "s-1", asked(an_approval("s-1")))
-        await store.apply(OWNER, "s-1", answered("approve"), approval="approval-1")
+        await store.apply(OWNER, "s-1", answered("approve"), needs=Needs(approval="approval-1"))
 
         async with nothing_changes(store):
-            await store.apply(OWNER, "s-1", answered("approve", after(9)), approval="approval-1")
+            await store.apply(OWNER, "s-1", answered("approve", after(9)), needs=Needs(approval="approval-1"))
             with pytest.raises(AlreadyDecided):
-                await store.apply(OWNER, "s-1", answered("reject"), approval="approval-1")
+                await store.apply(OWNER, "s-1", answered("reject"), needs=Needs(approval="approval-1"))
 
     async def test_one_of_many_wins_a_race_to_answer(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         options = tuple(f"option-{n}" for n in range(8))
         await store.apply(OWNER, "s-1", asked(an_approval("s-1", options=options)))
-        tries = [store.apply(OWNER, "s-1", answered(option), approval="approval-1") for option in options]
+        tries = [store.apply(OWNER, "s-1", answered(option), needs=Needs(approval="approval-1")) for option in options]
         outcomes = await asyncio.gather(*tries, return_exceptions=True)
 
         assert [type(outcome) for outcome in outcomes].count(AlreadyDecided) == 7
@@ -140,7 +132,7 @@ class ApprovalRules:
             await store.create(OWNER, a_session(ref))
         for n, ref in enumerate(("s-2", "s-1", "s-2")):
             await store.apply(OWNER, ref, asked(an_approval(ref, f"a-{n}", after(n))))
-        await store.apply(OWNER, "s-1", answered("approve", after(9)), approval="a-1")
+        await store.apply(OWNER, "s-1", answered("approve", after(9)), needs=Needs(approval="a-1"))
 
         async def listed(**options: object) -> list[str]:
             found = await store.approvals(OWNER, **options)  # type: ignore[arg-type]  # options differ
@@ -178,19 +170,19 @@ class ApprovalRules:
         await store.create(OWNER, a_session("s-1"))
         for name in ("a-1", "a-2"):
             await store.apply(OWNER, "s-1", asked(an_approval("s-1", name, expires_at=after(10))))
-        await store.apply(OWNER, "s-1", answered("approve", after(9)), approval="a-1")
-        await store.apply(OWNER, "s-1", run_out(after(10)), approval="a-2")
+        await store.apply(OWNER, "s-1", answered("approve", after(9)), needs=Needs(approval="a-1"))
+        await store.apply(OWNER, "s-1", run_out(after(10)), needs=Needs(approval="a-2"))
 
         assert await store.due_approvals(OWNER, after(11)) == []
         assert (await store.approval(OWNER, "a-2")).state is ApprovalState.EXPIRED
         with pytest.raises(ApprovalClosed):
-            await store.apply(OWNER, "s-1", answered("approve", after(11)), approval="a-2")
+            await store.apply(OWNER, "s-1", answered("approve", after(11)), needs=Needs(approval="a-2"))
 
-    async def test_closing_withdraws_what_is_pending(self, store: Store) -> None:
+    async def test_closing_withdraws_pending_approvals(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         for name in ("a-1", "a-2"):
             await store.apply(OWNER, "s-1", asked(an_approval("s-1", name)))
-        await store.apply(OWNER, "s-1", answered("approve"), approval="a-1")
+        await store.apply(OWNER, "s-1", answered("approve"), needs=Needs(approval="a-1"))
         await store.apply(OWNER, "s-1", finalized("abandoned"))
 
         states = [approval.state for approval in await store.approvals(OWNER, pending_only=False)]

@@ -10,45 +10,14 @@ import pytest
 
 from moorage.core import work
 from moorage.core.errors import RunNotFound, SessionGone, SessionRunning, TurnNotFound
+from moorage.core.query import LogQuery
 from moorage.core.run import Join, RunState
-from moorage.core.session import State
+from moorage.core.session import Needs, State
 from moorage.core.turn import Retry
-from moorage.ports import Store
-from moorage.testing.builders import (
-    NOON,
-    OWNER,
-    a_session,
-    a_stamp,
-    after,
-    an_approval,
-    answered,
-    asked,
-    finalized,
-    may_delete,
-    nothing_changes,
-    whole_feed,
-    whole_log,
-)
+from moorage.ports import Store, SweepPart
+from moorage.testing.builders import *
 from moorage.testing.contract.runs import suspended
-from moorage.testing.work import (
-    TOO_LATE,
-    a_child_run,
-    a_run,
-    all_items,
-    all_runs,
-    ask,
-    carry,
-    expire,
-    expiring,
-    finish,
-    inbox_of,
-    launch,
-    start,
-    states_of,
-    stop,
-    take,
-    taken,
-)
+from moorage.testing.work import *
 
 
 async def busy_parent(store: Store, *children: str, retry: Retry = Retry.RESUME, **fields: Any) -> Any:
@@ -98,7 +67,7 @@ async def _deleted(store: Store) -> None:
 
 async def _swept(store: Store) -> None:
     step = await store.sweep(
-        OWNER, lambda tree: "old" if tree[0].session_id == "c-1" else None, a_stamp(), before=after(9)
+        OWNER, lambda tree: "old" if tree[0].session_id == "c-1" else None, a_stamp(), SweepPart(before=after(9))
     )
     assert [stone.session_id for stone in step.gone] == ["c-1"]
 
@@ -142,11 +111,11 @@ class CallbackRules:
         assert await inbox_of(store, "p-1") == {"callback:run-c-1": "consumed"}
         assert (await store.run(OWNER, "run-c-2")).callback == "parent_closed"
 
-    async def test_what_waits_is_handed_to_whoever_drives_a_session_by_hand_and_no_other(self, store: Store) -> None:
+    async def test_manual_driver_gets_waiting_items_once(self, store: Store) -> None:
         await store.create(OWNER, a_session("p-1"))
         await launch(store, "p-2", "run-p")
         for child, parent in (("c-1", "p-1"), ("c-2", "p-1"), ("c-3", "p-2")):
-            await launch(store, child, a_child_run(f"run-{child}", parent), parent=parent, agent_name="other")
+            await launch(store, child, a_child_run(f"run-{child}", parent, agent_name="other"), parent=parent)
         for _ in range(3):
             await finish(store, await taken(store, agents=("other",)))
         ids = {"callback:run-c-1", "callback:run-c-3"}
@@ -159,7 +128,7 @@ class CallbackRules:
         }
         assert await inbox_of(store, "p-2") == {"message:run-p": "waiting", "callback:run-c-3": "waiting"}
 
-    async def test_first_turn_of_a_parent_gets_what_came_before_it(self, store: Store) -> None:
+    async def test_first_turn_of_a_parent_gets_earlier_items(self, store: Store) -> None:
         await store.create(OWNER, a_session("p-1"))
         await launch(store, "c-1", a_child_run("run-c-1", "p-1"), parent="p-1")
         await carry(store)
@@ -186,7 +155,7 @@ class CallbackRules:
             ("p-1", "callback"),
         ]
 
-    async def test_callback_says_what_became_of_what_was_asked(self, store: Store) -> None:
+    async def test_callback_names_the_outcome_and_the_prompt(self, store: Store) -> None:
         await busy_parent(store, "c-1", "c-2", asked="find it", correlation="blue")
         await carry(store, at=after(7), result="found")
 
@@ -288,7 +257,7 @@ class CallbackRules:
         await launch(store, "p-1", a_child_run("run-p", "g-1", "run-g"), parent="g-1")
         parent = await taken(store)
         await launch(store, "c-1", a_child_run("run-c", "p-1", "run-p"), parent="p-1")
-        await finish(store, parent, result="I have asked somebody")
+        await finish(store, parent, result="I have asked another agent")
         assert await all_items(store, "g-1", states=("waiting",)) == [], "the parent waits for its child"
         await carry(store, result="the detail")
         await carry(store, result="the answer")
@@ -357,7 +326,7 @@ class CallbackRules:
             "callback:run-c-3": "waiting",
         }
 
-    async def test_callback_to_a_run_that_failed_waits_for_nobody(self, store: Store) -> None:
+    async def test_callback_to_a_failed_run_does_not_wait(self, store: Store) -> None:
         await busy_parent(store, "c-1", "c-2", retry=Retry.NEVER, join=Join.ALL)
         await store.apply(OWNER, "p-1", expiring(NOON + TOO_LATE))
         assert (await store.run(OWNER, "run-p")).state == "failed"
@@ -367,7 +336,7 @@ class CallbackRules:
         (item,) = (await taken(store)).items
         assert (item.item_id, item.run_id) == ("callback:run-c-1", None)
 
-    async def test_callback_to_a_run_that_was_stopped_is_logged_and_wakes_nobody(self, store: Store) -> None:
+    async def test_callback_to_a_stopped_run_is_logged_without_a_turn(self, store: Store) -> None:
         parent = await busy_parent(store, "c-1", "c-2", "c-3", join=Join.ALL)
         await carry(store)
         await finish(store, parent, "stopped")
@@ -378,7 +347,7 @@ class CallbackRules:
             "message:run-p": "consumed",
             **{f"callback:run-c-{number}": "consumed" for number in (1, 2, 3)},
         }
-        assert len(await store.log(OWNER, "p-1", kinds=("callback",), limit=9)) == 3
+        assert len(await store.log(OWNER, "p-1", LogQuery(kinds=("callback",), limit=9))) == 3
         assert await take(store) is None
 
     # A parent that cannot go on
@@ -431,10 +400,10 @@ class CallbackRules:
         await carry(store)
 
         assert await take(store) is None
-        await store.apply(OWNER, "p-1", answered("approve"), approval="a-1")
+        await store.apply(OWNER, "p-1", answered("approve"), needs=Needs(approval="a-1"))
         assert [item.kind.value for item in (await taken(store)).items] == ["callback", "decision"]
 
-    async def test_child_that_is_polled_calls_nobody(self, store: Store) -> None:
+    async def test_polled_child_sends_no_callback(self, store: Store) -> None:
         await launch(store, "p-1", "run-p")
         await carry(store)
         await launch(store, "c-1", a_run("run-c-1", parent_session_id="p-1", parent_run_id="run-p"), parent="p-1")
@@ -458,7 +427,7 @@ class CallbackRules:
             await store.delete_tree(OWNER, "p-1", may_delete("p-1"), a_stamp(), reason="deleted", dry_run=True)
         assert refused.value.facts["session_ids"] == ["p-1"]
 
-    async def test_forced_deletion_takes_what_runs_along(self, store: Store) -> None:
+    async def test_forced_deletion_deletes_running_sessions(self, store: Store) -> None:
         parent = await busy_parent(store, "c-1")
         await ask(store, "p-1", "run-q")
         forced = may_delete("p-1", force=True)
@@ -495,18 +464,18 @@ class CallbackRules:
         (item,) = (await taken(store)).items
         assert (item.body["reason"], item.created_at, item.body["still_out"]) == ("deleted", after(3), 0)
 
-    async def test_deletion_that_is_only_tried_calls_nobody(self, store: Store) -> None:
+    async def test_dry_run_of_deletion_sends_no_callback(self, store: Store) -> None:
         await busy_parent(store, "c-1")
 
         async with nothing_changes(store):
             await store.delete_tree(OWNER, "c-1", may_delete("c-1"), a_stamp(), reason="deleted", dry_run=True)
-            await store.sweep(OWNER, lambda _: "old", a_stamp(), before=after(9), dry_run=True)
+            await store.sweep(OWNER, lambda _: "old", a_stamp(), SweepPart(before=after(9)), dry_run=True)
 
-    async def test_sweep_that_takes_parent_and_child_in_one_step_tells_nobody(self, store: Store) -> None:
+    async def test_sweep_of_parent_and_child_sends_no_callback(self, store: Store) -> None:
         await launch(store, "p-1", "run-p")
         await launch(store, "c-1", a_child_run("run-c-1", "p-1", "run-p"))
         end = await store.feed_end(OWNER)
-        step = await store.sweep(OWNER, lambda _: "old", a_stamp(), before=after(9))
+        step = await store.sweep(OWNER, lambda _: "old", a_stamp(), SweepPart(before=after(9)))
 
         assert [stone.session_id for stone in step.gone] == ["p-1", "c-1"]
         events = [event.type for event in await whole_feed(store) if event.id > end]
@@ -521,7 +490,7 @@ class CallbackRules:
         await finish(store, claimed)
         assert not (await store.get(OWNER, "s-1")).is_in_use(NOON)
 
-    async def test_parent_deleted_while_callbacks_arrive_loses_nobody(self, store: Store) -> None:
+    async def test_deleting_a_parent_while_callbacks_arrive_settles_all_of_them(self, store: Store) -> None:
         await launch(store, "p-1", "run-p")
         await carry(store)
         for n in range(4):

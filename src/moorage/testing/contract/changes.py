@@ -11,25 +11,10 @@ from msgspec.structs import replace
 
 from moorage.core.entry import Kind, Message
 from moorage.core.errors import HeldByAnother, SessionClosed, SessionGone, SessionNotFound, VersionConflict
+from moorage.core.query import LogQuery
 from moorage.core.session import HOLD_FOR, Change, Phase, State, View
 from moorage.ports import Store
-from moorage.testing.builders import (
-    NOON,
-    OWNER,
-    Refused,
-    a_fork,
-    a_session,
-    a_stamp,
-    after,
-    finalized,
-    may_delete,
-    nothing_changes,
-    refusing,
-    remembering,
-    said,
-    updated,
-    whole_log,
-)
+from moorage.testing.builders import *
 
 Writer = Callable[[Store, int], Awaitable[object]]
 
@@ -40,8 +25,8 @@ WRITERS: dict[str, Writer] = {  # everything that may name a version
         OWNER, "s-1", [Message("user", "one", "k")], a_stamp(), expected=version
     ),
     "fork": lambda store, version: store.fork(OWNER, "s-1", None, a_fork("s-2"), expected=version),
-    "context": lambda store, version: store.write_context(
-        OWNER, "s-1", remembering("key", 1), NOON, "key", expected=version
+    "context": lambda store, version: write_context(
+        store, OWNER, "s-1", remembering("key", 1), "key", expected=version
     ),
     "delete": lambda store, version: store.delete_tree(
         OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted", expected=version
@@ -58,7 +43,7 @@ class ChangeRules:
         change = await store.apply(OWNER, "s-1", updated(after(1), phase=Phase.PLANNING, metadata={"a": 1}, error="no"))
 
         assert change.session == await store.get(OWNER, "s-1")
-        assert list(change.entries) == await store.log(OWNER, "s-1", after=1)
+        assert list(change.entries) == await store.log(OWNER, "s-1", LogQuery(after=1))
         assert [entry.kind for entry in change.entries] == [Kind.PHASE, Kind.METADATA, Kind.ERROR]
         assert (change.session.version, change.session.last_entry, change.session.error_count) == (2, 4, 1)
 
@@ -179,7 +164,7 @@ class ChangeRules:
         await store.create(OWNER, a_session("s-1"))
 
         async with nothing_changes(store):
-            with pytest.raises(Refused):
+            with pytest.raises(DecisionRefused):
                 await store.apply(OWNER, "s-1", refusing)
 
     async def test_refused_change_changes_nothing(self, store: Store) -> None:
@@ -204,7 +189,7 @@ class ChangeRules:
         async with nothing_changes(store):
             await store.apply(OWNER, "s-1", finalized(at=after(60)))
 
-    async def test_what_was_redacted_is_told_once_and_not_kept(self, store: Store) -> None:
+    async def test_redacted_paths_are_reported_once_and_not_stored(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
 
         def decide(view: View) -> Change:

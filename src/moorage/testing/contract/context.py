@@ -8,23 +8,12 @@ from typing import Any
 
 import pytest
 
-from moorage.core.context import MAX_VALUE_BYTES, ContextChange, ContextItem, replace_all
+from moorage.core.context import MAX_VALUE_BYTES, ContextItem, items_in
 from moorage.core.errors import SessionClosed, SessionNotFound, VersionConflict
-from moorage.core.session import Session
+from moorage.core.record import PutRecord
+from moorage.core.session import Change, View
 from moorage.ports import Store
-from moorage.testing.builders import (
-    NOON,
-    OWNER,
-    Refused,
-    a_session,
-    after,
-    finalized,
-    forgetting,
-    merging,
-    nothing_changes,
-    refusing,
-    remembering,
-)
+from moorage.testing.builders import *
 from moorage.testing.texts import DEEP, TEXTS
 
 TICK = timedelta(microseconds=1)
@@ -32,30 +21,33 @@ TICK = timedelta(microseconds=1)
 
 async def values(store: Store, at: Any = NOON, key: str | None = None) -> dict[str, Any]:
     """The context without versions and times."""
-    return {name: item.value for name, item in (await store.context(OWNER, "s-1", at, key)).items()}
+    return {name: item.value for name, item in (await context_of(store, OWNER, "s-1", at, key)).items()}
 
 
 class ContextRules:
-    """Rules of `context` and `write_context`."""
+    """Rules of the context: a namespace of records."""
 
     async def test_context_of_a_new_session_is_empty(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
 
-        assert await store.context(OWNER, "s-1", NOON) == {}
-        assert await store.context(OWNER, "s-1", NOON, "nothing") == {}
+        assert await context_of(store, OWNER, "s-1", NOON) == {}
+        assert await context_of(store, OWNER, "s-1", NOON, "nothing") == {}
 
     async def test_value_is_remembered_with_version_and_times(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1", "planner"))
-        change = await store.write_context(
-            OWNER, "planner", remembering("preference", "italian", after(1), timedelta(hours=1)), after(1)
+        change = await write_context(
+            store, OWNER, "planner", remembering("preference", "italian", after(1), timedelta(hours=1))
         )
 
         item = ContextItem(value="italian", version=1, updated_at=after(1), expires_at=after(3601))
-        assert change.put == await store.context(OWNER, "planner", after(1)) == {"preference": item}
+        assert items_in(write.record for write in change.records if isinstance(write, PutRecord)) == {
+            "preference": item
+        }
+        assert await context_of(store, OWNER, "planner", after(1)) == {"preference": item}
 
     async def test_write_moves_the_head_along(self, store: Store) -> None:
         before = await store.create(OWNER, a_session("s-1"))
-        change = await store.write_context(OWNER, "s-1", remembering("a", 1, after(5)), after(5))
+        change = await write_context(store, OWNER, "s-1", remembering("a", 1, after(5)))
 
         session = await store.get(OWNER, "s-1")
 
@@ -66,111 +58,103 @@ class ContextRules:
 
     async def test_write_adds_no_entry_and_no_event(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.write_context(OWNER, "s-1", remembering("a", 1), NOON)
+        await write_context(store, OWNER, "s-1", remembering("a", 1))
 
         assert len(await store.log(OWNER, "s-1")) == 1
         assert await store.feed_end(OWNER) == 1
 
     async def test_one_key_is_read_alone(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.write_context(OWNER, "s-1", merging({"a": 1, "ab": 2, "A": 3}), NOON)
+        await write_context(store, OWNER, "s-1", merging({"a": 1, "ab": 2, "A": 3}))
 
         assert await values(store, key="a") == {"a": 1}
         assert await values(store, key="b") == {}
 
     async def test_merge_leaves_other_keys(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.write_context(OWNER, "s-1", merging({"a": 1, "b": 2}), NOON)
-        await store.write_context(OWNER, "s-1", merging({"b": 3, "c": 4}), NOON)
+        await write_context(store, OWNER, "s-1", merging({"a": 1, "b": 2}))
+        await write_context(store, OWNER, "s-1", merging({"b": 3, "c": 4}))
 
         assert await values(store) == {"a": 1, "b": 3, "c": 4}
-        versions = {key: item.version for key, item in (await store.context(OWNER, "s-1", NOON)).items()}
+        versions = {key: item.version for key, item in (await context_of(store, OWNER, "s-1", NOON)).items()}
         assert versions == {"a": 1, "b": 2, "c": 2}
 
     async def test_replacing_all_drops_the_rest(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.write_context(OWNER, "s-1", merging({"a": 1, "b": 2}), NOON)
-        await store.write_context(
-            OWNER,
-            "s-1",
-            lambda session, present: replace_all(session, {"b": 3, "c": 4}, present, at=NOON, ttl=None, expected=None),
-            NOON,
-        )
+        await write_context(store, OWNER, "s-1", merging({"a": 1, "b": 2}))
+        await write_context(store, OWNER, "s-1", replacing({"b": 3, "c": 4}))
 
         assert await values(store) == {"b": 3, "c": 4}
 
     async def test_forgotten_keys_are_gone(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.write_context(OWNER, "s-1", merging({"a": 1, "b": 2, "c": 3}), NOON)
-        await store.write_context(OWNER, "s-1", forgetting("a"), NOON, "a")
+        await write_context(store, OWNER, "s-1", merging({"a": 1, "b": 2, "c": 3}))
+        await write_context(store, OWNER, "s-1", forgetting("a"), "a")
         assert await values(store) == {"b": 2, "c": 3}
 
-        await store.write_context(OWNER, "s-1", forgetting("b", "c"), NOON)
+        await write_context(store, OWNER, "s-1", forgetting())
         assert await values(store) == {}
         assert (await store.get(OWNER, "s-1")).context_version == 3
 
-    async def test_forgetting_what_is_not_there_changes_nothing(self, store: Store) -> None:
+    async def test_deleting_an_absent_key_changes_nothing(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
 
         async with nothing_changes(store):
-            await store.write_context(OWNER, "s-1", forgetting("a", at=after(9)), after(9))
+            await write_context(store, OWNER, "s-1", forgetting("a", at=after(9)))
 
-    async def test_decision_sees_the_head_and_what_is_remembered(self, store: Store) -> None:
+    async def test_decision_sees_head_and_context(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.write_context(OWNER, "s-1", merging({"a": 1, "b": 2}), NOON)
-        await store.write_context(OWNER, "s-1", remembering("old", 0, ttl=timedelta(seconds=1)), NOON)
-        seen: list[tuple[Session, set[str]]] = []
+        await write_context(store, OWNER, "s-1", merging({"a": 1, "b": 2}))
+        await write_context(store, OWNER, "s-1", remembering("old", 0, ttl=timedelta(seconds=1)))
+        seen: list[View] = []
 
-        def look(session: Session, present: dict[str, ContextItem]) -> ContextChange:
-            seen.append((session, set(present)))
-            return ContextChange(session=session)
+        def look(view: View) -> Change:
+            seen.append(view)
+            return Change(session=view.session)
 
-        await store.write_context(OWNER, "s-1", look, after(1))
-        whole = seen[-1]
-        await store.write_context(OWNER, "s-1", look, after(1), "a")
-        one = seen[-1]
-        await store.write_context(OWNER, "s-1", look, after(1), "old")
-        expired = seen[-1]
+        await write_context(store, OWNER, "s-1", look)
+        await write_context(store, OWNER, "s-1", look, "a")
 
-        assert whole == (await store.get(OWNER, "s-1"), {"a", "b"})
-        assert (one[1], expired[1]) == ({"a"}, set())
+        whole, one = ({name.key for name in view.records.found} for view in seen if view.records is not None)
+        assert seen[0].session == await store.get(OWNER, "s-1")
+        assert (whole, one) == ({"a", "b", "old"}, {"a"})
 
     async def test_decision_about_one_key_leaves_the_others(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.write_context(OWNER, "s-1", merging({"a": 1, "b": 2}), NOON)
-        await store.write_context(OWNER, "s-1", remembering("a", 3), NOON, "a")
+        await write_context(store, OWNER, "s-1", merging({"a": 1, "b": 2}))
+        await write_context(store, OWNER, "s-1", remembering("a", 3), "a")
 
         assert await values(store) == {"a": 3, "b": 2}
 
     async def test_unknown_session_has_no_context(self, store: Store) -> None:
         with pytest.raises(SessionNotFound):
-            await store.context(OWNER, "nobody", NOON)
+            await context_of(store, OWNER, "nobody", NOON)
         with pytest.raises(SessionNotFound):
-            await store.write_context(OWNER, "nobody", refusing, NOON)
+            await write_context(store, OWNER, "nobody", refusing)
 
     async def test_closed_session_is_read_but_not_written(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.write_context(OWNER, "s-1", remembering("a", 1), NOON)
+        await write_context(store, OWNER, "s-1", remembering("a", 1))
         await store.apply(OWNER, "s-1", finalized())
 
         async with nothing_changes(store):
             with pytest.raises(SessionClosed):
-                await store.write_context(OWNER, "s-1", remembering("a", 2), NOON)
+                await write_context(store, OWNER, "s-1", remembering("a", 2))
         assert await values(store) == {"a": 1}
 
     async def test_refused_write_changes_nothing(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.write_context(OWNER, "s-1", remembering("a", 1), NOON)
+        await write_context(store, OWNER, "s-1", remembering("a", 1))
 
         async with nothing_changes(store):
-            with pytest.raises(Refused):
-                await store.write_context(OWNER, "s-1", refusing, NOON)
+            with pytest.raises(DecisionRefused):
+                await write_context(store, OWNER, "s-1", refusing)
             with pytest.raises(VersionConflict):
-                await store.write_context(OWNER, "s-1", remembering("a", 2, expected=7), NOON)
+                await write_context(store, OWNER, "s-1", remembering("a", 2, expected=7))
 
     async def test_context_survives_changes_of_the_session(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.write_context(OWNER, "s-1", remembering("a", 1), NOON)
+        await write_context(store, OWNER, "s-1", remembering("a", 1))
         await store.apply(OWNER, "s-1", finalized())
 
         assert (await store.get(OWNER, "s-1")).context_version == 1
@@ -180,33 +164,31 @@ class ContextRules:
 
     async def test_of_writers_of_one_key_with_one_version_one_wins(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        tries = [store.write_context(OWNER, "s-1", remembering("a", n, expected=0), NOON, "a") for n in range(8)]
+        tries = [write_context(store, OWNER, "s-1", remembering("a", n, expected=0), "a") for n in range(8)]
         outcomes = await asyncio.gather(*tries, return_exceptions=True)
 
         assert [type(outcome) for outcome in outcomes].count(VersionConflict) == 7
 
     async def test_writers_of_different_keys_all_succeed(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await asyncio.gather(
-            *(store.write_context(OWNER, "s-1", remembering(f"k{n}", n), NOON, f"k{n}") for n in range(20))
-        )
+        await asyncio.gather(*(write_context(store, OWNER, "s-1", remembering(f"k{n}", n), f"k{n}") for n in range(20)))
 
         assert await values(store) == {f"k{n}": n for n in range(20)}
         assert (await store.get(OWNER, "s-1")).context_version == 20
 
     async def test_key_written_again_after_it_was_forgotten_has_a_new_version(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.write_context(OWNER, "s-1", remembering("a", 1), NOON)
-        await store.write_context(OWNER, "s-1", forgetting("a"), NOON)
-        await store.write_context(OWNER, "s-1", remembering("a", 2, expected=0), NOON, "a")
+        await write_context(store, OWNER, "s-1", remembering("a", 1))
+        await write_context(store, OWNER, "s-1", forgetting("a"))
+        await write_context(store, OWNER, "s-1", remembering("a", 2, expected=0), "a")
 
-        assert (await store.context(OWNER, "s-1", NOON))["a"].version == 3
+        assert (await context_of(store, OWNER, "s-1", NOON))["a"].version == 3
 
     # Expiry -------------------------------------------------------------------------------------
 
     async def test_value_is_there_until_its_very_end_and_not_after(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.write_context(OWNER, "s-1", remembering("a", 1, ttl=timedelta(seconds=10)), NOON)
+        await write_context(store, OWNER, "s-1", remembering("a", 1, ttl=timedelta(seconds=10)))
 
         assert await values(store, after(10) - TICK) == {"a": 1}
         assert await values(store, after(10)) == {}
@@ -214,7 +196,7 @@ class ContextRules:
 
     async def test_shortest_time_to_live_is_kept_exactly(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.write_context(OWNER, "s-1", remembering("a", 1, ttl=TICK), NOON)
+        await write_context(store, OWNER, "s-1", remembering("a", 1, ttl=TICK))
 
         assert await values(store, NOON) == {"a": 1}
         assert await values(store, NOON + TICK) == {}
@@ -222,9 +204,9 @@ class ContextRules:
     async def test_writing_refreshes_the_time_to_live_and_reading_does_not(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         ten = timedelta(seconds=10)
-        await store.write_context(OWNER, "s-1", remembering("a", 1, NOON, ten), NOON)
-        await store.write_context(OWNER, "s-1", remembering("b", 1, NOON, ten), NOON)
-        await store.write_context(OWNER, "s-1", remembering("a", 1, after(9), ten), after(9))
+        await write_context(store, OWNER, "s-1", remembering("a", 1, NOON, ten))
+        await write_context(store, OWNER, "s-1", remembering("b", 1, NOON, ten))
+        await write_context(store, OWNER, "s-1", remembering("a", 1, after(9), ten))
         await values(store, after(9))
 
         assert await values(store, after(10)) == {"a": 1}
@@ -232,22 +214,22 @@ class ContextRules:
 
     async def test_write_without_a_time_to_live_keeps_for_good(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.write_context(OWNER, "s-1", remembering("a", 1, ttl=timedelta(seconds=10)), NOON)
-        await store.write_context(OWNER, "s-1", remembering("a", 2), NOON)
+        await write_context(store, OWNER, "s-1", remembering("a", 1, ttl=timedelta(seconds=10)))
+        await write_context(store, OWNER, "s-1", remembering("a", 2))
 
         assert await values(store, after(10**6)) == {"a": 2}
 
     async def test_expired_key_counts_as_absent_for_a_writer(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.write_context(OWNER, "s-1", remembering("a", 1, ttl=timedelta(seconds=10)), NOON)
-        await store.write_context(OWNER, "s-1", remembering("a", 2, after(10), expected=0), after(10), "a")
+        await write_context(store, OWNER, "s-1", remembering("a", 1, ttl=timedelta(seconds=10)))
+        await write_context(store, OWNER, "s-1", remembering("a", 2, after(10), expected=0), "a")
 
         assert await values(store, after(10)) == {"a": 2}
 
     async def test_write_to_another_key_does_not_bring_an_expired_one_back(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.write_context(OWNER, "s-1", remembering("a", 1, ttl=timedelta(seconds=10)), NOON)
-        await store.write_context(OWNER, "s-1", remembering("b", 2, after(11)), after(11), "b")
+        await write_context(store, OWNER, "s-1", remembering("a", 1, ttl=timedelta(seconds=10)))
+        await write_context(store, OWNER, "s-1", remembering("b", 2, after(11)), "b")
 
         assert await values(store, after(11)) == {"b": 2}
 
@@ -255,16 +237,16 @@ class ContextRules:
         await store.create(OWNER, a_session("s-1"))
         for seconds in (1, 2, 3):
             ttl = timedelta(seconds=seconds)
-            await store.write_context(OWNER, "s-1", remembering(f"k{seconds}", seconds, ttl=ttl), NOON)
+            await write_context(store, OWNER, "s-1", remembering(f"k{seconds}", seconds, ttl=ttl))
 
         assert [len(await values(store, after(seconds))) for seconds in range(4)] == [3, 2, 1, 0]
 
-    # What is remembered comes back --------------------------------------------------------------
+    # Round trips --------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("value", [None, True, 0, 1.0, "", [], {}, DEEP, {"a": [1, {"b": None}]}])
     async def test_any_json_value_comes_back_the_same(self, store: Store, value: Any) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.write_context(OWNER, "s-1", remembering("k", value), NOON)
+        await write_context(store, OWNER, "s-1", remembering("k", value))
 
         read = await values(store)
 
@@ -274,21 +256,21 @@ class ContextRules:
     @pytest.mark.parametrize("text", TEXTS)
     async def test_any_text_remembered_comes_back_the_same(self, store: Store, text: str) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.write_context(OWNER, "s-1", remembering(text, text), NOON)
+        await write_context(store, OWNER, "s-1", remembering(text, text))
 
         assert await values(store, key=text) == {text: text}
 
     async def test_largest_value_comes_back_whole(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         largest = "x" * (MAX_VALUE_BYTES - 2)
-        await store.write_context(OWNER, "s-1", remembering("k", largest), NOON)
+        await write_context(store, OWNER, "s-1", remembering("k", largest))
 
         assert await values(store) == {"k": largest}
 
-    async def test_nobody_reaches_into_the_context_through_a_value(self, store: Store) -> None:
+    async def test_changing_a_returned_value_leaves_the_context_unchanged(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         given = [1]
-        await store.write_context(OWNER, "s-1", remembering("k", given), NOON)
+        await write_context(store, OWNER, "s-1", remembering("k", given))
         for value in (given, (await values(store))["k"]):
             value.append(2)
 

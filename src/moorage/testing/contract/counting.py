@@ -1,4 +1,4 @@
-"""What is counted: delegations, facts of sessions by agent, task and time, what became of them, what they take."""
+"""Counting: delegations, facts of sessions by agent, task and time, outcomes, sizes."""
 
 from __future__ import annotations
 
@@ -13,25 +13,9 @@ from moorage.core.fact import CallbackCounts, Fate, SessionFact
 from moorage.core.query import Page
 from moorage.core.session import State
 from moorage.ports import Store
-from moorage.testing.builders import (
-    MANY,
-    NOON,
-    OTHER,
-    OWNER,
-    a_fork,
-    a_session,
-    a_stamp,
-    after,
-    all_facts,
-    all_sessions,
-    bundle_of,
-    finalized,
-    may_delete,
-    said,
-    updated,
-)
+from moorage.testing.builders import *
 from moorage.testing.texts import TEXTS
-from moorage.testing.work import a_child_run, carry, finish, launch, taken
+from moorage.testing.work import *
 
 
 def a_delegation(delegation_id: str = "d-1", **fields: Any) -> Delegation:
@@ -138,7 +122,7 @@ class CountingRules:
 
     # Facts --------------------------------------------------------------------------------------
 
-    async def test_fact_tells_what_is_counted(self, store: Store) -> None:
+    async def test_fact_holds_the_counted_values(self, store: Store) -> None:
         usage = {"input_tokens": 12, "output_tokens": 3.5, "model": "small"}
         at = NOON + timedelta(microseconds=1)
         await store.create(OWNER, a_session("s-1", at=at, task_id="task-1", metadata={"usage": usage, "more": [1]}))
@@ -169,7 +153,7 @@ class CountingRules:
             {"usage": {"input_tokens": 12}},
         ],
     )
-    async def test_what_is_no_count_of_tokens_is_not_known(self, store: Store, usage: Any) -> None:
+    async def test_invalid_token_counts_are_unknown(self, store: Store, usage: Any) -> None:
         await store.create(OWNER, a_session("s-1", metadata={"usage": usage}))
 
         [fact] = await all_facts(store)
@@ -185,7 +169,7 @@ class CountingRules:
         await store.create(OWNER, a_session("s-1"))
         await launch(store, "p-1", "run-p", task_id="task-p")
         for name in ("c-1", "c-2", "c-3", "c-4"):
-            await launch(store, name, a_child_run(f"run-{name}", "p-1", "run-p"), parent="p-1", agent_name="other")
+            await launch(store, name, a_child_run(f"run-{name}", "p-1", "run-p", agent_name="other"), parent="p-1")
         for _ in range(2):
             await finish(store, await taken(store, agents=("other",)))
         assert await _callbacks(store) == {"p-1": CallbackCounts(0, 2, 0)}, "held and waiting ones wait"
@@ -330,7 +314,7 @@ class CountingRules:
 
         assert await store.fates(OWNER, [f"s-{n}" for n in range(40_000)]) == [Fate("s-7", State.CREATED)]
 
-    async def test_size_counts_everybodys_sessions_and_grows(self, store: Store) -> None:
+    async def test_size_counts_sessions_of_all_owners_and_grows(self, store: Store) -> None:
         before = await store.size()
         if before is None:
             pytest.skip("this store cannot tell")

@@ -10,25 +10,11 @@ import pytest
 from moorage.core.approval import ApprovalState
 from moorage.core.errors import HoldLost
 from moorage.core.run import RunState
+from moorage.core.session import Needs
 from moorage.core.turn import Retry
 from moorage.ports import Claimed, Store
-from moorage.testing.builders import NOON, OWNER, an_approval, answered, asked, run_out, whole_log
-from moorage.testing.work import (
-    TOO_LATE,
-    a_child_run,
-    adopt,
-    ask,
-    ask_again,
-    expire,
-    finish,
-    give_back,
-    inbox_of,
-    launch,
-    start,
-    stop,
-    take,
-    taken,
-)
+from moorage.testing.builders import *
+from moorage.testing.work import *
 
 LATER = NOON + TOO_LATE
 DECISION = "decision:a-1"
@@ -52,6 +38,15 @@ async def at_work(store: Store, retry: Retry = Retry.RESUME) -> Claimed:
     return claimed
 
 
+async def two_at_work(store: Store) -> Claimed:
+    """A turn for two runs whose agent has been started."""
+    await launch(store, "s-1", "run-1")
+    await ask(store, "s-1", "run-2")
+    claimed = await taken(store)
+    await start(store, claimed)
+    return claimed
+
+
 async def question(store: Store, name: str = "a-1", *, waits: bool = True, **fields: Any) -> None:
     """Ask a person in the session."""
     await store.apply(OWNER, "s-1", asked(an_approval("s-1", name, waits=waits, **fields)))
@@ -59,7 +54,7 @@ async def question(store: Store, name: str = "a-1", *, waits: bool = True, **fie
 
 async def answer(store: Store, name: str = "a-1", decision: str = "approve") -> None:
     """Answer as a person."""
-    await store.apply(OWNER, "s-1", answered(decision), approval=name)
+    await store.apply(OWNER, "s-1", answered(decision), needs=Needs(approval=name))
 
 
 async def answered_then_cut_off(store: Store, how: str = "lost", **fields: Any) -> Claimed:
@@ -78,7 +73,7 @@ class CutOffRules:
 
     @pytest.mark.parametrize("waits", [True, False])
     @pytest.mark.parametrize("how", ["lost", "died", "released"])
-    async def test_turn_that_is_cut_off_keeps_its_question_and_no_turn_begins_before_the_answer(
+    async def test_interrupted_turn_keeps_its_question_and_blocks_new_turns(
         self, store: Store, how: str, waits: bool
     ) -> None:
         claimed = await at_work(store)
@@ -171,9 +166,7 @@ class CutOffRules:
         assert [item.item_id for item in again.items] == [DECISION]
         assert not await ask_again(store, again, "a-1", "a-2")
 
-    async def test_agent_that_reports_its_failure_withdraws_its_question_and_gets_no_answer_replayed(
-        self, store: Store
-    ) -> None:
+    async def test_failed_agent_withdraws_its_question_and_gets_no_replay(self, store: Store) -> None:
         claimed = await at_work(store)
         await question(store)
         await answer(store)
@@ -185,11 +178,11 @@ class CutOffRules:
         assert not again.turn.cut_off
         assert not await ask_again(store, again, "a-1", "a-3")
 
-    async def test_question_nobody_answered_in_time_is_told_and_not_replayed(self, store: Store) -> None:
+    async def test_expired_question_is_reported_and_not_replayed(self, store: Store) -> None:
         await at_work(store)
         await question(store, expires_at=LATER)
         await expire(store, LATER)
-        await store.apply(OWNER, "s-1", run_out(LATER), approval="a-1")
+        await store.apply(OWNER, "s-1", run_out(LATER), needs=Needs(approval="a-1"))
         again = await taken(store, at=LATER)
 
         assert [item.body.get("state") for item in again.items] == [None, "expired"]
@@ -217,7 +210,7 @@ class CutOffRules:
         await expire(store, LATER)
         assert claimed.runs[0].run_id == "run-1"
         assert (await store.run(OWNER, "run-1")).state is RunState.FAILED
-        assert await inbox_of(store, "s-1") == {"message:run-1": "set_aside", DECISION: "consumed"}
+        assert await inbox_of(store, "s-1") == {"message:run-1": "dead_letter", DECISION: "consumed"}
         await ask(store, "s-1", "run-2", LATER)
         other = await taken(store, at=LATER)
         await start(store, other, LATER)
@@ -268,3 +261,73 @@ class CutOffRules:
         assert (await store.run(OWNER, "run-1")).state.value == ("failed" if ending == "lost" else "stopped")
         assert (await store.approval(OWNER, "a-1")).state is ApprovalState.WITHDRAWN
         assert (await store.run(OWNER, "run-0")).state is RunState.QUEUED
+
+    # Several runs
+
+    @pytest.mark.parametrize("how", ["lost", "died", "released"])
+    @pytest.mark.parametrize("at", ["before the next turn", "in the next turn"])
+    async def test_answer_to_two_runs_is_the_others_when_one_is_stopped(self, store: Store, how: str, at: str) -> None:
+        claimed = await two_at_work(store)
+        await question(store)
+        await answer(store)
+        await cut_off(store, claimed, how)
+        if at == "before the next turn":
+            await stop(store, "s-1", "run-1", LATER)
+        again = await taken(store, at=LATER)
+        if at == "in the next turn":
+            await start(store, again, LATER)
+            await stop(store, "s-1", "run-1", LATER)
+            await finish(store, again, "stopped", LATER)
+            again = await taken(store, at=LATER)
+
+        assert (await store.run(OWNER, "run-1")).state is RunState.STOPPED
+        assert [item.item_id for item in again.items] == ["message:run-2", DECISION]
+        assert again.turn.cut_off
+        assert await ask_again(store, again, "a-1", "a-2", LATER)
+
+    @pytest.mark.parametrize("outcome", ["stopped", "failed"])
+    async def test_run_of_a_stopped_shared_turn_does_not_ask_again(self, store: Store, outcome: str) -> None:
+        claimed = await two_at_work(store)
+        await question(store)
+        await answer(store)
+        await stop(store, "s-1", "run-1")
+        await ask(store, "s-1", "run-3")
+        await finish(store, claimed, outcome)
+        again = await taken(store)
+
+        assert again.turn.cut_off
+        assert [item.item_id for item in again.items] == ["message:run-2", DECISION, "message:run-3"]
+        assert [run.cut_off for run in again.runs] == [True, False]
+        assert await ask_again(store, again, "a-1", "a-2")
+
+    async def test_answer_to_two_runs_is_the_others_when_one_fails(self, store: Store) -> None:
+        """A run that was cut off twice before gives up; the one that joined it goes on."""
+        first = await at_work(store)
+        for _ in range(2):
+            await cut_off(store, first, "died")
+            first = await taken(store)
+            await start(store, first)
+        await cut_off(store, first, "released")
+        await ask(store, "s-1", "run-2")
+        claimed = await taken(store)
+        await start(store, claimed)
+        await question(store)
+        await answer(store)
+        await cut_off(store, claimed, "lost")
+
+        assert (await store.run(OWNER, "run-1")).state is RunState.FAILED
+        again = await taken(store, at=LATER)
+        assert [item.item_id for item in again.items] == ["message:run-2", DECISION]
+        assert await ask_again(store, again, "a-1", "a-2", LATER)
+
+    async def test_answer_to_two_runs_ends_with_the_last_of_them(self, store: Store) -> None:
+        claimed = await two_at_work(store)
+        await question(store)
+        await answer(store)
+        await cut_off(store, claimed, "lost")
+        await ask(store, "s-1", "run-3", LATER)
+        for run_id in ("run-1", "run-2"):
+            await stop(store, "s-1", run_id, LATER)
+
+        assert (await inbox_of(store, "s-1"))[DECISION] == "consumed"
+        assert [item.item_id for item in (await taken(store, at=LATER)).items] == ["message:run-3"]

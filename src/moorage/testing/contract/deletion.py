@@ -18,26 +18,7 @@ from moorage.core.errors import (
 from moorage.core.family import Deletion, Member, Tombstone, TombstoneQuery
 from moorage.core.query import SessionQuery
 from moorage.ports import Store
-from moorage.testing.builders import (
-    MANY,
-    NOON,
-    OWNER,
-    Refused,
-    a_session,
-    a_stamp,
-    after,
-    all_sessions,
-    all_tombstones,
-    an_approval,
-    asked,
-    finalized,
-    may_delete,
-    merging,
-    nothing_changes,
-    refusing,
-    said,
-    updated,
-)
+from moorage.testing.builders import *
 from moorage.testing.contract.families import family
 
 
@@ -60,7 +41,7 @@ class DeletionRules:
 
         assert deletion.session_ids == ["x", "a2", "a1", "b1", "c", "b", "a", "r"]
 
-    async def test_deletion_says_what_it_took(self, store: Store) -> None:
+    async def test_deletion_reports_what_it_deleted(self, store: Store) -> None:
         await store.create(OWNER, a_session("p-1", "mother"))
         await store.create(OWNER, a_session("c-1"), parent="p-1")
         await store.append(OWNER, "p-1", said("a", "b"), a_stamp())
@@ -81,7 +62,7 @@ class DeletionRules:
             session_ids=["c-1", "p-1"],
         )
 
-    async def test_dry_run_says_what_would_go_and_changes_nothing(self, store: Store) -> None:
+    async def test_dry_run_lists_deletions_and_changes_nothing(self, store: Store) -> None:
         await family(store)
         await store.append(OWNER, "x", said("hello"), a_stamp())
 
@@ -106,7 +87,7 @@ class DeletionRules:
         await family(store)
 
         async with nothing_changes(store):
-            for decide, error in ((refusing, Refused), (may_delete("a", cascade=False), HasChildren)):
+            for decide, error in ((refusing, DecisionRefused), (may_delete("a", cascade=False), HasChildren)):
                 with pytest.raises(error):
                     await store.delete_tree(OWNER, "a", decide, a_stamp(), reason="deleted", dry_run=dry_run)
 
@@ -156,11 +137,11 @@ class DeletionRules:
 
     async def test_context_and_log_go_with_their_session(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.write_context(OWNER, "s-1", merging({"a": 1}), NOON)
+        await write_context(store, OWNER, "s-1", merging({"a": 1}))
         await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
 
         with pytest.raises(SessionGone):
-            await store.context(OWNER, "s-1", NOON)
+            await context_of(store, OWNER, "s-1", NOON)
         with pytest.raises(SessionGone):
             await store.log(OWNER, "s-1")
 
@@ -168,14 +149,14 @@ class DeletionRules:
         """A key inside the store that is given twice would hand the dead session's log to the new one."""
         await store.create(OWNER, a_session("s-1"))
         await store.append(OWNER, "s-1", said("old", key="k-1"), a_stamp())
-        await store.write_context(OWNER, "s-1", merging({"a": 1}), NOON)
+        await write_context(store, OWNER, "s-1", merging({"a": 1}))
         await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
         await store.create(OWNER, a_session("s-2"))
         (entry,) = await store.append(OWNER, "s-2", said("new", key="k-1"), a_stamp())
 
         assert entry.content == "new"
         assert len(await store.log(OWNER, "s-2")) == 2
-        assert await store.context(OWNER, "s-2", NOON) == {}
+        assert await context_of(store, OWNER, "s-2", NOON) == {}
 
     async def test_closed_parent_of_open_children_is_not_deleted_by_closing(self, store: Store) -> None:
         await family(store)
@@ -187,7 +168,7 @@ class DeletionRules:
 
     # Tombstones ---------------------------------------------------------------------------------
 
-    async def test_tombstone_tells_what_when_by_whom_and_why(self, store: Store) -> None:
+    async def test_tombstone_has_session_time_actor_and_reason(self, store: Store) -> None:
         await store.create(OWNER, a_session("p-1"))
         await store.create(OWNER, a_session("c-1", "child", task_id="task-7", agent_name="helper"), parent="p-1")
         await store.apply(OWNER, "c-1", finalized("failed"))
@@ -260,7 +241,7 @@ class DeletionRules:
 
     async def test_cursor_of_something_else_is_refused(self, store: Store) -> None:
         await family(store)
-        page = await store.find(OWNER, SessionQuery(limit=1))
+        [page] = await store.find(OWNER, SessionQuery(limit=1))
 
         for cursor in (page.next, "", "zz", "1", "-", "00000000-1"):
             with pytest.raises(InvalidCursor):

@@ -8,7 +8,7 @@ import pytest
 
 from moorage.core.document import Document
 from moorage.ports import DocumentDecision, Store
-from moorage.testing.builders import NOON, after, nothing_changes
+from moorage.testing.builders import *
 
 
 def a_document(key: str = "k", body: str = '"v"', **fields: object) -> Document:

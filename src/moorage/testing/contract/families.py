@@ -6,7 +6,7 @@ import pytest
 
 from moorage.core.errors import SessionNotFound
 from moorage.ports import Store
-from moorage.testing.builders import OWNER, a_session, a_stamp, finalized, may_delete, updated
+from moorage.testing.builders import *
 
 
 async def family(store: Store) -> None:

@@ -12,22 +12,7 @@ from moorage.core.entry import Kind
 from moorage.core.event import SESSION_DELETED, event_of
 from moorage.core.session import Phase
 from moorage.ports import Store
-from moorage.testing.builders import (
-    OTHER,
-    OWNER,
-    a_fork,
-    a_session,
-    a_stamp,
-    after,
-    bundle_of,
-    finalized,
-    may_delete,
-    remembering,
-    said,
-    updated,
-    whole_feed,
-    whole_log,
-)
+from moorage.testing.builders import *
 
 
 class FeedRules:
@@ -40,7 +25,7 @@ class FeedRules:
         yield
         await task
 
-    async def test_feed_of_nobody_is_empty(self, store: Store) -> None:
+    async def test_feed_of_an_unknown_owner_is_empty(self, store: Store) -> None:
         assert await store.feed(OWNER, 0, 10) == []
         assert await store.feed_end(OWNER) == 0
 
@@ -64,7 +49,7 @@ class FeedRules:
         ]
         assert await store.feed_end(OWNER) == 7
 
-    async def test_event_says_what_its_entry_says(self, store: Store) -> None:
+    async def test_event_equals_its_entry(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         await store.append(OWNER, "s-1", said([{"type": "text", "text": "hello"}], key="k"), a_stamp(after(1)))
         await store.apply(OWNER, "s-1", finalized(summary="done"))
@@ -131,7 +116,7 @@ class FeedRules:
 
         assert seen == list(range(1, 42))
 
-    async def test_fork_tells_of_itself_not_of_what_it_shares(self, store: Store) -> None:
+    async def test_feed_of_a_fork_omits_shared_entries(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         await store.append(OWNER, "s-1", said("one", "two"), a_stamp())
         await store.fork(OWNER, "s-1", 2, a_fork("f-1"))
@@ -142,7 +127,7 @@ class FeedRules:
             (4, Kind.FORKED, "f-1", 3)
         ]
 
-    async def test_deletions_stay_in_the_feed_and_what_they_took_leaves_it(self, store: Store) -> None:
+    async def test_feed_keeps_deletions_and_drops_deleted_entries(self, store: Store) -> None:
         for session_id, parent in (("p-1", None), ("s-1", None), ("c-1", "p-1")):
             await store.create(OWNER, a_session(session_id, f"name-of-{session_id}"), parent=parent)
         stamp = a_stamp(after(9), by="ann")
@@ -192,7 +177,7 @@ class FeedRules:
         pulses.append(store.pulse())
         await store.apply(OWNER, "s-1", updated(error="oops"))
         pulses.append(store.pulse())
-        await store.write_context(OWNER, "s-1", remembering("k", 1), after(0))
+        await write_context(store, OWNER, "s-1", remembering("k", 1))
         pulses.append(store.pulse())
         await store.fork(OWNER, "s-1", None, a_fork("f-1"))
         pulses.append(store.pulse())

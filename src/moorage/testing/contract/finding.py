@@ -7,29 +7,14 @@ from itertools import combinations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from moorage.core.errors import InvalidCursor
 from moorage.core.family import FamilyLimits, born
 from moorage.core.query import SORTS, SessionQuery
-from moorage.core.session import Phase
+from moorage.core.session import Change, Phase
 from moorage.ports import Store
-from moorage.testing.builders import (
-    OTHER,
-    OWNER,
-    a_fork,
-    a_session,
-    a_stamp,
-    after,
-    all_sessions,
-    an_approval,
-    asked,
-    finalized,
-    may_delete,
-    new_session,
-    remembering,
-    said,
-    updated,
-)
+from moorage.testing.builders import *
 
 SOME_FILTERS: dict[str, Any] = {
     "agent": "planner",
@@ -42,6 +27,7 @@ SOME_FILTERS: dict[str, Any] = {
     "task": "task-7",
     "name_prefix": "plan",
     "project_dir": "/srv/a",
+    "label": "prod",
     "metadata_key": "count",
     "active_only": True,
     "created_after": after(1),
@@ -60,7 +46,7 @@ class FindRules:
     """Rules of `find`."""
 
     async def test_nothing_is_found_where_nothing_is(self, store: Store) -> None:
-        page = await store.find(OWNER, SessionQuery())
+        [page] = await store.find(OWNER, SessionQuery())
 
         assert (page.items, page.next) == ([], None)
 
@@ -68,7 +54,7 @@ class FindRules:
         for session_id in ("b", "a", "c"):
             await store.create(OWNER, a_session(session_id))
 
-        page = await store.find(OWNER, SessionQuery())
+        [page] = await store.find(OWNER, SessionQuery())
 
         assert [session.session_id for session in page.items] == ["c", "a", "b"]
         assert page.items[0] == await store.get(OWNER, "c")
@@ -98,14 +84,14 @@ class FindRules:
             assert await found(store, sort="-updated", limit=limit, state="active") == ["second", "first"]
         assert await found(store, sort="updated", task="no such task") == []
 
-    async def test_what_is_updated_meanwhile_comes_first_and_no_page_tells_of_it_twice(self, store: Store) -> None:
+    async def test_session_updated_between_pages_is_listed_once(self, store: Store) -> None:
         for n in range(4):
             await store.create(OWNER, a_session(f"s-{n}"))
-        page = await store.find(OWNER, SessionQuery(limit=2, sort="-updated"))
+        [page] = await store.find(OWNER, SessionQuery(limit=2, sort="-updated"))
         await store.append(OWNER, "s-3", said("hello"), a_stamp(after(60)))
         await store.append(OWNER, "s-0", said("hello"), a_stamp(after(61)))
 
-        rest = await store.find(OWNER, SessionQuery(limit=9, sort="-updated", cursor=page.next))
+        [rest] = await store.find(OWNER, SessionQuery(limit=9, sort="-updated", cursor=page.next))
         assert [session.session_id for session in rest.items] == ["s-1"]
         assert await found(store, sort="-updated") == ["s-0", "s-3", "s-2", "s-1"]
 
@@ -155,7 +141,9 @@ class FindRules:
         ],
         ids=str,
     )
-    async def test_filter_finds_what_fits(self, store: Store, filters: dict[str, Any], expected: list[str]) -> None:
+    async def test_filter_finds_matching_sessions(
+        self, store: Store, filters: dict[str, Any], expected: list[str]
+    ) -> None:
         await _population(store)
 
         assert await found(store, **filters) == expected
@@ -169,27 +157,49 @@ class FindRules:
         assert await found(store, interface="graphql", agent="echo-agent") == ["asked"]
         assert await found(store, interface="grpc") == []
 
+    async def test_sessions_are_found_by_each_of_their_labels(self, store: Store) -> None:
+        for session_id, labels in (("first", ["prod", "urgent"]), ("second", ["prod"]), ("none", [])):
+            await store.create(OWNER, a_session(session_id, labels=labels))
+        await store.create(OTHER, a_session("theirs", owner=OTHER, labels=["prod"]))
+
+        assert await found(store, label="prod") == ["first", "second"]
+        assert await found(store, label="prod", sort="-updated", agent="echo-agent") == ["second", "first"]
+        assert await found(store, label="urgent", state="created") == ["first"]
+        assert [await found(store, label=each) for each in ("pro", "PROD", "%", "[]", '"prod"', "")] == [[]] * 6
+
+    async def test_list_by_label_follows_changes_forks_and_deletions(self, store: Store) -> None:
+        for session_id in ("changed", "deleted", "forked"):
+            await store.create(OWNER, a_session(session_id, labels=["kept", "old"]))
+        await store.apply(OWNER, "changed", lambda view: Change(session=replace(view.session, labels=["kept", "new"])))
+        await store.fork(OWNER, "forked", None, a_fork("fork"))
+        await store.delete_tree(OWNER, "deleted", may_delete("deleted"), a_stamp(), reason="test")
+
+        assert await found(store, label="old") == ["forked", "fork"]
+        assert await found(store, label="kept") == ["changed", "forked", "fork"]
+        assert await found(store, label="new") == ["changed"]
+
     async def test_filters_agree_with_the_querys_own_rule(self, store: Store) -> None:
         await _population(store)
-        everybody = await all_sessions(store)
+        everything = await all_sessions(store)
         for field in ("agent_name", "state", "status", "phase", "parent_session_id", "root_session_id", "task_id"):
             name = field.removesuffix("_name").removesuffix("_session_id").removesuffix("_id")
-            for value in {getattr(session, field) for session in everybody} - {None}:
+            for value in {getattr(session, field) for session in everything} - {None}:
                 query = SessionQuery(**{name: value})
                 assert await found(store, **{name: value}) == [
-                    session.session_id for session in everybody if query.admits(session)
+                    session.session_id for session in everything if query.admits(session)
                 ]
 
     @pytest.mark.parametrize("sort", ["created", "-created", "-updated"])
     @pytest.mark.parametrize("state", ["active", "completed"])
     async def test_filters_work_together(self, store: Store, sort: str, state: str) -> None:
         await _population(store)
-        everybody = await all_sessions(store, sort=sort)
+        everything = await all_sessions(store, sort=sort)
         filters = {**SOME_FILTERS, "state": state}.items()
         for chosen in (*combinations(filters, 2), *combinations(filters, 3)):
             query = SessionQuery(sort=sort, **dict(chosen))
-            expected = [session.session_id for session in everybody if query.admits(session)]
-            assert [session.session_id for session in await store.find(OWNER, query)] == expected, chosen
+            expected = [session.session_id for session in everything if query.admits(session)]
+            [page] = await store.find(OWNER, query)
+            assert [session.session_id for session in page] == expected, chosen
 
     @pytest.mark.parametrize("prefix", ["100%", "a%", "a*", "a[", "a\\", "a'"])
     async def test_name_prefix_has_no_wildcards(self, store: Store, prefix: str) -> None:
@@ -216,12 +226,12 @@ class FindRules:
         assert await found(store, metadata_key="k", metadata_value=value) == ["same"]
         assert await found(store, metadata_key="k") == ["same", "other", "none"]
 
-    async def test_filters_see_what_changed(self, store: Store) -> None:
+    async def test_filters_see_updates(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         await store.append(OWNER, "s-1", said("hello"), a_stamp(after(5)))
         assert await found(store, state="active", updated_after=after(4)) == ["s-1"]
 
-        await store.write_context(OWNER, "s-1", remembering("k", 1, after(7)), after(7))
+        await write_context(store, OWNER, "s-1", remembering("k", 1, after(7)))
         assert await found(store, updated_after=after(6)) == ["s-1"]
 
         await store.apply(OWNER, "s-1", updated(phase=Phase.PLANNING, metadata={"k": 1}))
@@ -261,53 +271,53 @@ class FindRules:
         for n in range(4):
             await store.create(OWNER, a_session(f"s-{n}", agent_name="even" if n % 2 == 0 else "odd"))
 
-        assert (await store.find(OWNER, SessionQuery(limit=4))).next is None
-        assert (await store.find(OWNER, SessionQuery(limit=3))).next is not None
-        assert (await store.find(OWNER, SessionQuery(limit=2, agent="even"))).next is None
+        assert (await store.find(OWNER, SessionQuery(limit=4)))[0].next is None
+        assert (await store.find(OWNER, SessionQuery(limit=3)))[0].next is not None
+        assert (await store.find(OWNER, SessionQuery(limit=2, agent="even")))[0].next is None
 
     async def test_sessions_created_meanwhile_do_not_disturb_the_pages(self, store: Store) -> None:
         for n in range(4):
             await store.create(OWNER, a_session(f"s-{n}"))
-        newest = await store.find(OWNER, SessionQuery(limit=2))
-        oldest = await store.find(OWNER, SessionQuery(limit=2, sort="created"))
+        [newest] = await store.find(OWNER, SessionQuery(limit=2))
+        [oldest] = await store.find(OWNER, SessionQuery(limit=2, sort="created"))
         await store.create(OWNER, a_session("s-4"))
 
-        rest = await store.find(OWNER, SessionQuery(limit=9, cursor=newest.next))
+        [rest] = await store.find(OWNER, SessionQuery(limit=9, cursor=newest.next))
         assert [session.session_id for session in rest.items] == ["s-1", "s-0"]
-        rest = await store.find(OWNER, SessionQuery(limit=9, sort="created", cursor=oldest.next))
+        [rest] = await store.find(OWNER, SessionQuery(limit=9, sort="created", cursor=oldest.next))
         assert [session.session_id for session in rest.items] == ["s-2", "s-3", "s-4"]
 
     async def test_sessions_deleted_meanwhile_do_not_disturb_the_pages(self, store: Store) -> None:
         for n in range(5):
             await store.create(OWNER, a_session(f"s-{n}"))
-        page = await store.find(OWNER, SessionQuery(limit=2))
+        [page] = await store.find(OWNER, SessionQuery(limit=2))
         for gone in ("s-3", "s-2"):
             await store.delete_tree(OWNER, gone, may_delete(gone), a_stamp(), reason="deleted")
 
-        rest = await store.find(OWNER, SessionQuery(limit=9, cursor=page.next))
+        [rest] = await store.find(OWNER, SessionQuery(limit=9, cursor=page.next))
         assert [session.session_id for session in rest.items] == ["s-1", "s-0"]
 
     async def test_sessions_changed_meanwhile_keep_their_place(self, store: Store) -> None:
         for n in range(4):
             await store.create(OWNER, a_session(f"s-{n}"))
-        page = await store.find(OWNER, SessionQuery(limit=2))
+        [page] = await store.find(OWNER, SessionQuery(limit=2))
         await store.append(OWNER, "s-0", said("hello"), a_stamp(after(60)))
 
-        rest = await store.find(OWNER, SessionQuery(limit=9, cursor=page.next))
+        [rest] = await store.find(OWNER, SessionQuery(limit=9, cursor=page.next))
         assert [session.session_id for session in rest.items] == ["s-1", "s-0"]
 
     async def test_cursor_serves_pages_of_any_size(self, store: Store) -> None:
         for n in range(5):
             await store.create(OWNER, a_session(f"s-{n}"))
-        page = await store.find(OWNER, SessionQuery(limit=1))
+        [page] = await store.find(OWNER, SessionQuery(limit=1))
 
-        rest = await store.find(OWNER, SessionQuery(limit=3, cursor=page.next))
+        [rest] = await store.find(OWNER, SessionQuery(limit=3, cursor=page.next))
         assert [session.session_id for session in rest.items] == ["s-3", "s-2", "s-1"]
 
     async def test_cursor_of_another_query_is_refused(self, store: Store) -> None:
         for n in range(3):
             await store.create(OWNER, a_session(f"s-{n}"))
-        cursor = (await store.find(OWNER, SessionQuery(limit=1))).next
+        cursor = (await store.find(OWNER, SessionQuery(limit=1)))[0].next
 
         for filters in ({"agent": "echo-agent"}, {"sort": "created"}, {"sort": "-updated"}, {"active_only": True}):
             with pytest.raises(InvalidCursor):
@@ -328,15 +338,16 @@ async def _population(store: Store) -> None:
     )
     await store.create(
         OWNER,
-        a_session("son", "plan-1", agent_name="planner", metadata={"a.b c": 1, "count": 3}, at=after(2)),
+        a_session(
+            "son", "plan-1", agent_name="planner", labels=["prod"], metadata={"a.b c": 1, "count": 3}, at=after(2)
+        ),
         parent="mother",
     )
     await store.create(
         OWNER, a_session("daughter", "plan-2", metadata={"colour": ["red"]}, at=after(3)), parent="mother"
     )
-    await store.create(
-        OWNER, a_session("alone", "plan_3", project_dir="/srv/a", metadata={"colour": None}, at=after(4))
-    )
+    alone = {"project_dir": "/srv/a", "labels": ["prod"], "metadata": {"colour": None}}
+    await store.create(OWNER, a_session("alone", "plan_3", at=after(4), **alone))
     await store.create(OWNER, a_session("sleeper", agent_name=None, at=after(5)))
     await store.apply(OWNER, "son", updated(after(61), phase=Phase.PLANNING))
     await store.apply(OWNER, "daughter", asked(an_approval("daughter", at=after(3))))

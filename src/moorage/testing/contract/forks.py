@@ -9,32 +9,14 @@ import pytest
 
 from moorage.core.entry import Kind
 from moorage.core.errors import EntryNotFound, IdTaken, NameTaken, SessionGone, SessionNotFound, VersionConflict
+from moorage.core.query import LogQuery
 from moorage.core.session import Change, Phase, Session, State
 from moorage.ports import Capability, Store
-from moorage.testing.builders import (
-    NOON,
-    OWNER,
-    Refused,
-    a_fork,
-    a_session,
-    a_stamp,
-    after,
-    an_approval,
-    asked,
-    finalized,
-    may_delete,
-    merging,
-    nothing_changes,
-    refusing,
-    remembering,
-    said,
-    updated,
-    whole_log,
-)
+from moorage.testing.builders import *
 
 
 async def contents(store: Store, ref: str) -> list[Any]:
-    """What a session's log says: contents of messages, kinds of the rest."""
+    """Return the log of a session: contents of messages, kinds of other entries."""
     return [entry.content or entry.kind for entry in await whole_log(store, ref, page=3)]
 
 
@@ -87,7 +69,7 @@ class ForkRules:
         await _source(store)
 
         async with nothing_changes(store):
-            with pytest.raises(Refused):
+            with pytest.raises(DecisionRefused):
                 await store.fork(OWNER, "s-1", None, refusing)
 
     async def test_fork_needs_a_free_id_and_name(self, store: Store) -> None:
@@ -152,10 +134,10 @@ class ForkRules:
         def look(source: Session, at: int, checkpoint: int | None) -> Change:
             assert source.session_id == "s-1"
             seen[at] = checkpoint
-            raise Refused
+            raise DecisionRefused
 
         for at in (1, 2, 3, None):
-            with pytest.raises(Refused):
+            with pytest.raises(DecisionRefused):
                 await store.fork(OWNER, "s-1", at, look)
 
         assert seen == {1: None, 2: 2, 3: 3, 4: 3}
@@ -167,7 +149,7 @@ class ForkRules:
         fork = await store.fork(OWNER, "f-1", None, a_fork("f-2"))
 
         assert fork.last_checkpoint == 2
-        (checkpoint,) = await store.log(OWNER, "f-2", kinds=(str(Kind.CHECKPOINT),))
+        (checkpoint,) = await store.log(OWNER, "f-2", LogQuery(kinds=(str(Kind.CHECKPOINT),)))
         assert checkpoint.data == {"checkpoint": {"step": 1}}
 
     # Paging over what is shared -----------------------------------------------------------------
@@ -178,20 +160,20 @@ class ForkRules:
         for page in (1, 2, 3, 100):
             forwards = [entry.number for entry in await whole_log(store, "f-3", page=page)]
             assert forwards == list(range(1, 9))
-        backwards = await store.log(OWNER, "f-3", limit=5, newest_first=True)
+        backwards = await store.log(OWNER, "f-3", LogQuery(limit=5, newest_first=True))
         assert [entry.number for entry in backwards] == [8, 7, 6, 5, 4]
-        rest = await store.log(OWNER, "f-3", limit=5, newest_first=True, before=4)
+        rest = await store.log(OWNER, "f-3", LogQuery(limit=5, newest_first=True, before=4))
         assert [entry.number for entry in rest] == [3, 2, 1]
 
     async def test_log_of_a_fork_answers_by_kinds(self, store: Store) -> None:
         await _forks_over_forks(store)
         messages, forks = (str(Kind.MESSAGE),), (str(Kind.FORKED), str(Kind.CREATED))
 
-        assert [entry.number for entry in await store.log(OWNER, "f-3", kinds=messages)] == [2, 4, 6, 8]
-        assert [entry.number for entry in await store.log(OWNER, "f-3", kinds=forks)] == [1, 3, 5, 7]
-        newest = await store.log(OWNER, "f-3", kinds=messages, limit=2, newest_first=True)
+        assert [entry.number for entry in await store.log(OWNER, "f-3", LogQuery(kinds=messages))] == [2, 4, 6, 8]
+        assert [entry.number for entry in await store.log(OWNER, "f-3", LogQuery(kinds=forks))] == [1, 3, 5, 7]
+        newest = await store.log(OWNER, "f-3", LogQuery(kinds=messages, limit=2, newest_first=True))
         assert [entry.number for entry in newest] == [8, 6]
-        between = await store.log(OWNER, "f-3", kinds=messages, after=2, before=8)
+        between = await store.log(OWNER, "f-3", LogQuery(kinds=messages, after=2, before=8))
         assert [entry.number for entry in between] == [4, 6]
 
     async def test_fork_of_a_fork_before_its_own_entries_skips_it(self, store: Store) -> None:
@@ -207,7 +189,7 @@ class ForkRules:
 
     # Deleting what is shared --------------------------------------------------------------------
 
-    async def test_deleting_the_source_keeps_what_a_fork_needs(self, store: Store) -> None:
+    async def test_deleting_the_source_keeps_entries_of_forks(self, store: Store) -> None:
         await _source(store)
         await store.fork(OWNER, "s-1", 3, a_fork("f-1"))
         await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
@@ -245,7 +227,7 @@ class ForkRules:
 
         assert await contents(store, "f-1") == ["created", "one", "forked"]
 
-    async def test_what_no_fork_needs_goes_with_the_source(self, store: Store) -> None:
+    async def test_entries_without_forks_are_deleted_with_the_source(self, store: Store) -> None:
         if Capability.SEARCH not in store.capabilities:
             pytest.skip("only a search could tell")
         await _source(store)
@@ -262,7 +244,7 @@ class ForkRules:
         await store.delete_tree(OWNER, "f-2", may_delete("f-2"), a_stamp(), reason="deleted")
         assert await found("one") == []
 
-    async def test_deletion_counts_what_the_fork_wrote_itself(self, store: Store) -> None:
+    async def test_deletion_counts_entries_of_the_fork_itself(self, store: Store) -> None:
         await _source(store)
         await store.fork(OWNER, "s-1", None, a_fork("f-1"))
         await store.append(OWNER, "f-1", said("own"), a_stamp())
@@ -284,13 +266,13 @@ class ForkRules:
 
     async def test_context_is_copied_and_then_apart(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.write_context(OWNER, "s-1", merging({"a": 1, "b": 2}, ttl=timedelta(seconds=9)), NOON)
+        await write_context(store, OWNER, "s-1", merging({"a": 1, "b": 2}, ttl=timedelta(seconds=9)))
         await store.fork(OWNER, "s-1", None, a_fork("f-1"))
-        assert await store.context(OWNER, "f-1", NOON) == await store.context(OWNER, "s-1", NOON)
-        assert await store.context(OWNER, "f-1", after(9)) == {}
+        assert await context_of(store, OWNER, "f-1", NOON) == await context_of(store, OWNER, "s-1", NOON)
+        assert await context_of(store, OWNER, "f-1", after(9)) == {}
 
-        await store.write_context(OWNER, "f-1", remembering("a", "fork"), NOON)
-        await store.write_context(OWNER, "s-1", remembering("b", "source"), NOON)
+        await write_context(store, OWNER, "f-1", remembering("a", "fork"))
+        await write_context(store, OWNER, "s-1", remembering("b", "source"))
 
         assert await _values(store, "s-1") == {"a": 1, "b": "source"}
         assert await _values(store, "f-1") == {"a": "fork", "b": 2}
@@ -298,13 +280,13 @@ class ForkRules:
     async def test_context_versions_of_a_fork_go_on_from_those_it_copied(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         for value in (1, 2, 3):
-            await store.write_context(OWNER, "s-1", remembering("a", value), NOON)
+            await write_context(store, OWNER, "s-1", remembering("a", value))
         await store.fork(OWNER, "s-1", None, a_fork("f-1"))
-        await store.write_context(OWNER, "f-1", remembering("a", "fork"), NOON)
+        await write_context(store, OWNER, "f-1", remembering("a", "fork"))
 
-        assert (await store.context(OWNER, "f-1", NOON))["a"].version == 4
+        assert (await context_of(store, OWNER, "f-1", NOON))["a"].version == 4
         with pytest.raises(VersionConflict):
-            await store.write_context(OWNER, "f-1", remembering("a", "late", expected=3), NOON)
+            await write_context(store, OWNER, "f-1", remembering("a", "late", expected=3))
 
     async def test_fork_is_seen_by_the_answers_about_sessions(self, store: Store) -> None:
         await _source(store)
@@ -317,7 +299,7 @@ class ForkRules:
 
 
 async def _values(store: Store, ref: str) -> dict[str, Any]:
-    return {key: item.value for key, item in (await store.context(OWNER, ref, NOON)).items()}
+    return {key: item.value for key, item in (await context_of(store, OWNER, ref, NOON)).items()}
 
 
 async def _source(store: Store) -> None:

@@ -12,7 +12,7 @@ from moorage.core.key import Key, Scope
 from moorage.core.token import SigningSecret
 from moorage.ports import Store
 from moorage.service.keys import all_keys, end_key, find_key, first_secret, note_use, save_key
-from moorage.testing.builders import NOON, OTHER, OWNER, after
+from moorage.testing.builders import *
 
 
 def a_key(key_id: str = "k1", owner: str = OWNER, **fields: Any) -> Key:

@@ -10,28 +10,16 @@ from msgspec.structs import replace
 
 from moorage.core.entry import MAX_MESSAGE_BYTES, Entry, Kind
 from moorage.core.errors import HoldLost, KeyReused, SessionClosed, SessionNotFound
+from moorage.core.query import LogQuery
 from moorage.core.session import HOLD_FOR, Phase, Session, State
 from moorage.ports import Store, Tail
-from moorage.testing.builders import (
-    NOON,
-    OTHER,
-    OWNER,
-    a_fork,
-    a_session,
-    a_stamp,
-    after,
-    finalized,
-    nothing_changes,
-    said,
-    updated,
-    whole_log,
-)
+from moorage.testing.builders import *
 from moorage.testing.texts import DEEP, TEXTS
 
 
 async def numbers(store: Store, ref: str = "s-1", **options: Any) -> list[int]:
     """The numbers of what `log` answers."""
-    return [entry.number for entry in await store.log(OWNER, ref, **options)]
+    return [entry.number for entry in await store.log(OWNER, ref, LogQuery(**options))]
 
 
 class LogRules:
@@ -47,7 +35,7 @@ class LogRules:
             OWNER, "s-1", said("three", role="assistant", key="k"), a_stamp(after(2), None, None)
         )
 
-        assert added == await store.log(OWNER, "s-1", after=1)
+        assert added == await store.log(OWNER, "s-1", LogQuery(after=1))
         assert [(entry.number, entry.role, entry.content) for entry in added] == [
             (2, "user", "one"),
             (3, "user", "two"),
@@ -84,7 +72,7 @@ class LogRules:
 
         assert (await whole_log(store, "s-1"))[-1].content == "hello"
 
-    async def test_appending_is_what_the_session_says_it_is(self, store: Store) -> None:
+    async def test_append_matches_the_rule_of_the_session(self, store: Store) -> None:
         """The store may take a shorter way, to the same result."""
         await store.create(OWNER, a_session("s-1"))
         await store.apply(OWNER, "s-1", lambda view: view.session.resume("ann", "secret", a_stamp()))
@@ -130,7 +118,7 @@ class LogRules:
         await store.create(OWNER, a_session("s-1"))
         await asyncio.gather(*(store.append(OWNER, "s-1", said(n := str(i), n, n), a_stamp()) for i in range(10)))
 
-        contents = [entry.content for entry in await store.log(OWNER, "s-1", after=1)]
+        contents = [entry.content for entry in await store.log(OWNER, "s-1", LogQuery(after=1))]
 
         assert all(len(set(contents[i : i + 3])) == 1 for i in range(0, 30, 3))
 
@@ -171,7 +159,7 @@ class LogRules:
             with pytest.raises(HoldLost):
                 await store.append(OWNER, "s-1", said("hello"), a_stamp(), token="old")
 
-    async def test_message_with_a_token_is_refused_when_nobody_holds_the_session(self, store: Store) -> None:
+    async def test_message_with_a_token_is_refused_without_a_hold(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
 
         async with nothing_changes(store):
@@ -231,7 +219,7 @@ class LogRules:
 
         assert await numbers(store) == [1, 2, 3]
 
-    # What was said comes back -------------------------------------------------------------------
+    # Round trips --------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("text", TEXTS)
     async def test_any_text_said_comes_back_the_same(self, store: Store, text: str) -> None:
@@ -239,7 +227,7 @@ class LogRules:
         parts = [{"type": "text", "text": text}, {"type": "own-kind", text: [text]}]
         await store.append(OWNER, "s-1", said(text, parts), a_stamp(by=text))
 
-        entries = await store.log(OWNER, "s-1", after=1)
+        entries = await store.log(OWNER, "s-1", LogQuery(after=1))
 
         assert [(entry.content, entry.by) for entry in entries] == [(text, text), (parts, text)]
 
@@ -248,7 +236,7 @@ class LogRules:
         largest = "…" * (MAX_MESSAGE_BYTES // 3)
         await store.append(OWNER, "s-1", said(largest, "small"), a_stamp())
 
-        assert [entry.content for entry in await store.log(OWNER, "s-1", after=1)] == [largest, "small"]
+        assert [entry.content for entry in await store.log(OWNER, "s-1", LogQuery(after=1))] == [largest, "small"]
 
     async def test_parts_come_back_the_same(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
@@ -256,16 +244,16 @@ class LogRules:
         result = {"type": "tool_result", "call_id": "c-1", "output": [1, 1.0, None, True], "is_error": False}
         await store.append(OWNER, "s-1", said([call], role="assistant") + said([result], role="tool"), a_stamp())
 
-        entries = await store.log(OWNER, "s-1", after=1)
+        entries = await store.log(OWNER, "s-1", LogQuery(after=1))
 
         assert [entry.content for entry in entries] == [[call], [result]]
         assert str(entries[1].content) == str([result]), "1 and 1.0 and True are equal, but not the same"
 
-    async def test_nobody_reaches_into_the_log_through_a_value(self, store: Store) -> None:
+    async def test_changing_a_returned_value_leaves_the_log_unchanged(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         (message,) = said([{"type": "text", "text": "hello"}])
         (entry,) = await store.append(OWNER, "s-1", [message], a_stamp())
-        (read,) = await store.log(OWNER, "s-1", after=1)
+        (read,) = await store.log(OWNER, "s-1", LogQuery(after=1))
 
         for content in (message.content, entry.content, read.content):
             assert isinstance(content, list)
@@ -330,13 +318,13 @@ class LogRules:
         await store.append(OWNER, "s-1", said(*("hello",) * 149), a_stamp())
 
         assert len(await store.log(OWNER, "s-1")) == 100
-        assert len(await store.log(OWNER, "s-1", limit=1000)) == 150
+        assert len(await store.log(OWNER, "s-1", LogQuery(limit=1000))) == 150
 
     async def test_log_of_an_unknown_session_is_not_found(self, store: Store) -> None:
         with pytest.raises(SessionNotFound):
             await store.log(OWNER, "nobody")
 
-    # What a window is made of -------------------------------------------------------------------
+    # Windows ------------------------------------------------------------------------------------
 
     async def test_tail_has_the_newest_messages_newest_first(self, store: Store) -> None:
         await _ten_entries(store)
@@ -360,7 +348,7 @@ class LogRules:
         ]
         assert tail.pinned == [entry for entry in await whole_log(store, "s-1") if entry.number in (2, 5, 7)]
 
-    async def test_tail_leaves_out_what_the_newest_summary_stands_for(self, store: Store) -> None:
+    async def test_tail_omits_entries_before_the_newest_summary(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         await store.append(OWNER, "s-1", said("a", "b", "c"), a_stamp())
         await store.apply(OWNER, "s-1", lambda view: view.session.compact("a and b", 3, a_stamp()))
@@ -381,7 +369,7 @@ class LogRules:
 
         assert await store.tail(OWNER, "s-1", 100) == Tail([], [])
 
-    async def test_tail_of_a_fork_reaches_into_what_it_shares(self, store: Store) -> None:
+    async def test_tail_of_a_fork_includes_shared_entries(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         await store.append(OWNER, "s-1", said("hello") + said("rule", role="system") + said("on"), a_stamp())
         await store.apply(OWNER, "s-1", lambda view: view.session.compact("hello", 2, a_stamp()))
@@ -416,7 +404,7 @@ class LogRules:
 
 
 async def _messages(store: Store, ref: str) -> list[Entry]:
-    return await store.log(OWNER, ref, kinds=(str(Kind.MESSAGE),), newest_first=True)
+    return await store.log(OWNER, ref, LogQuery(kinds=(str(Kind.MESSAGE),), newest_first=True))
 
 
 async def _held(store: Store) -> Session:

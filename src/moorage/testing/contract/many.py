@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from moorage.core.query import SessionQuery
-from moorage.ports import Store
-from moorage.testing.builders import OWNER, a_session, a_stamp, an_approval, asked, may_delete, said
+from collections.abc import Sequence
 
-NOBODY = "somebody-else"
+from moorage.core.query import SessionQuery
+from moorage.core.record import Put, RecordName, RecordRequest, needs_of, write_with_messages
+from moorage.core.session import Needs
+from moorage.ports import Decision, Store
+from moorage.testing.builders import *
+
+STRANGER = "another-owner"
 
 
 class ManyRules:
-    """Rules of `get_many`, `find_many`, `tails` and `approvals_of`."""
+    """Rules of `get_many`, `find`, `tails`, `approvals_of` and `records_of`."""
 
     async def test_many_sessions_come_in_the_order_asked_for(self, store: Store) -> None:
         await _three(store)
@@ -19,7 +23,7 @@ class ManyRules:
 
         assert found == [await store.get(OWNER, each) for each in ("c", "a", "c")]
 
-    async def test_what_is_not_there_hides_no_other(self, store: Store) -> None:
+    async def test_missing_session_does_not_hide_others(self, store: Store) -> None:
         await _three(store)
         await store.delete_tree(OWNER, "b", may_delete("b"), a_stamp(), reason="test")
         ids = ["nobody", "b", "a", "named-c", "né"]
@@ -31,10 +35,10 @@ class ManyRules:
     async def test_many_of_another_owner_are_unknown(self, store: Store) -> None:
         await _three(store)
 
-        assert await store.get_many(NOBODY, ["a"]) == [None]
-        assert [page.items for page in await store.find_many(NOBODY, [SessionQuery()])] == [[]]
-        assert [(each.pinned, each.messages) for each in await store.tails(NOBODY, ["a"], 5)] == [([], [])]
-        assert await store.approvals_of(NOBODY, ["a"]) == [[]]
+        assert await store.get_many(STRANGER, ["a"]) == [None]
+        assert [page.items for page in await store.find(STRANGER, SessionQuery(), SessionQuery())] == [[], []]
+        assert [(each.pinned, each.messages) for each in await store.tails(STRANGER, ["a"], 5)] == [([], [])]
+        assert await store.approvals_of(STRANGER, ["a"]) == [[]]
 
     async def test_many_pages_are_those_of_single_queries(self, store: Store) -> None:
         await _three(store)
@@ -42,9 +46,9 @@ class ManyRules:
             await store.create(OWNER, a_session(f"child-{number}"), parent="a")
         queries = [SessionQuery(parent=each, sort="created", limit=2) for each in ("a", "b")]
 
-        pages = await store.find_many(OWNER, queries)
+        pages = await store.find(OWNER, *queries)
 
-        assert pages == [await store.find(OWNER, query) for query in queries]
+        assert pages == [page for query in queries for page in await store.find(OWNER, query)]
         assert [session.session_id for session in pages[0].items] == ["child-0", "child-1"]
         assert pages[0].next is not None
 
@@ -70,6 +74,26 @@ class ManyRules:
         found = await store.approvals_of(OWNER, ["b", "c", "a"])
 
         assert [[each.approval_id for each in some] for some in found] == [["q-2"], [], ["q-1"]]
+
+    async def test_record_of_many_sessions_comes_in_the_order_asked_for(self, store: Store) -> None:
+        await _three(store)
+        for session_id, ttl in (("a", None), ("b", 60.0)):
+            wish = [Put(namespace="n", key="k", value=session_id.encode(), ttl=ttl)]
+            await store.apply(OWNER, session_id, written(wish), needs=Needs(records=needs_of(wish)))
+        ids, name = ["b", "nobody", "c", "a", "named-a", "né", "b"], RecordName("n", "k")
+
+        found = await store.records_of(OWNER, ids, name, NOON)
+        later = await store.records_of(OWNER, ids, name, after(60))
+
+        assert [one and one.value for one in found] == [b"b", None, None, b"a", None, None, b"b"]
+        assert [one and one.value for one in later] == [None, None, None, b"a", None, None, None]
+        assert await store.records_of(OWNER, ids, RecordName("m", "k"), NOON) == [None] * 7
+        assert await store.records_of(OWNER, [], name, NOON) == []
+
+
+def written(requests: Sequence[RecordRequest]) -> Decision:
+    """Write records."""
+    return lambda view: write_with_messages(view, [], requests, a_stamp())
 
 
 async def _three(store: Store) -> None:

@@ -13,22 +13,7 @@ from moorage.core.errors import IdTaken, KeyReused, SessionNotFound, VersionConf
 from moorage.core.once import KEPT_FOR, AlreadyDone, Once, OnceKey
 from moorage.core.session import Change, Session
 from moorage.ports import Decision, Store
-from moorage.testing.builders import (
-    NOON,
-    OTHER,
-    OWNER,
-    Refused,
-    a_fork,
-    a_session,
-    a_stamp,
-    after,
-    all_sessions,
-    may_delete,
-    nothing_changes,
-    refusing,
-    updated,
-    whole_log,
-)
+from moorage.testing.builders import *
 
 TICK = timedelta(microseconds=1)
 
@@ -58,7 +43,7 @@ async def create(store: Store, session_id: str, owner: str = OWNER, **request: A
 class OnceRules:
     """Rules of changes with `once`, of `once` and of `purge`."""
 
-    async def test_request_is_noted_with_what_it_became(self, store: Store) -> None:
+    async def test_request_is_stored_with_its_result(self, store: Store) -> None:
         assert await store.once(OWNER, "create", "k-1", NOON) is None
 
         await create(store, "s-1")
@@ -127,7 +112,7 @@ class OnceRules:
             await create(store, "s-1")
         with pytest.raises(VersionConflict):
             await store.apply(OWNER, "s-1", noted(updated(error="x")), expected=9)
-        with pytest.raises(Refused):
+        with pytest.raises(DecisionRefused):
             await store.create(OWNER, noted(refusing))
         assert await store.once(OWNER, "create", "k-1", NOON) is None
         assert (await create(store, "s-2")).session_id == "s-2"
@@ -165,7 +150,7 @@ class OnceRules:
             await create(store, "s-3", at=NOON + KEPT_FOR + timedelta(hours=23), digest="d-2")
         assert done.value.ref == "s-2"
 
-    async def test_deleting_what_was_made_does_not_free_the_key(self, store: Store) -> None:
+    async def test_deleting_the_result_does_not_free_the_key(self, store: Store) -> None:
         await create(store, "s-1")
         await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="gone")
 

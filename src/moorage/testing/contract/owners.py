@@ -20,36 +20,17 @@ from moorage.core.errors import (
     Unsupported,
 )
 from moorage.core.query import SessionQuery
+from moorage.core.record import RecordName, RecordQuery
 from moorage.core.run import RunQuery
-from moorage.core.session import Birth, Session
-from moorage.ports import Store
-from moorage.testing.builders import (
-    NOON,
-    OTHER,
-    OWNER,
-    a_fork,
-    a_session,
-    a_stamp,
-    after,
-    an_approval,
-    answered,
-    asked,
-    bundle_of,
-    dump,
-    finalized,
-    may_delete,
-    nothing_changes,
-    refusing,
-    remembering,
-    said,
-    updated,
-)
-from moorage.testing.work import EVERY_STATE, a_child_run, a_run, asked_at_birth, finish, take
+from moorage.core.session import Birth, Needs, Session
+from moorage.ports import Store, SweepPart
+from moorage.testing.builders import *
+from moorage.testing.work import *
 
-Call = Callable[[Store], Awaitable[Any]]
+StoreCall = Callable[[Store], Awaitable[Any]]
 
 # Methods that name a session or an approval: for another owner there is no such thing.
-UNKNOWN: dict[str, tuple[type[NotFound], Call]] = {
+UNKNOWN: dict[str, tuple[type[NotFound], StoreCall]] = {
     "create": (ParentNotFound, lambda store: store.create(OTHER, refusing, parent="theirs")),
     "fork": (SessionNotFound, lambda store: store.fork(OTHER, "theirs", None, refusing)),
     "get": (SessionNotFound, lambda store: store.get(OTHER, "theirs")),
@@ -64,8 +45,8 @@ UNKNOWN: dict[str, tuple[type[NotFound], Call]] = {
         SessionNotFound,
         lambda store: store.delete_tree(OTHER, "theirs", refusing, a_stamp(), reason="no"),
     ),
-    "context": (SessionNotFound, lambda store: store.context(OTHER, "theirs", NOON)),
-    "write_context": (SessionNotFound, lambda store: store.write_context(OTHER, "theirs", refusing, NOON)),
+    "records": (SessionNotFound, lambda store: store.records(OTHER, "theirs", [RecordName("n", "k")], NOON)),
+    "list_records": (SessionNotFound, lambda store: store.list_records(OTHER, "theirs", RecordQuery(), NOON)),
     "approval": (ApprovalNotFound, lambda store: store.approval(OTHER, "approval-1")),
     "approvals": (SessionNotFound, lambda store: store.approvals(OTHER, ref="theirs")),
     "inbox": (SessionNotFound, lambda store: store.inbox(OTHER, ref="theirs", states=EVERY_STATE, limit=10)),
@@ -76,7 +57,7 @@ UNKNOWN: dict[str, tuple[type[NotFound], Call]] = {
 
 
 async def _swept(store: Store) -> list[Any]:
-    step = await store.sweep(OTHER, refusing, a_stamp(after(10**9)), before=after(10**9))
+    step = await store.sweep(OTHER, refusing, a_stamp(after(10**9)), SweepPart(before=after(10**9)))
     return [*step.gone, *([] if step.next is None else [step.next])]
 
 
@@ -92,7 +73,7 @@ async def _many(store: Store) -> list[Any]:
 
 
 async def _pages(store: Store) -> list[Any]:
-    return [session for page in await store.find_many(OTHER, [SessionQuery(), SessionQuery()]) for session in page]
+    return [session for page in await store.find(OTHER, SessionQuery(), SessionQuery()) for session in page]
 
 
 async def _tails(store: Store) -> list[Any]:
@@ -104,14 +85,19 @@ async def _approvals(store: Store) -> list[Any]:
     return [approval for some in found for approval in some]
 
 
+async def _records(store: Store) -> list[Any]:
+    found = await store.records_of(OTHER, ["theirs"], RecordName("n", "k"), NOON)
+    return [record for record in found if record is not None]
+
+
 # Methods that list: for another owner there is nothing in the list.
-NOTHING: dict[str, Call] = {
+NOTHING: dict[str, StoreCall] = {
     "match": lambda store: store.match(OTHER, "theirs", 10),
-    "find": lambda store: _items(store.find(OTHER, SessionQuery())),
+    "find": _pages,
     "get_many": _many,
-    "find_many": _pages,
     "tails": _tails,
     "approvals_of": _approvals,
+    "records_of": _records,
     "feed": lambda store: store.feed(OTHER, 0, 10),
     "feed_end": lambda store: store.feed_end(OTHER),
     "sweep": _swept,
@@ -134,10 +120,10 @@ async def _items(page: Awaitable[Any]) -> list[Any]:
     return list((await page).items)
 
 
-OWNERLESS = {"check", "size", "pulse", "wait", "close", "overdue", "waiting_turns", "unstarted_turns", "purge"}
+OWNERLESS = {"check", "size", "pulse", "wait", "close", "overdue", "turns_of", "purge"}
 OWNERLESS |= {"document", "documents", "put_document", "owners", "extend_leases", "backlog", "on_commit"}
-OWNERLESS |= {"dump", "load", "load_mark", "hurry"}
-TESTED_APART = {"restore", "record_delegation", "once"}
+OWNERLESS |= {"dump", "load", "hurry"}
+TESTED_APART = {"restore", "record_delegation", "once", "write_memory"}
 
 
 class OwnerRules:
@@ -191,7 +177,7 @@ class OwnerRules:
         before = await dump(store, OWNER)
         await _theirs(store, OTHER)
         await store.append(OTHER, "theirs", said("more"), a_stamp())
-        await store.apply(OTHER, "their-name", answered("reject"), approval="approval-1")
+        await store.apply(OTHER, "their-name", answered("reject"), needs=Needs(approval="approval-1"))
         await store.apply(OTHER, "theirs", finalized())
 
         assert await dump(store, OWNER) == before
@@ -215,7 +201,7 @@ class OwnerRules:
         await store.create(OTHER, a_session("mine", owner=OTHER))
 
         async with nothing_changes(store, OWNER):
-            step = await store.sweep(OTHER, lambda _: "enough", a_stamp(after(99)), before=after(99))
+            step = await store.sweep(OTHER, lambda _: "enough", a_stamp(after(99)), SweepPart(before=after(99)))
         assert [stone.session_id for stone in step.gone] == ["mine"]
 
     async def test_birth_counts_only_its_owners_descendants(self, store: Store) -> None:
@@ -237,9 +223,9 @@ class OwnerRules:
 
         async with nothing_changes(store, OWNER):
             with pytest.raises(TurnNotFound):
-                await store.apply(OTHER, "mine", refusing, turn="at-work:t1")
+                await store.apply(OTHER, "mine", refusing, needs=Needs(turn="at-work:t1"))
             with pytest.raises(ItemNotFound):
-                await store.apply(OTHER, "mine", refusing, item="message:run-1")
+                await store.apply(OTHER, "mine", refusing, needs=Needs(item="message:run-1"))
 
     async def test_owners_may_use_the_same_runs_keys_and_turns(self, store: Store) -> None:
         await _theirs(store)
@@ -273,7 +259,7 @@ class OwnerRules:
         assert (await store.run(OTHER, "run-1")).is_settled
         assert not (await store.run(OWNER, "run-1")).is_settled
 
-    async def test_restored_session_belongs_to_whom_it_is_given(self, store: Store) -> None:
+    async def test_restored_session_belongs_to_the_given_owner(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         bundle = await bundle_of(store, "s-1")
 
@@ -299,7 +285,7 @@ async def _theirs(store: Store, owner: str = OWNER) -> None:
     await store.create(owner, a_session("theirs", "their-name", owner=owner, expires_at=after(1)))
     await store.create(owner, a_session("theirs-too", owner=owner), parent="theirs")
     await store.append(owner, "theirs", said("hello", key="k-1"), a_stamp())
-    await store.write_context(owner, "theirs", remembering("k", 1), NOON)
+    await write_context(store, owner, "theirs", remembering("k", 1))
     await store.apply(owner, "theirs", asked(an_approval("theirs", expires_at=after(1))))
     await store.record_delegation(owner, Delegation(delegation_id="d-1", at=NOON, resumed=False, reason="none"))
     await store.create(owner, asked_at_birth("at-work", a_run("run-1", idempotency_key="k-1"), owner=owner))

@@ -10,7 +10,7 @@ from moorage.core.registration import Registration
 from moorage.core.tool import ToolOperation
 from moorage.ports import Store
 from moorage.service.registered import live_registrations, save_registration
-from moorage.testing.builders import NOON, after
+from moorage.testing.builders import *
 
 
 def a_registration(name: str, endpoint: str, until: datetime, **more: Any) -> Registration:

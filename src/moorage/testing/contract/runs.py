@@ -23,54 +23,15 @@ from moorage.core.errors import (
 )
 from moorage.core.inbox import ItemState
 from moorage.core.run import RunQuery, RunState
-from moorage.core.session import HOLD_FOR, Change, State, View
+from moorage.core.session import HOLD_FOR, Change, Needs, State, View
 from moorage.core.turn import Retry
 from moorage.ports import Decision, Store
-from moorage.testing.builders import (
-    NOON,
-    OTHER,
-    OWNER,
-    a_fork,
-    a_session,
-    a_stamp,
-    after,
-    an_approval,
-    answered,
-    asked,
-    bundle_of,
-    finalized,
-    nothing_changes,
-    run_out,
-    said,
-)
-from moorage.testing.work import (
-    LATE,
-    TOO_LATE,
-    a_child_run,
-    a_run,
-    all_items,
-    all_runs,
-    ask,
-    asked_at_birth,
-    carry,
-    expire,
-    finish,
-    give_back,
-    inbox_of,
-    launch,
-    send_again,
-    start,
-    states_of,
-    stop,
-    take,
-    taken,
-    token_of,
-    turns_of,
-)
+from moorage.testing.builders import *
+from moorage.testing.work import *
 
 
 def suspended(by: str = "person") -> Decision:
-    """A decision for `apply`: somebody suspends the session."""
+    """Return a decision for `apply` that suspends the session."""
     return lambda view: work.after(view, view.session.suspend(a_stamp(), by=by), a_stamp())
 
 
@@ -158,7 +119,7 @@ class RunRules:
         await launch(store, "s-1", "run-1", agent_name="planner")
         await launch(store, "s-2", a_child_run("run-2", "s-1"), parent="s-1")
         await ask(store, "s-1", a_run("run-3", agent_name="planner"))
-        await carry(store)  # that of s-2: nobody takes the planner's turns
+        await carry(store)  # that of s-2: no launcher takes the planner's turns
         await ask(store, "s-2", a_child_run("run-4", "s-1", agent_name="planner"))
 
         async def listed(**filters: Any) -> list[str]:
@@ -169,7 +130,7 @@ class RunRules:
         assert await listed(parent_session_id="s-1") == ["run-4", "run-2"]
         assert await listed(parent_session_id="s-1", open_only=True) == ["run-4"]
         assert await listed(parent_session_id="s-1", session_id="s-1") == []
-        assert await listed(agent="planner") == ["run-4", "run-3"]
+        assert await listed(agent="planner") == ["run-4", "run-3", "run-1"]
         assert await listed(state="completed") == ["run-2"]
         assert await listed(state="queued", session_id="s-2") == ["run-4"]
         assert await listed(open_only=True) == ["run-4", "run-3", "run-1"]
@@ -199,7 +160,7 @@ class RunRules:
             with pytest.raises(InvalidCursor):
                 await store.inbox(OWNER, ref="s-1", states=("waiting",), limit=1, cursor=cursor)
 
-    # What a run waits for
+    # Reasons to wait
 
     async def test_run_does_not_settle_while_something_waits_for_it(self, store: Store) -> None:
         await launch(store, "p-1", "run-1")
@@ -243,7 +204,7 @@ class RunRules:
 
         assert (await store.run(OWNER, "run-1")).state is RunState.QUEUED
         assert await take(store) is None
-        await store.apply(OWNER, "s-1", answered("approve", after(5)), approval="a-1")
+        await store.apply(OWNER, "s-1", answered("approve", after(5)), needs=Needs(approval="a-1"))
         again = await taken(store)
         assert [(item.kind.value, item.body["decision"]) for item in again.items] == [("decision", "approve")]
         await finish(store, again)
@@ -254,7 +215,7 @@ class RunRules:
         claimed = await taken(store)
         await store.apply(OWNER, "s-1", asked(an_approval("s-1", "a-1", expires_at=after(60))))
         await finish(store, claimed)
-        await store.apply(OWNER, "s-1", run_out(after(60)), approval="a-1")
+        await store.apply(OWNER, "s-1", run_out(after(60)), needs=Needs(approval="a-1"))
 
         assert [item.body["state"] for item in (await taken(store, at=after(60))).items] == ["expired"]
 
@@ -266,7 +227,7 @@ class RunRules:
         await ask(store, "s-1", "run-2")
 
         assert await take(store) is None
-        await store.apply(OWNER, "s-1", answered("reject"), approval="a-1")
+        await store.apply(OWNER, "s-1", answered("reject"), needs=Needs(approval="a-1"))
         assert [item.kind.value for item in (await taken(store)).items] == ["message", "decision"]
 
     async def test_turn_that_waits_for_an_answer_hears_it_itself(self, store: Store) -> None:
@@ -274,7 +235,7 @@ class RunRules:
         claimed = await taken(store)
         await store.apply(OWNER, "s-1", asked(an_approval("s-1", "a-1", waits=True)))
         assert (await store.get(OWNER, "s-1")).state is State.ACTIVE
-        await store.apply(OWNER, "s-1", answered("approve"), approval="a-1")
+        await store.apply(OWNER, "s-1", answered("approve"), needs=Needs(approval="a-1"))
 
         assert await inbox_of(store, "s-1") == {"message:run-1": "given", "decision:a-1": "given"}
         await finish(store, claimed)
@@ -288,7 +249,7 @@ class RunRules:
         claimed = await taken(store)
         await store.apply(OWNER, "s-1", asked(an_approval("s-1", "a-1")))
         await finish(store, claimed)
-        await store.apply(OWNER, "s-1", answered("approve"), approval="a-1")
+        await store.apply(OWNER, "s-1", answered("approve"), needs=Needs(approval="a-1"))
         for _ in range(3):
             if (claimed_again := await take(store, retry=Retry.NEVER)) is not None:
                 await start(store, claimed_again)
@@ -300,7 +261,7 @@ class RunRules:
 
     # People in between
 
-    async def test_what_comes_while_a_person_suspended_it_waits_without_a_turn(self, store: Store) -> None:
+    async def test_input_to_a_session_suspended_by_a_person_queues_no_turn(self, store: Store) -> None:
         await launch(store, "s-1", "run-1")
         await carry(store)
         await store.apply(OWNER, "s-1", suspended())
@@ -309,7 +270,7 @@ class RunRules:
         assert await states_of(store, "s-1") == ["completed"]
         assert await inbox_of(store, "s-1") == {"message:run-1": "consumed", "message:run-2": "waiting"}
 
-    async def test_ask_of_a_person_wakes_what_a_person_suspended(self, store: Store) -> None:
+    async def test_ask_of_a_person_wakes_a_session_suspended_by_a_person(self, store: Store) -> None:
         await launch(store, "s-1", "run-1")
         await carry(store)
         await store.apply(OWNER, "s-1", suspended())
@@ -363,7 +324,7 @@ class RunRules:
         await store.apply(OWNER, "s-1", released())
         assert (await taken(store)).turn.turn_id == "s-1:t2"
 
-    async def test_what_an_agent_suspended_is_woken(self, store: Store) -> None:
+    async def test_session_suspended_by_its_agent_is_woken(self, store: Store) -> None:
         await launch(store, "s-1", "run-1")
         await carry(store)
         await store.apply(OWNER, "s-1", suspended(by="agent"))
@@ -410,7 +371,7 @@ class RunRules:
 
     # Ends
 
-    async def test_stopping_what_waits_ends_it_at_once(self, store: Store) -> None:
+    async def test_stopping_a_waiting_run_ends_it_at_once(self, store: Store) -> None:
         await launch(store, "s-1", "run-1")
         await stop(store, "s-1", "run-1", after(1))
 
@@ -427,7 +388,7 @@ class RunRules:
 
         assert [item.item_id for item in (await taken(store)).items] == ["message:run-2"]
 
-    async def test_stopping_what_runs_asks_its_launcher_to(self, store: Store) -> None:
+    async def test_stopping_a_running_run_asks_its_launcher(self, store: Store) -> None:
         await launch(store, "s-1", "run-1")
         await start(store, await taken(store))
         await ask(store, "s-1", "run-2")
@@ -437,7 +398,7 @@ class RunRules:
         assert (await store.run(OWNER, "run-1")).state is RunState.RUNNING
         assert (await store.run(OWNER, "run-2")).state is RunState.STOPPED
 
-    async def test_stopped_run_takes_what_waited_for_it_along(self, store: Store) -> None:
+    async def test_stopped_run_consumes_its_waiting_items(self, store: Store) -> None:
         await launch(store, "p-1", "run-1")
         parent = await taken(store)
         await launch(store, "c-1", a_child_run("run-2", "p-1", "run-1"), parent="p-1")
@@ -457,7 +418,7 @@ class RunRules:
                     await stop(store, "s-1", run_id)
             await stop(store, "s-1", None)
 
-    async def test_run_that_nobody_takes_in_time_expires(self, store: Store) -> None:
+    async def test_run_not_taken_in_time_expires(self, store: Store) -> None:
         await launch(store, "s-1", a_run("run-1", expires_at=after(60)))
         assert await expire(store, after(59)) == []
         assert await expire(store, after(60)) == ["s-1"]
@@ -531,11 +492,11 @@ class RunRules:
         with pytest.raises(SessionNotFound):
             await listed("waiting", ref="nobody")
 
-    async def test_what_was_set_aside_can_be_sent_again(self, store: Store) -> None:
+    async def test_dead_letter_can_be_sent_again(self, store: Store) -> None:
         await launch(store, "s-1", "run-1")
         for _ in range(3):
             await carry(store, "failed")
-        (aside,) = await all_items(store, states=("set_aside",))
+        (aside,) = await all_items(store, states=("dead_letter",))
         assert (aside.item_id, aside.given, aside.body["content"]) == ("message:run-1", 3, "begin")
         change = await send_again(store, "s-1", "message:run-1")
 
@@ -569,7 +530,7 @@ class RunRules:
             with pytest.raises(ItemNotFound):
                 await store.item(OWNER, item_id)
 
-    async def test_only_what_was_set_aside_is_sent_again(self, store: Store) -> None:
+    async def test_only_dead_letters_are_sent_again(self, store: Store) -> None:
         await launch(store, "s-1", "run-1")
         await launch(store, "s-2", "run-2")
 
@@ -590,7 +551,7 @@ class RunRules:
             seen.append(view)
             return Change(session=view.session)
 
-        await store.apply(OWNER, "s-1", look, turn="s-1:t1", item="message:run-3")
+        await store.apply(OWNER, "s-1", look, needs=Needs(turn="s-1:t1", item="message:run-3"))
         view = seen[0]
         assert [run.run_id for run in view.work.runs] == ["run-1", "run-2", "run-3"]
         assert view.work.queued is None
@@ -627,7 +588,7 @@ class RunRules:
         await store.apply(OTHER, "s-1", lambda view: work.ask(view, a_run("run-1"), said("on")[0], a_stamp()))
         assert (await taken(store, owners=(OTHER,))).turn.turn_id == "s-1:t1"
 
-    async def test_what_is_asked_at_birth_is_whole_or_absent(self, store: Store) -> None:
+    async def test_run_asked_with_creation_is_whole_or_absent(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
 
         async with nothing_changes(store):

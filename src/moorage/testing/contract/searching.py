@@ -10,18 +10,7 @@ from moorage.core.entry import Kind
 from moorage.core.errors import Unsupported
 from moorage.core.session import Phase
 from moorage.ports import Capability, Store
-from moorage.testing.builders import (
-    OWNER,
-    a_fork,
-    a_session,
-    a_stamp,
-    after,
-    bundle_of,
-    finalized,
-    may_delete,
-    said,
-    updated,
-)
+from moorage.testing.builders import *
 
 
 async def found(store: Store, text: str, limit: int = 100) -> set[tuple[str, int]]:
@@ -51,7 +40,7 @@ class SearchRules:
         assert await found(store, "dog") == {("s-2", 2)}
         assert await found(store, "cat") == set()
 
-    async def test_hit_tells_where_and_what(self, store: Store) -> None:
+    async def test_search_hit_names_session_and_text(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         await store.append(OWNER, "s-1", said("Plan the change", role="assistant"), a_stamp(after(5)))
         await found(store, "plan")
@@ -142,7 +131,7 @@ class SearchRules:
         assert len(await found(store, "hello", 3)) == 3
         assert len(await found(store, "hello")) == 10
 
-    async def test_what_was_just_said_is_found(self, store: Store) -> None:
+    async def test_search_finds_a_new_message(self, store: Store) -> None:
         await _said(store, "s-1", "first")
         assert await found(store, "second") == set()
         await store.append(OWNER, "s-1", said("second"), a_stamp())

@@ -7,20 +7,8 @@ from datetime import timedelta
 from moorage.core.fact import Backlog
 from moorage.ports import Store
 from moorage.service.servers import KEPT_FOR, SILENT_AFTER, count_live, heartbeats, note_beat
-from moorage.testing.builders import NOON, OTHER, OWNER, a_session, a_stamp, after, may_delete, nothing_changes
-from moorage.testing.work import (
-    AGENT,
-    LATE,
-    TOO_LATE,
-    a_child_run,
-    expire,
-    finish,
-    launch,
-    renew,
-    start,
-    states_of,
-    taken,
-)
+from moorage.testing.builders import *
+from moorage.testing.work import *
 
 HOUR = timedelta(hours=1)
 
@@ -45,7 +33,7 @@ class ServerRules:
     async def test_backlog_of_an_empty_store_is_nothing(self, store: Store) -> None:
         assert await store.backlog() == Backlog()
 
-    async def test_backlog_counts_what_waits_of_all_owners(self, store: Store) -> None:
+    async def test_backlog_counts_waiting_work_of_all_owners(self, store: Store) -> None:
         await launch(store, "p-1", "run-p")
         parent = await taken(store)
         await start(store, parent)
@@ -62,7 +50,7 @@ class ServerRules:
 
         for attempt in range(3):
             await finish(store, parent if attempt == 0 else await taken(store), "failed")
-        assert await store.backlog() == Backlog(set_aside=3)  # its message, and both callbacks
+        assert await store.backlog() == Backlog(dead_letters=3)  # its message, and both callbacks
 
     async def test_owners_are_those_with_sessions(self, store: Store) -> None:
         assert await store.owners() == []
@@ -91,27 +79,28 @@ class ServerRules:
         claimed = await taken(store)
         await start(store, claimed)
         at = NOON + TOO_LATE
+        until = at + claimed.turn.lost_after
 
-        assert await store.extend_leases(at, HOUR) == 1
+        assert await store.extend_leases(at) == 1
 
         turn, session = await store.find_turn(OWNER, "s-1:t1"), await store.get(OWNER, "s-1")
-        assert (turn.lease_until, turn.lost_at) == (at + HOUR, at + HOUR)
+        assert (turn.lease_until, turn.lost_at) == (until, until)
         assert session.hold is not None
-        assert session.hold.until == at + HOUR
-        assert await store.overdue(at + HOUR - timedelta(microseconds=1), 9) == []
-        assert await store.overdue(at + HOUR, 9) == [(OWNER, "s-1")]
-        await expire(store, at + HOUR - timedelta(seconds=1))
+        assert session.hold.until == until
+        assert await store.overdue(until - timedelta(microseconds=1), 9) == []
+        assert await store.overdue(until, 9) == [(OWNER, "s-1")]
+        await expire(store, until - timedelta(seconds=1))
         assert await states_of(store, "s-1") == ["running"]
-        await expire(store, at + HOUR)
+        await expire(store, until)
         assert (await states_of(store, "s-1"))[0] == "lost"
 
     async def test_extended_lease_keeps_an_unstarted_turn_from_being_given_out_again(self, store: Store) -> None:
         await launch(store, "s-1", "run-1")
-        await taken(store)
+        claimed = await taken(store)
 
-        assert await store.extend_leases(NOON + LATE, HOUR) == 1
+        assert await store.extend_leases(NOON + LATE) == 1
         assert await store.overdue(NOON + LATE, 9) == []
-        assert await store.overdue(NOON + LATE + HOUR, 9) == [(OWNER, "s-1")]
+        assert await store.overdue(NOON + LATE + claimed.turn.lost_after, 9) == [(OWNER, "s-1")]
 
     async def test_extending_changes_nothing_else(self, store: Store) -> None:
         await launch(store, "s-1", "run-1")
@@ -119,7 +108,7 @@ class ServerRules:
         claimed = await taken(store)
         before = await store.get(OWNER, "s-1")
 
-        await store.extend_leases(NOON, HOUR)
+        await store.extend_leases(NOON)
 
         session = await store.get(OWNER, "s-1")
         assert (session.version, session.last_entry, session.updated_at, session.epoch) == (
@@ -133,12 +122,15 @@ class ServerRules:
         await start(store, claimed, after(1))
         await finish(store, claimed, at=after(2))
 
-    async def test_lease_that_lasts_longer_stays(self, store: Store) -> None:
-        await launch(store, "s-1", "run-1")
-        await taken(store)
+    async def test_turn_is_extended_by_the_silence_that_its_own_launcher_may_keep(self, store: Store) -> None:
+        for number, lost_after in enumerate((timedelta(seconds=40), HOUR), 1):
+            await launch(store, f"s-{number}", f"run-{number}")
+            await store.claim((OWNER,), (AGENT,), a_claim(lost_after=lost_after), a_stamp())
 
-        async with nothing_changes(store):
-            assert await store.extend_leases(NOON, timedelta(seconds=1)) == 0
+        assert await store.extend_leases(NOON) == 2
+
+        turns = [await store.find_turn(OWNER, f"s-{number}:t1") for number in (1, 2)]
+        assert [turn.lost_at for turn in turns] == [NOON + timedelta(seconds=40), NOON + HOUR]
 
     async def test_lease_written_before_the_clock_was_set_back_counts_from_now(self, store: Store) -> None:
         await launch(store, "s-1", "run-1")
@@ -146,10 +138,10 @@ class ServerRules:
         await start(store, claimed)
         at, lost_after = NOON - 2 * HOUR, claimed.turn.lost_after
 
-        assert await store.extend_leases(at, timedelta(seconds=1)) == 1
+        assert await store.extend_leases(at) == 1
 
         turn = await store.find_turn(OWNER, "s-1:t1")
-        assert (turn.lease_until, turn.lost_at) == (at + turn.lease, at + lost_after)
+        assert (turn.lease_until, turn.lost_at) == (at + lost_after, at + lost_after)
         await expire(store, at + lost_after - timedelta(seconds=1))
         assert await states_of(store, "s-1") == ["running"]
         assert await store.overdue(at + lost_after, 9) == [(OWNER, "s-1")]
@@ -161,9 +153,9 @@ class ServerRules:
         claimed = await taken(store)
         at = NOON - 2 * HOUR
 
-        assert await store.extend_leases(at, timedelta(seconds=1)) == 1
-        assert await store.overdue(at + claimed.turn.lease - timedelta(seconds=1), 9) == []
-        await expire(store, at + claimed.turn.lease)
+        assert await store.extend_leases(at) == 1
+        assert await store.overdue(at + claimed.turn.lost_after - timedelta(seconds=1), 9) == []
+        await expire(store, at + claimed.turn.lost_after)
         assert await states_of(store, "s-1") == ["queued"]
 
     async def test_leases_of_all_owners_are_extended_once(self, store: Store) -> None:
@@ -172,13 +164,13 @@ class ServerRules:
         await launch(store, "s-1", "run-1")
         await taken(store, owners=(OWNER, OTHER), agents=(AGENT,))
 
-        assert await store.extend_leases(NOON, HOUR) == 1
-        assert await store.extend_leases(NOON, HOUR) == 0
-        assert await store.extend_leases(after(1), HOUR) == 1
+        assert await store.extend_leases(NOON) == 1
+        assert await store.extend_leases(NOON) == 0
+        assert await store.extend_leases(after(1)) == 1
 
     async def test_hold_of_a_person_is_not_extended(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         await store.apply(OWNER, "s-1", lambda view: view.session.resume("ann", "secret", a_stamp()))
 
         async with nothing_changes(store):
-            assert await store.extend_leases(NOON, timedelta(days=9)) == 0
+            assert await store.extend_leases(NOON) == 0

@@ -4,34 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from moorage.core.entry import Kind
 from moorage.core.errors import IdTaken, NameTaken, ParentNotFound, SessionGone, SessionNotFound
-from moorage.core.session import Session, State
+from moorage.core.query import SessionQuery
+from moorage.core.session import Birth, Change, Session, State, View
 from moorage.ports import Store
-from moorage.testing.builders import (
-    NOON,
-    OWNER,
-    Refused,
-    a_session,
-    a_stamp,
-    finalized,
-    may_delete,
-    nothing_changes,
-    refusing,
-    updated,
-    whole_log,
-)
+from moorage.testing.builders import *
 from moorage.testing.texts import DEEP, TEXTS
+
+
+def _renamed(view: View, name: str | None) -> Change:
+    return view.session.rename(name, a_stamp())
 
 
 class SessionRules:
     """Rules of `create`, `get` and `match`."""
 
-    # What is created ----------------------------------------------------------------------------
+    # Creation -----------------------------------------------------------------------------------
 
     async def test_created_session_reads_back_whole(self, store: Store) -> None:
         decide = a_session(
@@ -65,6 +60,18 @@ class SessionRules:
             expires_at=NOON + timedelta(microseconds=1),
         )
 
+    async def test_labels_come_back_as_they_were_created_and_changed(self, store: Store) -> None:
+        def create(birth: Birth) -> Change:
+            change = a_session("s-1")(birth)
+            return replace(change, session=replace(change.session, labels=["prod", "urgent"]))
+
+        await store.create(OWNER, create)
+        assert (await store.get(OWNER, "s-1")).labels == ["prod", "urgent"]
+        await store.append(OWNER, "s-1", said("hello"), a_stamp())
+        assert (await store.get(OWNER, "s-1")).labels == ["prod", "urgent"]
+        await store.apply(OWNER, "s-1", lambda view: Change(session=replace(view.session, labels=["test"])))
+        assert (await store.get(OWNER, "s-1")).labels == ["test"]
+
     async def test_first_entry_tells_of_the_creation(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1", purpose="testing"))
 
@@ -89,7 +96,7 @@ class SessionRules:
         assert session.metadata == {"deep": DEEP}
         assert str(session.metadata) == str({"deep": DEEP}), "1 and 1.0 and True are equal, but not the same"
 
-    async def test_nobody_reaches_into_the_store_through_a_value(self, store: Store) -> None:
+    async def test_changing_a_returned_value_leaves_the_store_unchanged(self, store: Store) -> None:
         given: dict[str, Any] = {"list": [1]}
         created = await store.create(OWNER, a_session("s-1", metadata=given))
 
@@ -100,7 +107,7 @@ class SessionRules:
 
     async def test_refused_birth_leaves_nothing(self, store: Store) -> None:
         async with nothing_changes(store):
-            with pytest.raises(Refused):
+            with pytest.raises(DecisionRefused):
                 await store.create(OWNER, refusing)
 
     # References ---------------------------------------------------------------------------------
@@ -265,6 +272,66 @@ class SessionRules:
         assert [type(outcome) for outcome in outcomes].count(NameTaken) == 7
         assert (await store.get(OWNER, "planner")) in outcomes
 
+    # Renaming -----------------------------------------------------------------------------------
+
+    async def test_renamed_session_is_found_by_its_new_name_and_the_old_one_is_free(self, store: Store) -> None:
+        await store.create(OWNER, a_session("s-1", "planner"))
+
+        changed = await store.apply(OWNER, "planner", lambda view: view.session.rename("thinker", a_stamp()))
+        assert changed.session == await store.get(OWNER, "thinker")
+        assert (changed.session.session_name, changed.session.version) == ("thinker", 2)
+        assert [entry.data for entry in changed.entries] == [{"from": "planner", "to": "thinker"}]
+        with pytest.raises(SessionNotFound):
+            await store.get(OWNER, "planner")
+        assert (await store.create(OWNER, a_session("s-2", "planner"))).session_name == "planner"
+        [found] = await store.find(OWNER, SessionQuery(name_prefix="think"))
+        assert [session.session_id for session in found.items] == ["s-1"]
+
+    async def test_session_loses_its_name_and_gets_one(self, store: Store) -> None:
+        await store.create(OWNER, a_session("s-1", "planner"))
+        for name in (None, "planner", None):
+            changed = await store.apply(OWNER, "s-1", partial(_renamed, name=name))
+            assert changed.session.session_name == name
+            assert (await store.get(OWNER, "s-1")).session_name == name
+
+    @pytest.mark.parametrize("taken", ["worker", "s-2"])
+    async def test_session_gets_no_name_that_is_taken(self, store: Store, taken: str) -> None:
+        await store.create(OWNER, a_session("s-1", "planner"))
+        await store.create(OWNER, a_session("s-2", "worker"))
+
+        async with nothing_changes(store):
+            with pytest.raises(NameTaken) as refused:
+                await store.apply(OWNER, "s-1", lambda view: view.session.rename(taken, a_stamp()))
+        assert (refused.value.session_name, refused.value.session_id) == (taken, "s-2")
+
+    async def test_name_of_a_final_session_is_free_for_a_rename(self, store: Store) -> None:
+        await store.create(OWNER, a_session("s-1"))
+        await store.create(OWNER, a_session("s-2", "worker"))
+        await store.apply(OWNER, "s-2", finalized())
+
+        await store.apply(OWNER, "s-1", lambda view: view.session.rename("worker", a_stamp()))
+        assert (await store.get(OWNER, "worker")).session_id == "s-1"
+
+    async def test_one_of_many_wins_a_rename_to_one_name(self, store: Store) -> None:
+        for number in range(6):
+            await store.create(OWNER, a_session(f"s-{number}"))
+        tries = [
+            store.apply(OWNER, f"s-{number}", lambda view: view.session.rename("planner", a_stamp()))
+            for number in range(6)
+        ]
+        outcomes = await asyncio.gather(*tries, return_exceptions=True)
+
+        assert [type(outcome) for outcome in outcomes].count(NameTaken) == 5
+        assert (await store.get(OWNER, "planner")).session_name == "planner"
+
+    async def test_deleted_session_leaves_its_new_name_free(self, store: Store) -> None:
+        await store.create(OWNER, a_session("s-1", "planner"))
+        await store.apply(OWNER, "s-1", lambda view: view.session.rename("thinker", a_stamp()))
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+
+        for name in ("planner", "thinker"):
+            await store.create(OWNER, a_session(f"new-{name}", name))
+
     # Parents ------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("ref", ["mother", "p-1"])
@@ -303,10 +370,10 @@ class SessionRules:
 
         def look(birth: Any) -> Any:
             seen.append((birth.parent and birth.parent.session_id, birth.open_descendants))
-            raise Refused
+            raise DecisionRefused
 
         for parent in ("r", "a1", "alone", None):
-            with pytest.raises(Refused):
+            with pytest.raises(DecisionRefused):
                 await store.create(OWNER, look, parent=parent)
 
         assert list(dict.fromkeys(seen)) == [("r", 3), ("a1", 3), ("alone", 0), (None, 0)]

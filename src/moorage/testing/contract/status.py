@@ -10,40 +10,12 @@ from moorage.core import work
 from moorage.core.entry import Kind, Message
 from moorage.core.errors import KeyReused, RunNotFailed, RunNotFound, SessionClosed
 from moorage.core.run import Mode, RunState
-from moorage.core.session import BY_PERSON, Change
+from moorage.core.session import BY_PERSON, Change, Needs
 from moorage.core.status import Child, LastRun, Status, WaitingFor
 from moorage.core.turn import Retry
 from moorage.ports import Store
-from moorage.testing.builders import (
-    NOON,
-    OTHER,
-    OWNER,
-    a_session,
-    a_stamp,
-    after,
-    all_sessions,
-    an_approval,
-    answered,
-    asked,
-    finalized,
-    may_delete,
-    nothing_changes,
-    whole_log,
-)
-from moorage.testing.work import (
-    TOO_LATE,
-    a_child_run,
-    a_run,
-    ask,
-    carry,
-    expire,
-    finish,
-    inbox_of,
-    launch,
-    start,
-    stop,
-    taken,
-)
+from moorage.testing.builders import *
+from moorage.testing.work import *
 
 PROMPT = Message(role="user", content="go on")
 
@@ -69,7 +41,9 @@ async def failed(store: Store, session_id: str = "s-1", run_id: str = "run-1") -
 
 async def retry(store: Store, run_id: str = "run-1", again: str = "run-9", ref: str = "s-1", **fields: Any) -> Change:
     run = a_run(again, **fields)
-    return await store.apply(OWNER, ref, lambda view: work.retried(view, run, PROMPT, a_stamp(after(9))), run=run_id)
+    return await store.apply(
+        OWNER, ref, lambda view: work.retried(view, run, PROMPT, a_stamp(after(9))), needs=Needs(run=run_id)
+    )
 
 
 class StatusRules:
@@ -143,9 +117,9 @@ class StatusRules:
         for approval_id in ("approval-2", "approval-1"):
             await store.apply(OWNER, "s-1", asked(an_approval("s-1", approval_id)))
         assert (await store.get(OWNER, "s-1")).waiting_for == WaitingFor(approval_id="approval-2")
-        await store.apply(OWNER, "s-1", answered("approve"), approval="approval-2")
+        await store.apply(OWNER, "s-1", answered("approve"), needs=Needs(approval="approval-2"))
         assert (await store.get(OWNER, "s-1")).waiting_for == WaitingFor(approval_id="approval-1")
-        await store.apply(OWNER, "s-1", answered("approve"), approval="approval-1")
+        await store.apply(OWNER, "s-1", answered("approve"), needs=Needs(approval="approval-1"))
         assert (await store.get(OWNER, "s-1")).waiting_for is None
 
     async def test_failed_run_shows_until_something_is_asked(self, store: Store) -> None:
@@ -158,7 +132,7 @@ class StatusRules:
         await carry(store)
         assert await status(store) == "idle"
 
-    async def test_what_waits_in_a_suspended_session_is_known(self, store: Store) -> None:
+    async def test_waiting_input_of_a_suspended_session_is_known(self, store: Store) -> None:
         await launch(store, "s-1", "run-1")
         await store.apply(OWNER, "s-1", lambda view: view.session.suspend(a_stamp(), by=BY_PERSON))
         head = await store.get(OWNER, "s-1")
@@ -204,7 +178,7 @@ class StatusRules:
 
     async def test_retry_gives_a_new_run_the_prompt_and_the_dead_letters(self, store: Store) -> None:
         await failed(store)
-        assert await inbox_of(store, "s-1") == {"message:run-1": "set_aside"}
+        assert await inbox_of(store, "s-1") == {"message:run-1": "dead_letter"}
         said = [entry for entry in await whole_log(store, "s-1") if entry.kind == Kind.MESSAGE]
         change = await retry(store)
 
@@ -222,12 +196,12 @@ class StatusRules:
         assert (await store.run(OWNER, "run-1")).state is RunState.FAILED
         assert await status(store) == "idle"
 
-    async def test_retry_gives_the_prompt_again_if_only_a_callback_was_set_aside(self, store: Store) -> None:
+    async def test_retry_gives_the_prompt_again_if_only_a_callback_is_a_dead_letter(self, store: Store) -> None:
         await waiting_for_child(store)
         await carry(store, says="found it")
         for _ in range(3):
             await carry(store, "failed")
-        assert await inbox_of(store, "s-1") == {"message:run-1": "consumed", "callback:run-2": "set_aside"}
+        assert await inbox_of(store, "s-1") == {"message:run-1": "consumed", "callback:run-2": "dead_letter"}
         await retry(store)
 
         claimed = await carry(store)
@@ -250,7 +224,7 @@ class StatusRules:
         assert waiting["callback:run-9"] == "waiting"
         assert (await store.run(OWNER, "run-9")).correlation == "blue"
 
-    async def test_run_that_nobody_took_in_time_can_be_retried(self, store: Store) -> None:
+    async def test_expired_run_can_be_retried(self, store: Store) -> None:
         await launch(store, "s-1", a_run("run-1", expires_at=after(5)))
         await expire(store, after(6))
         await retry(store)

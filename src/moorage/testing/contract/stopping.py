@@ -7,30 +7,12 @@ import asyncio
 import pytest
 
 from moorage.core.errors import RunStopped, TurnLost
+from moorage.core.query import LogQuery
 from moorage.core.run import Mode, RunState
-from moorage.core.session import Asker
+from moorage.core.session import Asker, Needs
 from moorage.ports import Claimed, Store
-from moorage.testing.builders import NOON, OWNER, a_session, after, all_sessions, nothing_changes
-from moorage.testing.work import (
-    TOO_LATE,
-    a_child_run,
-    a_run,
-    all_runs,
-    ask,
-    asked_at_birth,
-    asking,
-    carry,
-    expire,
-    finish,
-    give_back,
-    inbox_of,
-    launch,
-    start,
-    states_of,
-    stop,
-    take,
-    taken,
-)
+from moorage.testing.builders import *
+from moorage.testing.work import *
 
 
 async def at_work(store: Store, session_id: str = "s-1", run_id: str = "run-1") -> Claimed:
@@ -85,7 +67,7 @@ class StopRules:
         await carry(store)
 
         assert (await inbox_of(store, "s-1"))["callback:run-2"] == "consumed"
-        assert len(await store.log(OWNER, "s-1", kinds=("callback",))) == 1
+        assert len(await store.log(OWNER, "s-1", LogQuery(kinds=("callback",)))) == 1
         await finish(store, claimed)
         assert await take(store) is None
 
@@ -109,7 +91,7 @@ class StopRules:
 
         assert [run.state.value for run in await all_runs(store)] == ["completed", "stopped"]
 
-    async def test_stopping_a_session_drops_what_waits_for_none_of_its_runs(self, store: Store) -> None:
+    async def test_stopping_a_session_drops_items_without_a_run(self, store: Store) -> None:
         await launch(store, "p-1", "run-1")
         await carry(store)
         await launch(store, "c-1", a_child_run("run-2", "p-1"), parent="p-1")
@@ -141,7 +123,7 @@ class StopRules:
         assert await take(store) is None
 
     @pytest.mark.parametrize("how", ["lost", "released"])
-    async def test_other_run_of_a_turn_that_nobody_stops_gets_another(self, store: Store, how: str) -> None:
+    async def test_other_run_of_a_stopped_turn_gets_another_turn(self, store: Store, how: str) -> None:
         claimed = await serving_two(store)
         await (expire(store, NOON + TOO_LATE) if how == "lost" else give_back(store, claimed))
 
@@ -160,20 +142,20 @@ class StopRules:
         await stop(store, "s-1")
         if ended:
             await finish(store, claimed, "stopped")
-        if ended and named == "session":  # nobody can tell an agent from a person any more
+        if ended and named == "session":  # an agent can no longer be told from a person
             return
         async with nothing_changes(store):
             for birth in (a_session("c-1"), asked_at_birth("c-1", a_child_run("run-2", "s-1", "run-1"))):
                 with pytest.raises(RunStopped):
                     await store.create(OWNER, birth, parent="s-1", asker=asker)
             with pytest.raises(RunStopped):
-                await store.apply(OWNER, "c-0", asking(a_child_run("run-2", "s-1", "run-1")), asker=asker)
+                await store.apply(OWNER, "c-0", asking(a_child_run("run-2", "s-1", "run-1")), needs=Needs(asker=asker))
 
-    async def test_parent_of_a_birth_is_who_asks_if_nobody_else_is_named(self, store: Store) -> None:
+    async def test_caller_is_the_parent_if_none_is_named(self, store: Store) -> None:
         await at_work(store)
         await stop(store, "s-1")
 
-        for asker in (Asker(), Asker(run_id="nobody's")):
+        for asker in (Asker(), Asker(run_id="unknown")):
             with pytest.raises(RunStopped):
                 await store.create(OWNER, a_session("c-1"), parent="s-1", asker=asker)
 
@@ -183,9 +165,11 @@ class StopRules:
         with pytest.raises(RunStopped):
             await store.create(OWNER, a_session("c-1"), parent="s-1", asker=Asker(run_id="run-2"))
 
-    async def test_asker_that_is_not_there_stands_in_nobodys_way(self, store: Store) -> None:
-        await store.create(OWNER, a_session("s-1"), asker=Asker(run_id="nobody's", session_id="nowhere"))
-        await store.apply(OWNER, "s-1", asking(a_run("run-1")), asker=Asker(run_id="Ünknown", session_id="nowhere"))
+    async def test_missing_caller_does_not_block_the_request(self, store: Store) -> None:
+        await store.create(OWNER, a_session("s-1"), asker=Asker(run_id="unknown", session_id="nowhere"))
+        await store.apply(
+            OWNER, "s-1", asking(a_run("run-1")), needs=Needs(asker=Asker(run_id="Ünknown", session_id="nowhere"))
+        )
 
         assert (await store.run(OWNER, "run-1")).state is RunState.QUEUED
 
@@ -248,7 +232,7 @@ class StopRules:
         run = await store.run(OWNER, "run-1")
         assert (run.state, run.reason, run.turns) == (RunState.FAILED, "too_many_turns", 3)
         await carry(store, at=after(9))
-        assert (await inbox_of(store, "p-1"))["callback:run-c-2"] == "set_aside"
+        assert (await inbox_of(store, "p-1"))["callback:run-c-2"] == "dead_letter"
         assert await take(store, at=after(9)) is None
 
     async def test_last_turn_that_leaves_nothing_outstanding_completes_its_run(self, store: Store) -> None:
@@ -265,5 +249,5 @@ class StopRules:
         await (finish(store, claimed, "failed") if how == "failed" else expire(store, NOON + TOO_LATE))
 
         assert (await store.run(OWNER, "run-1")).reason == "too_many_turns"
-        assert await inbox_of(store, "s-1") == {"message:run-1": "set_aside"}
+        assert await inbox_of(store, "s-1") == {"message:run-1": "dead_letter"}
         assert await take(store, at=NOON + TOO_LATE) is None

@@ -8,27 +8,9 @@ import pytest
 
 from moorage.core.family import Tombstone
 from moorage.core.policy import Limit, Retention, why_removable
-from moorage.core.session import Session
-from moorage.ports import Store, SweepDecision
-from moorage.testing.builders import (
-    NOON,
-    OTHER,
-    OWNER,
-    Refused,
-    a_session,
-    a_stamp,
-    after,
-    all_sessions,
-    all_tombstones,
-    an_approval,
-    answered,
-    asked,
-    finalized,
-    may_delete,
-    nothing_changes,
-    said,
-    updated,
-)
+from moorage.core.session import Needs, Session
+from moorage.ports import Store, SweepDecision, SweepPart
+from moorage.testing.builders import *
 
 LATER = NOON + timedelta(days=1)
 
@@ -52,15 +34,21 @@ async def sweep(
     dry_run: bool = False,
 ) -> list[str]:
     """Sweep to the end; the ids of what went."""
-    return [stone.session_id for stone in await _stones(store, decide or retention(before), before, limit, dry_run)]
+    return [stone.session_id for stone in await _tombstones(store, decide or retention(before), before, limit, dry_run)]
 
 
-async def _stones(store: Store, decide: SweepDecision, before: datetime, limit: int, dry_run: bool) -> list[Tombstone]:
+async def _tombstones(
+    store: Store, decide: SweepDecision, before: datetime, limit: int, dry_run: bool
+) -> list[Tombstone]:
     gone: list[Tombstone] = []
     position: int | None = 0
     while position is not None:
         step = await store.sweep(
-            OWNER, decide, a_stamp(LATER, "sweeper"), before=before, position=position, limit=limit, dry_run=dry_run
+            OWNER,
+            decide,
+            a_stamp(LATER, "sweeper"),
+            SweepPart(before=before, position=position, limit=limit),
+            dry_run=dry_run,
         )
         gone += step.gone
         assert step.next is None or step.next > position, "a sweep must come to its end"
@@ -105,7 +93,7 @@ class SweepRules:
     async def test_swept_sessions_leave_tombstones_with_the_reason(self, store: Store) -> None:
         await store.create(OWNER, a_session("idle"))
         await store.create(OWNER, a_session("ended", at=LATER, expires_at=LATER))
-        await _stones(store, retention(), LATER, 50, False)
+        await _tombstones(store, retention(), LATER, 50, False)
 
         assert await all_sessions(store) == []
         assert [(stone.session_id, stone.reason, stone.root_of_deletion) for stone in await all_tombstones(store)] == [
@@ -116,7 +104,7 @@ class SweepRules:
 
     async def test_sweep_answers_with_the_tombstones_it_leaves(self, store: Store) -> None:
         await _tree(store)
-        gone = await _stones(store, retention(), LATER, 50, False)
+        gone = await _tombstones(store, retention(), LATER, 50, False)
 
         assert gone == (await all_tombstones(store))[::-1]
 
@@ -126,7 +114,7 @@ class SweepRules:
         assert await sweep(store) == ["g-1", "c-2", "c-1", "p-1"]
         assert await all_sessions(store) == []
 
-    async def test_member_that_must_stay_keeps_what_is_above_it(self, store: Store) -> None:
+    async def test_retained_member_keeps_its_ancestors(self, store: Store) -> None:
         await _tree(store)
         await store.append(OWNER, "c-2", said("still here"), a_stamp(LATER))
 
@@ -207,24 +195,28 @@ class SweepRules:
             await store.create(OWNER, a_session(f"s-{n}"))
         seen: list[str] = []
 
-        first = await store.sweep(OWNER, _noting(seen), a_stamp(LATER), before=LATER, limit=2)
+        first = await store.sweep(OWNER, _noting(seen), a_stamp(LATER), SweepPart(before=LATER, limit=2))
         assert seen == ["s-0", "s-1"]
         assert first.next is not None
-        second = await store.sweep(OWNER, _noting(seen), a_stamp(LATER), before=LATER, limit=2, position=first.next)
+        second = await store.sweep(
+            OWNER, _noting(seen), a_stamp(LATER), SweepPart(before=LATER, limit=2, position=first.next)
+        )
         assert seen == ["s-0", "s-1", "s-2", "s-3"]
         assert second.next is not None
-        third = await store.sweep(OWNER, _noting(seen), a_stamp(LATER), before=LATER, limit=2, position=second.next)
+        third = await store.sweep(
+            OWNER, _noting(seen), a_stamp(LATER), SweepPart(before=LATER, limit=2, position=second.next)
+        )
         assert seen == ["s-0", "s-1", "s-2", "s-3", "s-4"]
         assert third.next is None
 
     async def test_sweep_of_nothing_ends_at_once(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        step = await store.sweep(OWNER, retention(), a_stamp(LATER), before=NOON)
+        step = await store.sweep(OWNER, retention(), a_stamp(LATER), SweepPart(before=NOON))
 
         assert (step.gone, step.next) == ([], None)
 
     @pytest.mark.parametrize("limit", [1, 50])
-    async def test_sweep_without_an_age_looks_only_at_what_is_past_its_ttl(self, store: Store, limit: int) -> None:
+    async def test_sweep_without_an_age_deletes_only_expired_sessions(self, store: Store, limit: int) -> None:
         await store.create(OWNER, a_session("idle"))
         await store.create(OWNER, a_session("past", expires_at=NOON + timedelta(minutes=1)))
         await store.create(OWNER, a_session("later", expires_at=LATER + timedelta(days=1)))
@@ -232,7 +224,9 @@ class SweepRules:
         position: int | None = 0
 
         while position is not None:
-            step = await store.sweep(OWNER, _noting(seen), a_stamp(LATER), before=None, position=position, limit=limit)
+            step = await store.sweep(
+                OWNER, _noting(seen), a_stamp(LATER), SweepPart(before=None, position=position, limit=limit)
+            )
             position = step.next
 
         assert seen == ["past"]
@@ -244,7 +238,7 @@ class SweepRules:
         assert await store.next_expiry(OWNER) == NOON + timedelta(hours=2)
         await store.apply(OWNER, "s-1", asked(an_approval("s-1", "a-1", expires_at=NOON + timedelta(hours=1))))
         assert await store.next_expiry(OWNER) == NOON + timedelta(hours=1)
-        await store.apply(OWNER, "s-1", answered("approve"), approval="a-1")
+        await store.apply(OWNER, "s-1", answered("approve"), needs=Needs(approval="a-1"))
         assert await store.next_expiry(OWNER) == NOON + timedelta(hours=2)
         assert await store.next_expiry(OTHER) is None
 
@@ -254,12 +248,12 @@ class SweepRules:
 
         def decide(members: list[Session]) -> str:
             if members[0].session_id == "s-2":
-                raise Refused
+                raise DecisionRefused
             return "enough"
 
         async with nothing_changes(store):
-            with pytest.raises(Refused):
-                await store.sweep(OWNER, decide, a_stamp(LATER), before=LATER)
+            with pytest.raises(DecisionRefused):
+                await store.sweep(OWNER, decide, a_stamp(LATER), SweepPart(before=LATER))
 
     async def test_deleted_sessions_are_not_swept(self, store: Store) -> None:
         await _tree(store)

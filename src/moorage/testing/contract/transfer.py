@@ -9,27 +9,9 @@ from msgspec.structs import replace
 
 from moorage.core.bundle import Bundle
 from moorage.core.errors import IdTaken, KeyReused, NameTaken, ParentNotFound, SessionGone
+from moorage.core.session import Needs
 from moorage.ports import Store
-from moorage.testing.builders import (
-    NOON,
-    OTHER,
-    OWNER,
-    a_fork,
-    a_session,
-    a_stamp,
-    after,
-    an_approval,
-    answered,
-    asked,
-    bundle_of,
-    finalized,
-    may_delete,
-    nothing_changes,
-    remembering,
-    said,
-    whole_feed,
-    whole_log,
-)
+from moorage.testing.builders import *
 
 
 class TransferRules:
@@ -73,7 +55,7 @@ class TransferRules:
 
         assert [approval.approval_id for approval in await store.approvals(OTHER)] == ["approval-1"]
         assert len(await store.due_approvals(OTHER, after(60))) == 1
-        await store.apply(OTHER, "s-1", answered("approve"), approval="approval-1")
+        await store.apply(OTHER, "s-1", answered("approve"), needs=Needs(approval="approval-1"))
         assert (await store.get(OTHER, "s-1")).pending_approvals == 0
         assert (await store.get(OWNER, "s-1")).pending_approvals == 1
 
@@ -207,9 +189,9 @@ async def _rich_session(store: Store) -> None:
     """A session with something of everything."""
     await store.create(OWNER, a_session("s-1", "planner", metadata={"a": [1, 2.5, None]}, expires_at=after(10**6)))
     await store.append(OWNER, "s-1", said("hello", key="k-1") + said("rules", role="system"), a_stamp(after(1)))
-    await store.write_context(OWNER, "s-1", remembering("k", {"v": 1}, ttl=timedelta(hours=1)), NOON)
+    await write_context(store, OWNER, "s-1", remembering("k", {"v": 1}, ttl=timedelta(hours=1)))
     await store.apply(OWNER, "s-1", asked(an_approval("s-1", "a-1", after(2))))
-    await store.apply(OWNER, "s-1", answered("approve", after(3)), approval="a-1")
+    await store.apply(OWNER, "s-1", answered("approve", after(3)), needs=Needs(approval="a-1"))
     await store.apply(OWNER, "s-1", asked(an_approval("s-1", "a-2", after(4), expires_at=after(99))))
     await store.apply(OWNER, "s-1", lambda view: view.session.save_checkpoint({"step": 1}, a_stamp(after(5))))
     await store.apply(OWNER, "s-1", lambda view: view.session.compact("summed up", 3, a_stamp(after(6))))

@@ -1,5 +1,5 @@
 // GraphiQL on this server's own /graphql. The server tells by what it answers whether it is a subscription:
-// one JSON document, or server-sent events for as long as anybody looks.
+// one JSON document, or server-sent events until the client disconnects.
 // A key goes into the Headers tab, {"authorization": "Bearer …"}.
 "use strict";
 

@@ -1,4 +1,4 @@
--- Sessions, their logs, context and approvals. Integer keys inside, text ids outside.
+-- Sessions, their logs, records and approvals. Integer keys inside, text ids outside.
 
 CREATE TABLE sessions (
     pk                INTEGER PRIMARY KEY,                -- never reused: it names a segment of the log for ever
@@ -15,7 +15,7 @@ CREATE TABLE sessions (
     interface         TEXT,
     parent            INTEGER REFERENCES sessions (pk) ON DELETE CASCADE,
     root              INTEGER,                            -- NULL for a root: it is its own
-    parent_id         TEXT,                               -- as at birth; a parent's id and name never change
+    parent_id         TEXT,                               -- as at birth; a parent's id never changes
     parent_name       TEXT,
     root_id           TEXT,
     depth             INTEGER NOT NULL,
@@ -27,6 +27,7 @@ CREATE TABLE sessions (
     error_count       INTEGER NOT NULL,
     last_error        TEXT,
     metadata          TEXT NOT NULL,
+    labels            TEXT NOT NULL DEFAULT '[]',  -- a JSON array of words
     created_at        INTEGER NOT NULL,                   -- instants are microseconds since 1970, UTC
     updated_at        INTEGER NOT NULL,
     last_activity_at  INTEGER NOT NULL,
@@ -68,6 +69,16 @@ CREATE INDEX sessions_by_parent ON sessions (parent, pk) WHERE parent IS NOT NUL
 CREATE INDEX sessions_by_root ON sessions (root, finalized_at) WHERE root IS NOT NULL;
 CREATE INDEX sessions_by_expiry ON sessions (owner, expires_at) WHERE expires_at IS NOT NULL;
 
+-- Sessions by their labels.
+CREATE TABLE labels (
+    session  INTEGER NOT NULL REFERENCES sessions (pk) ON DELETE CASCADE,
+    label    TEXT NOT NULL,
+    owner    TEXT NOT NULL,
+    PRIMARY KEY (session, label)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX labels_by_owner ON labels (owner, label, session);
+
 -- The log: rows in the order they were committed, found by session through an index. New rows fill whole pages at
 -- the end; clustered by session, sixty-four sessions written to at once cost two thirds more. An id is never used
 -- again while the search index may know it: segment 0 holds the place of the newest one if that was deleted.
@@ -91,7 +102,7 @@ CREATE INDEX entries_by_kind ON entries (segment, kind, number) WHERE kind <> 'm
 -- Not unique: a restored fork may have a key twice, its source's and its own. The newest counts.
 CREATE INDEX entries_by_key ON entries (segment, client_key, number) WHERE client_key IS NOT NULL;
 
--- What a fork shares: entries of `segment` up to `upto`, after those of the row before.
+-- Segments shared by a fork: entries of `segment` up to `upto`, after those of the row before.
 CREATE TABLE lineage (
     session  INTEGER NOT NULL REFERENCES sessions (pk) ON DELETE CASCADE,
     segment  INTEGER NOT NULL,
@@ -132,15 +143,24 @@ CREATE TABLE tombstones (
 
 CREATE UNIQUE INDEX tombstones_by_id ON tombstones (owner, id);
 
-CREATE TABLE context (
-    session     INTEGER NOT NULL REFERENCES sessions (pk) ON DELETE CASCADE,
+-- Opaque values beside the log. The session is a key of `sessions`, or 0 for what belongs to the owner. Values come last:
+-- whatever else is asked of a record, their pages are not read.
+CREATE TABLE records (
+    owner       TEXT NOT NULL,
+    session     INTEGER NOT NULL,
+    namespace   TEXT NOT NULL,
     key         TEXT NOT NULL,
-    value       TEXT NOT NULL,
+    form        TEXT NOT NULL,
+    size        INTEGER NOT NULL,
+    parts       INTEGER NOT NULL,
     version     INTEGER NOT NULL,
     updated_at  INTEGER NOT NULL,
     expires_at  INTEGER,
-    PRIMARY KEY (session, key)
-) STRICT, WITHOUT ROWID;
+    value       TEXT NOT NULL
+) STRICT;
+
+CREATE UNIQUE INDEX records_by_name ON records (owner, session, namespace, key);
+CREATE INDEX records_by_expiry ON records (expires_at) WHERE expires_at IS NOT NULL;
 
 CREATE TABLE approvals (
     n           INTEGER PRIMARY KEY,

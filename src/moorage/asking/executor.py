@@ -1,0 +1,200 @@
+"""`AgentExecutor`: words to an agent, and what comes of them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from moorage.api import Moorage
+from moorage.asking import events
+from moorage.asking.events import ExecutionEvent
+from moorage.asking.interaction import Interaction
+from moorage.connection import Connection
+from moorage.core.answer import Answer, SessionAnswer, as_it_stands
+from moorage.core.entry import Entry
+from moorage.core.errors import AgentNotFound, InvalidDefinition, SessionNotFound
+from moorage.core.run import Run
+from moorage.core.session import Session, State
+
+
+class AgentExecutor:
+    """Runs agents for callers of a door: one question at a time, or a conversation."""
+
+    def __init__(self, moor: Moorage) -> None:
+        self.moor = cast(Connection, moor)  # every connection of ours is one
+
+    # A conversation -----------------------------------------------------------------------------
+
+    def execute_interactive(
+        self,
+        agent: str | None,
+        session_id: str | None = None,
+        initial_message: object = None,
+        *,
+        client_key: str | None = None,
+        partial: bool = False,
+        **birth: Any,
+    ) -> Interaction:
+        """A conversation with an agent, as a stream of events: in a new session, or in the one `session_id` names.
+
+        A suspended session is taken up again; an unknown id is that of a new session. `birth` is what a new one
+        is told besides: name, purpose, metadata, parent, task_id, project_dir, ttl. `client_key` makes it harmless
+        to send the initial message twice. With `partial`, agents of this connection, or of the server it goes to, are
+        heard word by word: as events of type `chunk`; a message's `rest` is what no chunk has told.
+
+        Any agent may answer in any session. Raises, when it is opened: AgentNotFound, SessionClosed, HeldByAnother.
+        """
+        return Interaction(
+            self.moor,
+            lambda: self.session(agent, session_id, **birth),
+            initial_message,
+            agent=agent,
+            key=client_key,
+            partial=partial,
+        )
+
+    # One question -------------------------------------------------------------------------------
+
+    async def execute_single_turn(
+        self,
+        agent: str | None,
+        message: object,
+        context: dict[str, Any] | None = None,
+        *,
+        session_id: str | None = None,
+        client_key: str | None = None,
+        timeout: float | None = None,
+        **birth: Any,
+    ) -> Answer:
+        """Ask an agent one thing, and wait until it has answered, asks a person, or `timeout` seconds are over.
+
+        The answer's `status` is that of its run; waiting_for_input if the agent asks a person (`approvals`), suspended
+        if the session was paused meanwhile; running or queued if time was up: the run goes on.
+        `context` is put into the session's context first, where the agent finds it. Asked again with the same
+        `client_key` in the same session, the same run answers. The rest is as for `execute_interactive`.
+        """
+        session = await self.session(agent, session_id, **birth)
+        if context:
+            await self.moor.context.merge(session.session_id, context)
+        async with Interaction(self.moor, lambda: _at_once(session), agent=agent) as talk:
+            reply = await talk.send(message, client_key=client_key)
+            try:
+                async with asyncio.timeout(timeout):
+                    last = await _persons_move(talk)
+            except TimeoutError:
+                last = None
+        if reply.run_id is not None:
+            reply = as_it_stands(reply, await self.moor.get_run(reply.run_id))
+        if last is None or (reply.run is not None and reply.run.is_settled):
+            return reply
+        return replace(reply, status=last.type, result=last.content, approvals=last.data.get("approvals", []))
+
+    # Calls for doors ----------------------------------------------------------------------------
+
+    async def session(self, agent: str | None, session_id: str | None = None, **birth: Any) -> Session:
+        """A session to talk in: the one that is there, awake, or a new one. Raises as `execute_interactive` says."""
+        if agent is not None and not (await self._definition(agent)).get("enabled", True):
+            raise AgentNotFound(agent)
+        if session_id is None:
+            return await self.moor.create(agent, **birth)
+        try:
+            found = await self.moor.get(session_id)
+        except SessionNotFound:
+            return await self.moor.create(agent, session_id=session_id, **birth)
+        return await self._awake(found)
+
+    async def _definition(self, agent: str) -> dict[str, Any]:
+        """An agent as it is defined; nothing of one whose file is wrong. Raises AgentNotFound."""
+        try:
+            return await self.moor.agent(agent)
+        except InvalidDefinition:
+            return {}
+
+    async def _awake(self, session: Session) -> Session:
+        """The session with its agent free to go on. An agent does not resume what a person may have suspended."""
+        session.check_open()
+        is_free = session.state is not State.SUSPENDED and session.hold is None
+        if is_free or self.moor.asks_from() is not None:
+            return session
+        return (await self.moor.resume(session.session_id, hold=False)).session
+
+    async def start(
+        self,
+        agent: str | None,
+        message: object = None,
+        *,
+        client_key: str | None = None,
+        idempotency_key: str | None = None,
+        **birth: Any,
+    ) -> SessionAnswer:
+        """Make a session, and ask its agent the first thing, both or neither; nothing is waited for.
+
+        Raises AgentNotFound if something is asked of an agent that cannot be started.
+        """
+        if message is None or agent is None:
+            session = await self.moor.create(agent, idempotency_key=idempotency_key, **birth)
+            if message is not None:
+                said = {"role": "user", "content": message, "client_key": client_key}
+                await self.moor.post(session.session_id, [said], run=False)
+            return SessionAnswer(session_id=session.session_id, session=await self.moor.get(session.session_id))
+        return await self.moor.start(agent, message, idempotency_key=idempotency_key, **birth)
+
+    async def say(self, ref: str, messages: object, *, wait: float = 0.0, **how: Any) -> Answer:
+        """Say something in a session: a text, a message or several, which come in at once.
+
+        A user's message asks for a run as `Moorage.send` says, which also tells `how`; of several the last one asks.
+        The answer is waited for, `wait` seconds at most.
+        """
+        return await self.answered(await self.moor.post(ref, messages, **how), wait)
+
+    async def answered(self, posted: Answer, wait: float) -> Answer:
+        """Return what was posted with the answer to it, if that comes within `wait` seconds."""
+        is_over = posted.run is not None and posted.run.is_settled
+        return await self.as_it_stands(posted, wait=wait) if wait or is_over else posted
+
+    async def as_it_stands(self, posted: Answer, *, wait: float = 0.0) -> Answer:
+        """The same with the run as it is now, or once it has settled within `wait` seconds."""
+        if posted.run_id is None:
+            return posted
+        run = await self.moor.result(posted.run_id, wait=wait)
+        return as_it_stands(posted, run, await self._said(run))
+
+    async def _said(self, run: Run) -> Entry | None:
+        """The entry that a settled run's result is."""
+        if run.result_entry is None:
+            return None
+        page = await self.moor.log(run.session_id, after=run.result_entry - 1, before=run.result_entry + 1)
+        return page.items[0] if page.items else None
+
+
+async def _at_once(session: Session) -> Session:
+    return session
+
+
+async def _persons_move(talk: Interaction) -> ExecutionEvent | None:
+    """The event with which it is a person's move, or all is over."""
+    async for event in talk:
+        if event.type == events.WAITING_FOR_INPUT or event.is_last:
+            return event
+    return None
+
+
+@dataclass
+class PipelineContext:
+    """The context of a pipeline step: the results collected so far, and the executor that asks agents.
+
+    `examples/pipeline` shows steps and a pipeline that use it.
+    """
+
+    pipeline_id: str
+    executor: AgentExecutor
+    values: dict[str, Any] = field(default_factory=dict)
+    agent_session_id: str | None = None  # of the step that is at work, if it has one
+
+    async def collect(self, name: str, value: Any) -> None:
+        """Keep what a step gave, for good: in the context of the pipeline's session."""
+        self.values[name] = value
+        await self.executor.moor.context.put(self.pipeline_id, name, value)

@@ -1,0 +1,166 @@
+"""Calls in a session: each a run with a turn of its own, which this process takes itself if the agent answers here.
+
+A kind that answers at once is one commit: question, run, turn, answer, end. A kind that takes its time is two: the
+first has the question, the run and the claim, the second the answer and the end; in between the turn is renewed, can be
+stopped from any door, and is fenced as any other. Agents with processes of their own are left to a launcher.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+from msgspec.structs import replace
+
+from moorage.agents.interface import NOT_STARTED, STOPPED, AgentEvent, Job
+from moorage.asking.jobs import HearText, Task, TellWhy, job_of, memory_of, performed
+from moorage.core.agent import AgentDefinition
+from moorage.core.answer import Answer, answer_of
+from moorage.core.entry import Kind, text_of
+from moorage.core.run import Run
+from moorage.core.turn import Turn, TurnState
+from moorage.core.work import AnotherTurn, TurnEnd
+from moorage.launcher.attending import TurnAtWork, failing
+from moorage.launcher.handles import InProcessHandle, Inside
+from moorage.launcher.undisturbed import undisturbed
+from moorage.service import calls, runs
+from moorage.service.calls import Call, RecordedCall
+from moorage.service.context import remember
+from moorage.service.conversation import session_events, session_with_window
+from moorage.service.deps import Caller, Deps
+from moorage.service.turns import TurnDispatcher
+
+LOOK_AGAIN = 1.0  # seconds: a wake-up is a hint and may get lost
+
+
+async def answered(
+    deps: Deps, caller: Caller, agent: AgentDefinition, task: Task, hear: HearText | None, tell_why: TellWhy | None
+) -> Answer:
+    """Ask an agent in a session and wait for the answer. Cancelling the wait stops the run."""
+    assert task.session is not None
+    call = Call(
+        agent=agent,
+        input=task.input,
+        session=task.session,
+        parent=task.parent,
+        parameters=task.parameters,
+        tools=tuple(task.tools),
+    )
+    known = await call.recalled(deps, caller)
+    if agent.answers_at_once:
+        with suppress(AnotherTurn):  # then it is queued
+            job = job_of(deps, task, agent, await memory_of(deps, caller, known), streams=False)
+            end = await performed(job, None)
+            put = await calls.put_answered(deps, caller, call, known, end)
+            if end.context:
+                await remember(deps, caller, put.session.session_id, end.context)
+            return answer_of(put.run, put.session, text=end.result)
+    put = await undisturbed((calls.put_queued if agent.is_supervised else calls.put_begun)(deps, caller, call, known))
+    waiting = _Waiting(deps, caller, agent, task, put, hear)
+    try:
+        return await waiting.answer(tell_why)
+    except asyncio.CancelledError:
+        await undisturbed(waiting.stop())
+        raise
+
+
+class _Waiting:
+    """A call that was put, and waits for its answer."""
+
+    def __init__(
+        self, deps: Deps, caller: Caller, agent: AgentDefinition, task: Task, put: RecordedCall, hear: HearText | None
+    ) -> None:
+        self._deps, self._caller, self._agent, self._task, self._hear = deps, caller, agent, task, hear
+        self._run, self._turn, self._session = put.run, put.turn, put.session
+        self._handle: InProcessHandle | None = None
+        self._carrying: asyncio.Task[str | None] | None = None
+
+    async def answer(self, tell_why: TellWhy | None) -> Answer:
+        """Wait for the answer."""
+        check_not_cancelled()
+        if self._turn is None:
+            await self._wait_for_turn(tell_why)
+        text = None
+        if self._turn is not None:
+            self._carrying = asyncio.create_task(self._carried(self._turn))
+            text = await asyncio.shield(self._carrying)
+        run = await self._settled()
+        return answer_of(run, self._session, text=text)
+
+    async def stop(self) -> None:
+        """End it: an agent at work here ends its turn itself, everything else is told to stop."""
+        if self._turn is None:
+            await calls.stop_call(self._deps, self._caller, self._run.run_id)
+        elif self._handle is not None and self._carrying is not None:
+            await self._handle.tell({"type": "stop"})
+            await asyncio.wait([self._carrying])
+        else:
+            await self._at_work(self._turn).finish(TurnEnd(outcome=TurnState.STOPPED, reason=STOPPED))
+
+    async def _wait_for_turn(self, tell_why: TellWhy | None) -> None:
+        """Wait until the turn of a queued call is begun: here if its agent answers here, else by a launcher."""
+        store, is_told = self._deps.store, tell_why is None
+        while True:
+            seen = store.pulse()
+            if not self._agent.is_supervised:
+                self._turn = await undisturbed(calls.begin_queued(self._deps, self._caller, self._run))
+                check_not_cancelled()
+            run = await runs.get_run(self._deps, self._caller, self._run.run_id)
+            if not is_told and tell_why is not None and run.because is not None:
+                await tell_why(run.because)
+            is_told = True
+            if self._turn is not None or run.turns or run.is_settled or run.needs_a_person or self._agent.is_supervised:
+                return
+            await store.wait(seen, LOOK_AGAIN)
+
+    def _at_work(self, turn: Turn) -> TurnAtWork:
+        dispatcher = TurnDispatcher(self._deps, interface=self._caller.interface)
+        return TurnAtWork(dispatcher, self._deps.own_launcher, self._caller.owner, turn, self._listen)
+
+    async def _carried(self, turn: Turn) -> str | None:
+        """Do the turn here, to its end; all that the agent said."""
+        work = self._at_work(turn)
+        try:
+            job = await self._job(turn)
+        except Exception as error:
+            await work.finish(failing(NOT_STARTED, error))
+            raise
+        self._handle = InProcessHandle(Inside(), job)
+        await work.attend(self._handle)
+        return None if work.end is None else work.end.result
+
+    async def _job(self, turn: Turn) -> Job:
+        deps, caller = self._deps, self._caller
+        known = await session_with_window(deps, caller, turn.session_id, deps.settings.window)
+        memory = await memory_of(deps, caller, known, self._run)
+        job = job_of(deps, self._task, self._agent, memory, streams=self._hear is not None)
+        return replace(job, turn_id=turn.turn_id, epoch=turn.epoch, owner=caller.owner, run_id=self._run.run_id)
+
+    def _listen(self, _: Turn, event: AgentEvent) -> None:
+        if event["type"] == "chunk" and self._hear is not None:
+            self._hear(event["text"])
+
+    async def _settled(self) -> Run:
+        """The run once it is over; what an agent elsewhere says is heard as far as the log has it."""
+        hearing = None
+        if self._hear is not None and self._agent.is_supervised:
+            hearing = asyncio.create_task(self._heard(self._hear))
+        try:
+            return await runs.wait_for_run(self._deps, self._caller, self._run.run_id)
+        finally:
+            if hearing is not None:
+                hearing.cancel()
+                await asyncio.wait([hearing])
+
+    async def _heard(self, hear: HearText) -> None:
+        after = self._run.asked_entry or 0
+        async for event in session_events(self._deps, self._caller, self._run.session_id, after=after, follow=True):
+            if event.type == Kind.MESSAGE and event.data["role"] == "assistant":
+                hear(text_of(event.data["content"]))
+
+
+def check_not_cancelled() -> None:
+    """Raise what was swallowed while a commit was made to its end."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

@@ -1,0 +1,317 @@
+"""An interaction: one conversation with an agent, as a stream of events into which the next input can be sent.
+
+All events come from the session's log. So input from other doors appears here too, and a broken connection goes on
+where it was. `waiting_for_input` is no entry of the log: it says that all events have been sent and that the session
+waits for a person's input. It comes once for each time that this is so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from typing import Any
+
+from msgspec.structs import replace
+
+from moorage.asking import events
+from moorage.asking.events import ExecutionEvent
+from moorage.connection import Connection
+from moorage.core.answer import Answer
+from moorage.core.approval import Approval
+from moorage.core.entry import Kind
+from moorage.core.errors import SessionGone, SessionRunning
+from moorage.core.event import Event
+from moorage.core.run import Run
+from moorage.core.session import Session
+from moorage.core.turn import TurnState
+from moorage.service.conversation import deletion_of
+from moorage.service.words import Transcript
+
+STOP_WITHIN = 20.0  # seconds: an agent has five from being asked to being made to
+FAILED, LOST = TurnState.FAILED.value, TurnState.LOST.value
+SETTLED = (Kind.APPROVAL_DECIDED, Kind.APPROVAL_EXPIRED, Kind.APPROVAL_WITHDRAWN)
+
+Open = Callable[[], Awaitable[Session]]
+
+
+class Interaction:
+    """A conversation with an agent. `async with` closes it; left open, it ends with its last event."""
+
+    def __init__(
+        self,
+        moor: Connection,
+        open_session: Open,
+        first: object = None,
+        *,
+        agent: str | None = None,
+        key: str | None = None,
+        partial: bool = False,
+    ) -> None:
+        """`first` is sent at once, under the client key `key`. With `partial`, there are events of type `chunk`.
+
+        `agent` answers, whichever agent the session has; without one, the session's own.
+        """
+        self._moor, self._open_session, self._first, self._key, self._partial = moor, open_session, first, key, partial
+        self._agent = agent
+        self._session: Session | None = None
+        self._events: deque[ExecutionEvent] = deque()
+        self._approvals: dict[str, Approval] = {}
+        self._outstanding: set[str] = set()  # runs that have not settled
+        self.earlier: list[Run] = []  # what was asked before this was opened, and goes on
+        self._own: set[int] = set()  # entries that were said here
+        self._cut_off: str | None = None  # why the last turn ended, if before its agent had answered
+        self._moves, self._told = 1, 0  # how often something happened that may make it the person's move, and was told
+        self._transcript = Transcript() if partial else None
+        self._news = asyncio.Event()
+        self._order = asyncio.Lock()  # what is sent is known before what came of it is heard
+        self._beginning, self._has_begun, self._is_over = asyncio.Lock(), False, False
+        self._following: asyncio.Task[None] | None = None
+        self._until_closed = ExitStack()
+
+    @property
+    def session_id(self) -> str:
+        """The session that is talked in, once it is open."""
+        return self.session.session_id
+
+    @property
+    def _root(self) -> str:
+        return self.session.root_session_id
+
+    @property
+    def session(self) -> Session:
+        """The session as it was when this was opened."""
+        assert self._session is not None, "it is not open"
+        return self._session
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether nothing is outstanding of what was asked for."""
+        return not self._outstanding
+
+    @property
+    def approvals(self) -> list[Approval]:
+        """Return the pending approvals."""
+        return list(self._approvals.values())
+
+    # The stream ---------------------------------------------------------------------------------
+
+    async def open(self) -> Interaction:
+        """Find or make the session, and say the first thing. The first event would do it as well."""
+        await self._begin()
+        return self
+
+    async def __aenter__(self) -> Interaction:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Interaction:
+        return self
+
+    async def __anext__(self) -> ExecutionEvent:
+        await self._begin()
+        while True:
+            if self._events:
+                return await self._handed_out(self._events.popleft())
+            if self._is_over:
+                raise StopAsyncIteration
+            if self._is_persons_move():
+                self._told = self._moves
+                if self._transcript is not None:
+                    self._transcript.end_line()
+                return events.waiting(self.session_id, self.approvals)
+            self._raise_what_went_wrong()
+            self._news.clear()
+            await self._news.wait()
+
+    async def close(self) -> None:
+        """Hear no more of it. The session, and what runs in it, go on."""
+        self._is_over = True
+        self._until_closed.close()
+        if self._following is not None and not self._following.done():
+            self._following.cancel()
+            await asyncio.wait([self._following])
+
+    def repeat(self) -> None:
+        """Tell once more whose move it is, if it is a person's."""
+        self._move()
+
+    # Actions of a person ------------------------------------------------------------------------
+
+    async def send(self, content: object, *, client_key: str | None = None) -> Answer:
+        """Say the next thing. It is kept whatever the agent is doing, and answered when its turn comes."""
+        await self._begin()
+        return await self._say(content, client_key)
+
+    async def _say(self, content: object, client_key: str | None) -> Answer:
+        async with self._order:
+            guest = None if self._agent == self.session.agent_name else self._agent
+            reply = await self._moor.send(self.session_id, content, agent=guest, client_key=client_key)
+            self._own.add(reply.message.number)
+            if reply.run_id is not None and not await self._was_answered(reply.run_id, client_key):
+                self._outstanding.add(reply.run_id)
+            self._move()
+        return reply
+
+    async def decide(self, decision: str, *, approval_id: str | None = None, note: str | None = None) -> list[Approval]:
+        """Decide one pending approval or all of them, and return the decided ones."""
+        await self._begin()
+        async with self._order:
+            wanted = [each for each in self.approvals if approval_id in (None, each.approval_id)]
+            decided = [await self._moor.decide(each.approval_id, decision, note=note) for each in wanted]
+            for approval in decided:
+                self._approvals.pop(approval.approval_id, None)
+            await self._moor.launch(self._root)  # this connection may not have asked anything yet
+            self._move()
+        return decided
+
+    async def suspend(self, reason: str | None = None, *, checkpoint: dict[str, Any] | None = None) -> Session:
+        """Pause the session with all that was said, and close this.
+
+        A turn that this connection's launcher has is given back as cut off: its run and its questions stay open,
+        and go on when the session does. Raises SessionRunning if another launcher has it, as a server's has.
+        """
+        await self._begin()
+        try:
+            session = await self._moor.suspend(self.session_id, checkpoint=checkpoint, reason=reason)
+        except SessionRunning:
+            session = await self._moor.suspend_own(self.session_id, checkpoint=checkpoint, reason=reason)
+        await self.close()
+        return session
+
+    async def stop(self) -> list[str]:
+        """Stop what runs in the session and below it, and see the session's own runs end; the ids of those told to."""
+        await self._begin()
+        told = await self._moor.stop(self.session_id)
+        for run_id in tuple(self._outstanding):
+            await self._moor.result(run_id, wait=STOP_WITHIN)
+        return told
+
+    async def look(self) -> Session:
+        """Return the session as it is now."""
+        return await self._moor.get(self.session_id)
+
+    async def complete(self, summary: str | None = None, *, outcome: str = "completed") -> Session:
+        """Close the session for good."""
+        await self._begin()
+        return await self._moor.finalize(self.session_id, outcome, summary=summary)
+
+    # Behind it ----------------------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        if self._has_begun:
+            return
+        async with self._beginning:
+            if not self._has_begun:
+                await self._open()
+                self._has_begun = True
+
+    async def _open(self) -> None:
+        self._session = await self._open_session()
+        approvals = await self._moor.approvals(self.session_id)
+        self._approvals = {each.approval_id: each for each in approvals}
+        self.earlier = (await self._moor.runs(session=self.session_id, open_only=True)).items[::-1]
+        self._outstanding.update(run.run_id for run in self.earlier)
+        if self._partial:
+            self._until_closed.enter_context(self._moor.words_heard(self.session_id, self._hear_words))
+        self._following = asyncio.create_task(self._follow(self._session.last_entry))
+        self._following.add_done_callback(lambda _: self._news.set())
+        if self.earlier:
+            await self._moor.launch(self._root)
+        if self._first is not None:
+            await self._say(self._first, self._key)
+
+    async def _was_answered(self, run_id: str, client_key: str | None) -> bool:
+        """Whether this was said before, under the same key, and its run has settled: no entry will tell of it again."""
+        return client_key is not None and (await self._moor.get_run(run_id)).is_settled
+
+    async def _follow(self, after: int) -> None:
+        try:
+            await self._hear(after)
+        except SessionGone as gone:  # before its stream had begun
+            self._tell(events.deleted(deletion_of(gone, after + 1)))
+
+    async def _hear(self, after: int) -> None:
+        async for event in self._moor.events(self.session_id, after=after):
+            async with self._order:
+                self._note(event)
+                if (ending := events.ending(event)) is not None:
+                    self._tell(ending)
+                    if ending.is_last:
+                        return
+
+    def _note(self, event: Event) -> None:
+        if event.type == Kind.MESSAGE and event.id not in self._own:
+            self._tell(events.said(event, self._transcript))
+        elif event.type == Kind.PROBLEM:
+            self._tell(events.problem(event))
+        elif event.type == Kind.TURN_ENDED:
+            self._cut_off = event.data.get("reason") if event.data["outcome"] in (FAILED, LOST) else None
+        elif event.type == Kind.ERROR and self._cut_off is not None:
+            self._cut_off = event.data["error"]
+        elif event.type == Kind.TURN_STARTED and self._cut_off is not None:
+            self._tell(events.cut_off(event, self._cut_off))
+            self._cut_off = None
+        elif event.type == Kind.RUN_SETTLED:
+            self._cut_off = None
+            self._settle(event)
+        elif event.type == Kind.APPROVAL_REQUESTED:
+            self._ask(event)
+        elif event.type in SETTLED:
+            self._approvals.pop(event.data["approval_id"], None)
+            self._move()
+
+    def _settle(self, event: Event) -> None:
+        is_ours = event.data["run_id"] in self._outstanding
+        self._outstanding.discard(event.data["run_id"])
+        if is_ours and event.data["outcome"] != "completed":
+            self._tell(events.unanswered(event))
+        self._move()
+
+    def _ask(self, event: Event) -> None:
+        asked = event.data
+        self._approvals[asked["approval_id"]] = Approval(
+            approval_id=asked["approval_id"],
+            session_id=event.session_id,
+            question=asked["question"],
+            plan=asked.get("plan"),
+            options=tuple(asked.get("options") or ()),
+            asked_at=event.timestamp,
+        )
+        self._move()
+
+    def _hear_words(self, text: str, begins: bool) -> None:
+        assert self._transcript is not None
+        if words := self._transcript.piece(text, begins=begins):
+            self._tell(events.chunk(self.session_id, words))
+
+    def _tell(self, event: ExecutionEvent) -> None:
+        self._events.append(event)
+        self._news.set()
+
+    def _move(self) -> None:
+        self._moves += 1
+        self._news.set()
+
+    def _is_persons_move(self) -> bool:
+        return self._told != self._moves and (bool(self._approvals) or not self._outstanding)
+
+    async def _handed_out(self, event: ExecutionEvent) -> ExecutionEvent:
+        if event.is_last:
+            await self.close()
+        if event.type == events.FAILED and "run_id" in event.data:  # the log says that, not why
+            return await self._with_error(event)
+        return event
+
+    async def _with_error(self, event: ExecutionEvent) -> ExecutionEvent:
+        run = await self._moor.get_run(event.data["run_id"])
+        return replace(event, data={**event.data, "error": run.error, "content": run.error or event.content})
+
+    def _raise_what_went_wrong(self) -> None:
+        if self._following is not None and self._following.done() and not self._following.cancelled():
+            error = self._following.exception()
+            if error is not None:
+                raise error

@@ -1,0 +1,223 @@
+"""Agents, workers and tools called by name, in a session or in none. All that gRPC and MCP share.
+
+In a session each call is a run with a turn of its own (`here`): the agent is told what was said before and what the
+context has, and its answer is kept before it is given. Without a session things work and nothing is kept.
+Cancelling the wait stops the work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+
+from moorage import config
+from moorage.agents.interface import AgentEvent
+from moorage.asking import here
+from moorage.asking.jobs import HearText, SessionMemory, Task, TellWhy, job_of, performed
+from moorage.client import LocalMoorage
+from moorage.core.agent import AgentDefinition, AgentRole
+from moorage.core.answer import Answer
+from moorage.core.errors import IdTaken
+from moorage.core.run import RunState
+from moorage.core.tool import Tool, ToolAnswer, Toolbox
+from moorage.core.turn import Turn
+from moorage.launcher.embedded import Embedded
+from moorage.launcher.undisturbed import undisturbed
+from moorage.service import runs
+from moorage.service.calls import recalled, stop_call
+from moorage.service.deps import Caller, Deps
+from moorage.service.sessions import SessionRequest, create_session
+from moorage.service.tools import call_tool
+
+log = logging.getLogger(__name__)
+
+WORDS_AT_ONCE = 8  # of an answer that comes whole, in one chunk
+
+
+class Chunk(Struct, frozen=True, kw_only=True):
+    """A piece of an answer; the last has the answer itself."""
+
+    text: str
+    answer: Answer | None = None
+
+
+class NamedAgents:
+    """Takes tasks in the name of one caller."""
+
+    def __init__(self, moor: LocalMoorage, *, alone: str | None = None, tell_why: TellWhy | None = None) -> None:
+        """`alone`: the one agent or tool of this server, by whatever name callers ask for it.
+
+        `tell_why` is told at once why a run for a task has not started.
+        """
+        self._moor, self._alone, self._tell_why = moor, alone, tell_why
+
+    # Agents and tools ---------------------------------------------------------------------------
+
+    async def agents(self) -> dict[str, AgentDefinition]:
+        """Agents and workers that can be asked, by name."""
+        deps = await self._looked()
+        every = config.agents_of(deps).items()
+        return {name: agent for name, agent in every if agent.role is not AgentRole.TOOL and self._offers(name)}
+
+    async def tools(self) -> Toolbox:
+        """Tools that can be called, by name."""
+        deps = await self._looked()
+        return {name: tool for name, tool in config.tools_of(deps).items() if self._offers(name)}
+
+    async def _looked(self) -> Deps:
+        deps = await self._moor.ready()
+        await deps.registered.look()
+        return deps
+
+    def _offers(self, name: str) -> bool:
+        return self._alone in (None, name)
+
+    async def agent(self, name: str) -> AgentDefinition:
+        """One of them. Raises AgentNotFound, InvalidDefinition."""
+        deps, wanted = await self._moor.ready(), self._alone or name
+        found = config.find_agent(wanted)
+        if found is None:
+            await deps.look_for(wanted)
+            found = deps.registered.agents().get(wanted)
+        if found is None or not found.enabled or found.role is AgentRole.TOOL:
+            raise deps.no_agent(name)
+        return found
+
+    async def tool(self, name: str) -> Tool | None:
+        """One of the tools, or None."""
+        found = (await self._toolbox(name)).get(name)
+        return None if found is None or not self._offers(name) else found[0]
+
+    async def _toolbox(self, name: str) -> Toolbox:
+        """All tools; the store is asked only if this one is not known here."""
+        deps = await self._moor.ready()
+        tools = config.tools_of(deps)
+        return tools if name in tools else config.tools_of(await self._looked())
+
+    # Asking -------------------------------------------------------------------------------------
+
+    async def execute(self, task: Task, hear: HearText | None = None) -> Answer:
+        """The whole answer; `hear` is told of it while it is made, if its agent streams."""
+        agent, deps = await self.agent(task.agent), await self._moor.ready()
+        size = f"{len(task.input):,} characters"  # never the input itself
+        log.info("Received task: %s - Input: %s - Session: %s", task.task_id or "none", size, task.session or "none")
+        if task.session is None or task.memory is not None:
+            return await _unkept(deps, self._moor.caller, agent, task, hear)
+        return await here.answered(deps, self._moor.caller, agent, task, hear, self._tell_why)
+
+    async def stream(self, task: Task) -> AsyncIterator[Chunk]:
+        """The answer while it is made. The last chunk comes when all of it is kept."""
+        said: asyncio.Queue[str] = asyncio.Queue()
+        work, told = asyncio.create_task(self.execute(task, said.put_nowait)), False
+        try:
+            async for text in _until_done(said, work):
+                told = True
+                yield Chunk(text=text)
+            answer = work.result()
+        finally:
+            if not work.done():
+                work.cancel()
+                await asyncio.wait([work])
+        pieces = [] if told else in_pieces(answer.text)
+        for piece in pieces[:-1]:
+            yield Chunk(text=piece)
+        yield Chunk(text=pieces[-1] if pieces else "", answer=answer)
+
+    # Tools --------------------------------------------------------------------------------------
+
+    async def call_tool(
+        self,
+        name: str,
+        operation: str | None,
+        parameters: dict[str, Any],
+        *,
+        session: str | None = None,
+        parent: str | None = None,
+        timeout: float | None = None,
+    ) -> ToolAnswer:
+        """Call a tool; in a session, which is made if it is not known, the log has the call and the result."""
+        deps, caller, name = await self._moor.ready(), self._moor.caller, self._alone or name
+        tools = {each: tool for each, tool in (await self._toolbox(name)).items() if self._offers(each)}
+        if session is not None and name in tools and await recalled(deps, caller, session) is None:
+            try:
+                await create_session(deps, caller, SessionRequest(session_id=session), parent=parent)
+            except IdTaken:  # a concurrent call created it
+                await recalled(deps, caller, session)
+        return await call_tool(deps, caller, tools, name, operation, parameters, session=session, timeout=timeout)
+
+
+def in_pieces(text: str) -> list[str]:
+    """A text in pieces of some words, which put together are the text again."""
+    words = text.split(" ")
+    pieces = [" ".join(words[start : start + WORDS_AT_ONCE]) for start in range(0, len(words), WORDS_AT_ONCE)]
+    return [f"{piece} " for piece in pieces[:-1]] + pieces[-1:]
+
+
+async def _until_done(said: asyncio.Queue[str], work: asyncio.Task[Answer]) -> AsyncIterator[str]:
+    """Yield the output until the work is done."""
+    while not work.done() or not said.empty():
+        if not said.empty():
+            yield said.get_nowait()
+            continue
+        word = asyncio.ensure_future(said.get())
+        try:
+            await asyncio.wait((word, work), return_when=asyncio.FIRST_COMPLETED)
+            if word.done():
+                yield word.result()
+        finally:
+            word.cancel()
+
+
+# Without a session ------------------------------------------------------------------------------
+
+
+async def _unkept(deps: Deps, caller: Caller, agent: AgentDefinition, task: Task, hear: HearText | None) -> Answer:
+    """Ask an agent without a session, or in one that the caller keeps.
+
+    An agent that answers where it is called does so. One with processes of its own is started by a launcher of this
+    process, on a temporary store.
+    """
+    if agent.is_supervised:
+        return await _by_a_launcher(caller, agent, task, hear)
+    job = job_of(deps, task, agent, task.memory or SessionMemory(), streams=hear is not None)
+    end = await performed(job, hear)
+    return Answer(
+        result=end.result,
+        status=RunState(end.outcome.value).value,
+        usage=end.usage,
+        error=end.error,
+        reason=end.reason,
+        metadata=end.metadata,
+        context=end.context,
+    )
+
+
+async def _by_a_launcher(caller: Caller, agent: AgentDefinition, task: Task, hear: HearText | None) -> Answer:
+    def listen(_: Turn, event: AgentEvent) -> None:
+        if hear is not None and event["type"] == "chunk":
+            hear(event["text"])
+
+    deps = config.open_deps("memory://", threaded=True)
+    agents, environment = partial(config.agents_of, deps), config.agent_environment("memory://")
+    wish = runs.Wish(parameters=task.parameters, tools=tuple(task.tools), called=True)
+    async with Embedded(deps, agents, owner=caller.owner, listener=listen, environment=environment):
+        run = (await runs.start_run(deps, caller, agent.name, task.input, wish=wish)).run
+        try:
+            run = await runs.wait_for_run(deps, caller, run.run_id)
+        except asyncio.CancelledError:
+            await undisturbed(stop_call(deps, caller, run.run_id))
+            raise
+    await deps.store.close()
+    return Answer(
+        result=run.result,
+        status=run.state.value,
+        usage=run.usage,
+        error=run.error,
+        reason=run.reason,
+        metadata={"agent_id": agent.name, **run.metadata},
+    )

@@ -1,0 +1,65 @@
+"""Short texts of values: one line at a prompt, a small table in a notebook.
+
+A value has dozens of fields; people who look at one want to know which it is and how it is. `brief` names those fields.
+Secrets are never among them.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
+
+MOST = 60  # characters of one field
+FEW = 3  # items of a list that are shown rather than counted
+
+
+def brief(*names: str) -> Callable[[type[T]], type[T]]:
+    """Show these fields or properties of a class, as far as they are set, in its repr and in notebooks."""
+
+    def named(kind: type[T]) -> type[T]:
+        kind.__repr__ = _repr  # type: ignore[method-assign]
+        kind.__brief__ = names  # type: ignore[attr-defined]
+        kind._repr_html_ = _html  # type: ignore[attr-defined]
+        return kind
+
+    return named
+
+
+def facts_of(value: Any) -> dict[str, Any]:
+    """Return the fields of a value that are worth showing."""
+    found = ((name, getattr(value, name, None)) for name in type(value).__brief__)
+    return {name: each for name, each in found if each not in (None, "", [], {}, ())}
+
+
+def _repr(self: Any) -> str:
+    return f"{type(self).__name__}({', '.join(f'{name}={short(each)}' for name, each in facts_of(self).items())})"
+
+
+def short(value: Any) -> str:
+    """Return a field as a short text."""
+    if isinstance(value, str):
+        return repr(_cut(str(value)))
+    if hasattr(value, "isoformat"):
+        return f"{value:%Y-%m-%dT%H:%M:%SZ}"
+    if isinstance(value, (list, tuple)) and (len(value) > FEW or is_brief(value[0])):
+        return f"[{len(value)} {'item' if len(value) == 1 else 'items'}]"
+    return repr(value) if is_brief(value) else _cut(repr(value))
+
+
+def is_brief(value: Any) -> bool:
+    """Whether the class of a value says what to show of it."""
+    return hasattr(type(value), "__brief__")
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST else f"{text[: MOST - 1]}…"
+
+
+def _html(self: Any) -> str:
+    from moorage.core.brief_html import html_of
+
+    return html_of(self)

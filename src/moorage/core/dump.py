@@ -1,0 +1,170 @@
+"""Dump records: all that a store keeps, in pieces that any other store can load.
+
+They come kind by kind, in the order of `DumpKind`: what is referred to comes first. Sessions
+keep their serial numbers, because segments of the log are named by them, even when the
+session that wrote one is gone; everything else is named by ids. Of one owner the order within a
+kind tells what came first; turns have a number besides, because launchers take the oldest of several owners.
+
+Encrypted bodies are decrypted in the dump and encrypted again by the store that loads it. Heartbeats of servers are
+not part of it, nor how far search has come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from typing import TypeAlias
+
+from msgspec import Struct, to_builtins
+
+from moorage.core.approval import Approval
+from moorage.core.codec import canonical
+from moorage.core.delegation import Delegation
+from moorage.core.document import Document
+from moorage.core.entry import Entry
+from moorage.core.family import Tombstone
+from moorage.core.inbox import Item
+from moorage.core.once import Once
+from moorage.core.record import Record
+from moorage.core.run import Run
+from moorage.core.session import Session
+from moorage.core.turn import Turn
+
+
+class DumpKind(StrEnum):
+    """The kinds of records in a dump, in the order in which another store loads them."""
+
+    TOMBSTONE = "tombstone"
+    SESSION = "session"
+    ENTRY = "entry"
+    RECORD = "record"
+    APPROVAL = "approval"
+    RUN = "run"
+    TURN = "turn"
+    ITEM = "item"
+    FEED = "feed"
+    DELEGATION = "delegation"
+    ONCE = "once"
+    DOCUMENT = "document"
+
+
+class DumpedTombstone(Struct, frozen=True, tag="tombstone"):
+    """The tombstone of a deleted session, in the order of deletions."""
+
+    owner: str
+    tombstone: Tombstone
+
+
+class DumpedSession(Struct, frozen=True, tag="session"):
+    """A head. A lower serial number was created earlier; of one owner they come in that order."""
+
+    serial: int
+    session: Session
+    lineage: tuple[tuple[int, int], ...] = ()  # of a fork: segments it reads, and up to which number, oldest first
+
+
+class DumpedEntry(Struct, frozen=True, tag="entry"):
+    """An entry of a segment, without the ids of its session: several may read it. By segment and number."""
+
+    owner: str
+    segment: int  # the serial number of the session that wrote it
+    entry: Entry
+
+
+class DumpedRecord(Struct, frozen=True, tag="record"):
+    """A record of a session, or of its owner if `session_id` is None, expired or not; by session, namespace and key."""
+
+    owner: str
+    session_id: str | None
+    record: Record
+
+
+class DumpedApproval(Struct, frozen=True, tag="approval"):
+    """An approval; in the order they were asked."""
+
+    owner: str
+    approval: Approval
+
+
+class DumpedRun(Struct, frozen=True, tag="run"):
+    """A run; in the order they were asked for."""
+
+    owner: str
+    run: Run
+
+
+class DumpedTurn(Struct, frozen=True, tag="turn"):
+    """A turn. A lower number was queued earlier, among all owners."""
+
+    owner: str
+    number: int
+    turn: Turn
+
+
+class DumpedItem(Struct, frozen=True, tag="item"):
+    """An item of an inbox; in the order they came."""
+
+    owner: str
+    item: Item
+
+
+class DumpedFeed(Struct, frozen=True, tag="feed"):
+    """The feed: entries up to number `last` of a session, `count` of them, end at this cursor. By owner and cursor.
+
+    `last` is 0 for the deletion of a session. Of a session that was deleted nothing else is told.
+    """
+
+    owner: str
+    cursor: int
+    session_id: str
+    last: int
+    count: int
+
+
+class DumpedDelegation(Struct, frozen=True, tag="delegation"):
+    """A delegation; in the order they were recorded."""
+
+    owner: str
+    delegation: Delegation
+
+
+class DumpedOnce(Struct, frozen=True, tag="once"):
+    """A request that was made under a key; by owner, operation and key."""
+
+    owner: str
+    once: Once
+
+
+class DumpedDocument(Struct, frozen=True, tag="document"):
+    """A document, expired or not; by kind and key."""
+
+    document: Document
+
+
+DumpRecord: TypeAlias = (
+    DumpedTombstone
+    | DumpedSession
+    | DumpedEntry
+    | DumpedRecord
+    | DumpedApproval
+    | DumpedRun
+    | DumpedTurn
+    | DumpedItem
+    | DumpedFeed
+    | DumpedDelegation
+    | DumpedOnce
+    | DumpedDocument
+)
+
+
+def parts(record: DumpRecord) -> Iterator[bytes]:
+    """Yield the bytes of a record, equal for every store that it came from.
+
+    Stores may put events of the feed together as they like, so each is told by itself.
+    """
+    if isinstance(record, DumpedFeed):
+        for back in range(record.count - 1, -1, -1):
+            last = record.last and record.last - back
+            yield canonical(["feed", record.owner, record.cursor - back, record.session_id, last])
+    else:
+        yield canonical(to_builtins(record))

@@ -1,0 +1,135 @@
+"""Deleted sessions: delete what is old, and list what was deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+import click
+
+from moorage.core.duration import duration_text
+from moorage.core.errors import MoorageError
+from moorage.core.family import Tombstone
+from moorage.core.session import State
+from moorage.doors.cli.app import App, command
+from moorage.doors.cli.arguments import INSTANT, one_of
+from moorage.doors.cli.hints import command_line
+from moorage.doors.cli.output import complain, is_terminal, say
+from moorage.doors.cli.pages import page_options, show_list
+from moorage.doors.cli.progress import counting
+from moorage.doors.cli.tables import TableRow, show_rows, wide_option
+from moorage.doors.cli.wording import ago, counted, seconds_text, span
+from moorage.service.retention import Cleanup, Removal
+
+
+@command(
+    "cleanup",
+    "moorage cleanup --dry-run",
+    "moorage cleanup",
+    "moorage cleanup --hours 168 --state completed --state failed",
+)
+@click.option("--hours", type=float, metavar="N", help="Untouched for so long, whatever the configuration says.")
+@click.option(
+    *("--state", "states"),
+    multiple=True,
+    metavar="STATE",
+    shell_complete=one_of(*State),
+    help="Only in these states; may be repeated.",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@wide_option
+def cleanup(app: App, hours: float | None, states: tuple[str, ...], dry_run: bool) -> None:
+    """Delete sessions that were idle for too long.
+
+    Those past their time to live go, too. The configuration says how long, by state; 24 hours if it says nothing. A
+    tree is deleted only if every member may be: none that runs, is held or waits for an answer. Piped, one line for
+    each: id, state, agent, name, reason, time idle, its limit, and the setting that says so.
+    """
+    with counting("Cleaning up") as progress, _counting_deleted(progress, dry_run) as count:
+        done = app.moor.cleanup(hours, states=states or None, dry_run=dry_run, progress=count)
+    app.show(done, lambda: _show_gone(done))
+
+
+@contextmanager
+def _counting_deleted(progress: Callable[[int], None] | None, dry_run: bool) -> Iterator[Callable[[int], None]]:
+    """Give a function that shows the progress; on an error, say how many sessions are already deleted."""
+    deleted = 0
+
+    def count(number: int) -> None:
+        nonlocal deleted
+        deleted = number
+        if progress is not None:
+            progress(number)
+
+    try:
+        yield count
+    except MoorageError:
+        if deleted and not dry_run:
+            went = f"{counted(deleted, 'session')} {'was' if deleted == 1 else 'were'} deleted"
+            complain(f"before this failed, {went}; `{command_line('audit')}` lists what was deleted")
+        raise
+
+
+def _show_gone(done: Cleanup) -> None:
+    lines = [_row(gone) for gone in done.sessions]
+    columns = ("name", "session", "state", "agent", "why", "idle", "limit", "set by")
+    rows = [(name, session, state, agent, *rest) for session, state, agent, name, *rest in lines]
+    show_rows(columns, rows, lines=lines, spare=("set by", "limit", "idle", "agent", "state"))
+    if is_terminal():
+        say(f"{'Would delete' if done.dry_run else 'Deleted'} {counted(done.removed, 'session')}.")
+
+
+def _row(gone: Removal) -> TableRow:
+    idle = (gone.deleted_at - gone.last_activity_at).total_seconds()
+    limit = None if gone.limit_seconds is None else duration_text(timedelta(seconds=gone.limit_seconds))
+    who = (gone.session_id, gone.state, gone.agent_name, gone.session_name)
+    return (*who, gone.reason, span(idle), limit, gone.limit_from)
+
+
+# Audit --------------------------------------------------------------------------------------------
+
+REASONS = ("deleted", "retention", "expired")
+
+
+@command(
+    "audit",
+    "moorage audit",
+    "moorage audit --since 7d --reason retention",
+    "moorage audit --since 2026-01-31 | cut -f1",
+    "moorage --json audit --limit 100",
+)
+@click.option(
+    "--reason", metavar="REASON", shell_complete=one_of(*REASONS), help="Only what went for this: deleted, expired, …"
+)
+@click.option("--since", type=INSTANT, metavar="TIME", help="Only what went since then: 24h, 7d, 2026-01-31.")
+@wide_option
+@page_options
+def audit(app: App, /, reason: str | None, since: datetime | None, **pages: Any) -> None:
+    """List what was deleted: when, by whom and why; newest first.
+
+    The reason is `deleted` (on request), `retention` (cleanup) or `expired` (its time to live
+    ended). Piped, one line for each: id, when, by, why, state, agent, name, task, and the
+    session it went with, separated by tabs, without a header, all of them.
+    """
+    ask = partial(app.moor.deleted, reason=reason, since=since)
+    show_list(app, ask, _show, nothing="Nothing was deleted.", **pages)
+
+
+def _show(tombstones: Sequence[Tombstone]) -> None:
+    columns = ("name", "session", "when", "why", "by", "state", "agent", "task", "went with")
+    rows, lines = map(_tombstone_cells, tombstones), map(_tombstone_fields, tombstones)
+    show_rows(columns, rows, lines=lines, spare=("task", "went with", "state", "agent", "by"))
+
+
+def _tombstone_cells(stone: Tombstone) -> TableRow:
+    session, _, by, why, state, agent, name, task, went_with = _tombstone_fields(stone)
+    return name, session, ago(stone.deleted_at), why, by, state, agent, task, went_with
+
+
+def _tombstone_fields(stone: Tombstone) -> TableRow:
+    went = (stone.session_id, seconds_text(stone.deleted_at), stone.deleted_by, stone.reason)
+    about = (stone.state, stone.agent_name, stone.session_name, stone.task_id)
+    return (*went, *about, None if stone.root_of_deletion == stone.session_id else stone.root_of_deletion)

@@ -1,0 +1,125 @@
+"""Memory: values that all sessions of an owner share."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from functools import partial
+from typing import Any
+
+import click
+
+from moorage.core.codec import encode_text
+from moorage.core.errors import RecordNotFound, utc_text
+from moorage.core.record import BYTES, Record
+from moorage.doors.cli.app import App, group
+from moorage.doors.cli.arguments import read_value, ttl_option
+from moorage.doors.cli.edge import UsageProblem
+from moorage.doors.cli.output import is_terminal, say
+from moorage.doors.cli.pages import page_options, show_list
+from moorage.doors.cli.tables import show_rows, wide_option
+from moorage.doors.cli.wording import ago
+
+NAMES = "namespace", "key", "version", "size", "updated_at", "expires_at"
+
+namespace_argument = click.argument("namespace")
+version_option = click.option(
+    *("--expected-version", "version"), type=int, metavar="N", help="Refuse if the key is at another version."
+)
+
+
+@group("memory", "moorage memory set preferences units metric", "moorage memory get preferences units")
+def memory() -> None:
+    """Read and write values that all your sessions share."""
+
+
+@memory.subcommand("get", "moorage memory get preferences units", "moorage --json memory get preferences units")
+@namespace_argument
+@click.argument("key")
+def get(app: App, namespace: str, key: str) -> None:
+    """Show the value of a key; bytes in base64."""
+    record = app.moor.memory.get(namespace, key)
+    if record is None:
+        raise RecordNotFound(namespace, key)
+    app.show(_shown(record), lambda: say(_text(record)))
+
+
+@memory.subcommand(
+    "set",
+    "moorage memory set preferences units metric",
+    "moorage memory set preferences limits '{\"cpu\": 4}' --ttl 30d",
+    "moorage memory set locks deploy me --expected-version 0",
+)
+@namespace_argument
+@click.argument("key")
+@click.argument("value")
+@click.option("--text", is_flag=True, help="Keep VALUE as text, even if it is JSON.")
+@ttl_option
+@version_option
+def set_(app: App, /, namespace: str, key: str, value: str, text: bool, **options: Any) -> None:
+    """Store a value under a key.
+
+    VALUE is taken as JSON if it is that, else as text. Version 0 means: the key must be new.
+    """
+    kept = value if text else read_value(value, key)
+    written = app.moor.memory.put(namespace, key, kept, **options)
+    told = f"Stored: {key} of {namespace} (version {written.version})"
+    app.show(written, lambda: say(told) if is_terminal() else None)
+
+
+@memory.subcommand("list", "moorage memory list preferences", "moorage memory list preferences --prefix un")
+@namespace_argument
+@click.option("--prefix", default="", metavar="TEXT", help="Only keys that begin so.")
+@wide_option
+@page_options
+def list_(app: App, namespace: str, prefix: str, limit: int | None, cursor: str | None) -> None:
+    """List keys with their values, in the order of keys."""
+
+    def ask(*, limit: int, after: str | None = None) -> Any:
+        return app.moor.memory.list(namespace, prefix=prefix, limit=limit, after=after)
+
+    if app.as_json:
+        page = ask(limit=limit or 1000, after=cursor)
+        app.show({"items": [_shown(each) for each in page.items], "next": page.next}, lambda: None)
+        return
+    show = partial(show_rows, ("key", "version", "updated", "value"))
+    when = ago if is_terminal() else utc_text
+    show_list(
+        app,
+        lambda cursor=None, **page: ask(after=cursor, **page),
+        lambda items: show([(each.key, each.version, when(each.updated_at), _text(each)) for each in items]),
+        limit=limit,
+        cursor=cursor,
+        nothing=f"Nothing is stored in {namespace}.",
+    )
+
+
+@memory.subcommand("delete", "moorage memory delete preferences units", "moorage memory delete preferences --all")
+@namespace_argument
+@click.argument("key", required=False)
+@click.option("--prefix", metavar="TEXT", help="Delete all keys that begin so.")
+@click.option("--all", "everything", is_flag=True, help="Delete the whole namespace.")
+@version_option
+def delete(
+    app: App, namespace: str, key: str | None, prefix: str | None, everything: bool, version: int | None
+) -> None:
+    """Delete a key, or all keys that begin so. Deleting nothing is harmless."""
+    if [key is not None, prefix is not None, everything].count(True) != 1:
+        raise UsageProblem("say what to delete: one of KEY, --prefix and --all")
+    if key is not None:
+        app.moor.memory.delete(namespace, key, version=version)
+    else:
+        app.moor.memory.delete(namespace, prefix or "", prefix=True)
+    told = {"namespace": namespace, "key": key, "prefix": prefix if key is None else None}
+    app.show(told, lambda: say("Deleted.") if is_terminal() else None)
+
+
+def _shown(record: Record) -> dict[str, Any]:
+    about = {name: getattr(record, name) for name in NAMES}
+    return {**about, **({"base64": _text(record)} if record.form == BYTES else {"value": record.content})}
+
+
+def _text(record: Record) -> str:
+    """Return a value as one line."""
+    if record.form == BYTES:
+        return b64encode(record.value).decode()
+    return record.content if isinstance(record.content, str) else encode_text(record.content)

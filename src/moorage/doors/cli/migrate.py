@@ -1,0 +1,214 @@
+"""Migrate: bring a schema up to date, seal what is stored, or copy a whole store into another."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+from msgspec import to_builtins
+
+from moorage import config
+from moorage.core.errors import InvalidField, Unsupported
+from moorage.doors.cli.app import App, command
+from moorage.doors.cli.connection import connect
+from moorage.doors.cli.output import complain, facts, flat, say
+from moorage.doors.cli.progress import counting, stating
+from moorage.doors.cli.verdicts import NO
+from moorage.ports import Store
+
+if TYPE_CHECKING:
+    from moorage.stores.postgres.store import PostgresStore
+
+Done = dict[str, Any]  # what was done, by name
+
+
+@command(
+    "migrate",
+    "moorage migrate --dry-run",
+    "moorage migrate --seal",
+    "moorage migrate --from sqlite:///moorage.db --to sqlite:///elsewhere.db",
+)
+@click.option("--dry-run", is_flag=True, help="Only say what is missing, or what would be copied.")
+@click.option("--seal", is_flag=True, help="Then seal everything that is there with the first encryption key.")
+@click.option("--from", "source", metavar="URL", help="Copy this whole store instead …")
+@click.option("--to", "target", metavar="URL", help="… into this empty one.")
+@click.option("--force", is_flag=True, help="Copy although a server uses the store, or turns run in it.")
+def migrate(app: App, dry_run: bool, seal: bool, source: str | None, target: str | None, force: bool) -> int:
+    """Update the schema, or copy everything into another store.
+
+    Twice is harmless. Every command updates the schema by itself; this one tells what it did. The database of an
+    older orchestrator is brought in: its sessions become ours, its own tables are kept beside them. Sealing goes in
+    small steps, and may be interrupted and repeated; it removes the search index.
+
+    With --from and --to, everything one store has is copied into another, as it is, while the first stays
+    readable; both are compared in the end. Cut off, the same command goes on where it was.
+    """
+    if source is not None or target is not None:
+        copied = _copied(source, target, force=force, dry_run=dry_run)
+        app.show(copied, lambda: say(facts(flat(copied))))
+        return 0
+    is_postgres = app.full_url.startswith(("postgresql://", "postgres://"))
+    done = asyncio.run(_postgres(app.full_url, dry_run, seal)) if is_postgres else _sqlite(app, dry_run, seal)
+    app.show(done, lambda: say(facts(flat({name: value or "nothing" for name, value in done.items()}))))
+    return NO if seal and not dry_run and _is_plain_left(done["sealed"]) else 0
+
+
+def _is_plain_left(sealed: Done) -> bool:
+    """Complain about what could not be sealed, and return whether there is any."""
+    is_compact = sealed.get("is_compact", True)  # of a file; a database reuses its space by itself
+    if sealed.get("plain_tables"):
+        complain(
+            f"{', '.join(sealed['plain_tables'])}: tables of an older orchestrator, kept as they were and not sealed; "
+            "drop them when they are of no more use"
+        )
+    if not is_compact:
+        complain("other processes use the file, so it may still have plain text in it; stop them and seal again")
+    for problem in sealed["left"]:
+        complain(f"left as it is: {problem}")
+    return bool(sealed["left"] or not is_compact)
+
+
+# SQLite -----------------------------------------------------------------------------------------
+
+
+def _sqlite(app: App, dry_run: bool, seal: bool) -> Done:
+    from moorage.stores.sqlite.migrate import LATEST
+
+    path = sqlite_file(app)
+    brought_in = _bring_in_older(path, dry_run)
+    before = 0 if brought_in else _schema_of(path)
+    missing = list(range(before + 1, LATEST + 1))
+    if not dry_run:
+        connect(app.url).close()  # opening the store applies what is missing, or says why it cannot
+    done: Done = {"url": app.full_url, "schema_before": before, "schema": before if dry_run else LATEST}
+    done["missing" if dry_run else "applied"] = missing
+    if brought_in:
+        done["to_bring_in" if dry_run else "brought_in"] = brought_in
+    return done | (_seal_file(path, dry_run) if seal else {})
+
+
+def sqlite_file(app: App) -> str:
+    """Return the file that the URL names. Raises Unsupported if it names none."""
+    if not app.full_url.startswith("sqlite://"):
+        why = "a server sees to its store's schema itself" if app.is_remote else "only those have a schema to look at"
+        raise Unsupported(f"{app.full_url!r} is not a SQLite file; {why}")
+    return config.sqlite_path(app.full_url)
+
+
+def _bring_in_older(path: str, dry_run: bool) -> Done | None:
+    """Import the database of an older orchestrator, or say what would be imported; None if this is none."""
+    from moorage.legacy import database as legacy
+
+    if not legacy.is_older_file(path):
+        return None
+    done = legacy.rehearse(path) if dry_run else legacy.bring_in_file(path, config.find_sealer())
+    return None if done is None else to_builtins(done)
+
+
+def _schema_of(path: str) -> int:
+    """Return the version of the schema, 0 if there is no file. Changes nothing."""
+    from moorage.stores.sqlite.connection import SqliteConnection, translating
+    from moorage.stores.sqlite.migrate import schema_version
+
+    if not os.path.exists(path):
+        return 0
+    with closing(SqliteConnection(path)) as db, translating(path):
+        return schema_version(db)
+
+
+def _seal_file(path: str, dry_run: bool) -> Done:
+    """Seal a whole database, or count what is to be sealed."""
+    from moorage.stores.sql.sealed import count_plain
+    from moorage.stores.sqlite.connection import SqliteConnection, translating
+    from moorage.stores.sqlite.driven import drive
+    from moorage.stores.sqlite.sealed import rewrite
+
+    if dry_run and not os.path.exists(path):
+        return {"to_seal": 0}
+    with closing(SqliteConnection(path, sealer=config.find_sealer())) as db, translating(path):
+        if dry_run:
+            return {"to_seal": drive(count_plain(db.driven))}
+        with counting("Sealing") as progress:
+            return {"sealed": to_builtins(rewrite(db, progress))}
+
+
+# PostgreSQL -------------------------------------------------------------------------------------
+
+
+async def _postgres(url: str, dry_run: bool, seal: bool) -> Done:
+    from moorage.stores.postgres.migrate import LATEST
+
+    async with _opened(url) as opened:
+        store = cast("PostgresStore", opened)
+        before = await store.schema()
+        missing = list(range(before + 1, LATEST + 1))
+        done: Done = {"url": config.without_password(url), "schema_before": before}
+        if dry_run:
+            to_seal = {"to_seal": await store.count_plain() if before else 0} if seal else {}
+            return done | {"schema": before, "missing": missing} | to_seal
+        await store.owners()  # the first request brings the schema up to date
+        done |= {"schema": max(before, LATEST), "applied": missing}
+        if seal:
+            with counting("Sealing") as progress:
+                done["sealed"] = to_builtins(await store.seal(progress))
+        return done
+
+
+@asynccontextmanager
+async def _opened(url: str) -> AsyncIterator[Store]:
+    store = config.open_store(url, threaded=True)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+# Copying ----------------------------------------------------------------------------------------
+
+
+def _copied(source: str | None, target: str | None, *, force: bool, dry_run: bool) -> Done:
+    """Copy one store into another, or count what would be copied."""
+    if source is None or target is None:
+        raise click.UsageError("--from and --to go together: the store to copy, and an empty one to copy it into")
+    names = {"from": _checked("from", source), "to": _checked("to", target)}
+    if names["from"] == names["to"]:
+        raise InvalidField("url", "of --to is the store to copy; name another store")
+    return names | asyncio.run(_count(source) if dry_run else _copy(source, target, names["from"], force))
+
+
+def _checked(what: str, url: str) -> str:
+    """Return the name of a store that lasts, the same however its URL is written."""
+    shown = config.without_password(url)
+    if url.startswith("memory://") or config.is_server(url):
+        why = "is a server" if config.is_server(url) else "is gone with its process"
+        raise Unsupported(f"--{what} {shown} {why}; name the store itself, sqlite:///FILE or postgresql://…", url=shown)
+    if not url.startswith("sqlite://"):
+        return shown
+    path = config.sqlite_path(url)
+    if what == "from" and not os.path.exists(path):
+        raise InvalidField("url", f"of --from is {shown}, and there is no such file")
+    return config.sqlite_url(os.path.abspath(path))
+
+
+async def _count(source: str) -> Done:
+    from moorage.core.dump import DumpKind
+    from moorage.service.copying import all_records
+
+    async with _opened(source) as store:
+        return {"to_copy": {kind.value: sum([1 async for _ in all_records(store, kind)]) for kind in DumpKind}}
+
+
+async def _copy(source: str, target: str, name: str, force: bool) -> Done:
+    from moorage.service.copying import copy_store
+
+    async with AsyncExitStack() as stores:
+        ours = await stores.enter_async_context(_opened(source))
+        theirs = await stores.enter_async_context(_opened(target))
+        with stating("Copying") as state:
+            tell = None if state is None else lambda doing, kind, count: state(f"{doing} … {kind} {count}")
+            done = await copy_store(ours, theirs, name, config.SystemClock().now(), force=force, progress=tell)
+    return {"copied": done.counts, "digest": done.digest, "went_on": done.went_on}

@@ -1,0 +1,86 @@
+"""Lists that come a page at a time: read to their end or a limit, printed as a table, as lines or as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from moorage.core.query import MAX_LIMIT, Page
+from moorage.doors.cli.app import App
+from moorage.doors.cli.hints import command_line
+from moorage.doors.cli.output import hint, is_terminal, note, page_of
+from moorage.doors.cli.tables import show_rows
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+ROWS = 50  # of a table, without --limit
+
+
+def page_options(command: F) -> F:
+    """Add `--limit` and `--cursor`."""
+    most = f"At most so many ({ROWS} in a table, else all)."
+    limited = click.option("--limit", type=click.IntRange(min=1), metavar="N", help=most)
+    told = "Go on from the `next` of an earlier --json answer."
+    return limited(click.option("--cursor", metavar="CURSOR", help=told)(command))
+
+
+def pages(
+    ask: Callable[..., Page[T]], cursor: object = None, *, limit: int | None = None, by: str = "cursor"
+) -> Iterator[Page[T]]:
+    """Ask for page after page, up to a limit or the end; `by` is the parameter that takes the cursor."""
+    left = limit
+    while left is None or left > 0:
+        place = {} if cursor is None else {by: cursor}
+        page = ask(limit=min(left or MAX_LIMIT, MAX_LIMIT), **place)
+        yield page
+        cursor, left = page.next, None if left is None else left - len(page.items)
+        if cursor is None:
+            return
+
+
+def every(ask: Callable[..., Page[T]], cursor: object = None, **options: Any) -> Iterator[T]:
+    """Yield the items of all pages; the options are those of `pages`."""
+    for page in pages(ask, cursor, **options):
+        yield from page.items
+
+
+def show_items(
+    app: App,
+    items: Sequence[T],
+    columns: Sequence[str],
+    row: Callable[[T], Sequence[object]],
+    *,
+    spare: Sequence[str] = (),
+    cursor: str | None = None,
+    nothing: str = "",
+) -> None:
+    """Print items as rows, or as JSON; on a terminal, `nothing` stands for none."""
+    rows = [row(item) for item in items]
+    app.show(page_of(items, cursor), lambda: show_rows(columns, rows, spare=spare, nothing=nothing))
+    if cursor is not None and not app.as_json:
+        note("There are more: --limit N shows N of them.")
+
+
+def show_list(
+    app: App,
+    ask: Callable[..., Page[T]],
+    show: Callable[[Sequence[T]], None],
+    *,
+    limit: int | None,
+    cursor: str | None,
+    nothing: str,
+) -> None:
+    """Print a list: all of it in a pipe, some rows on a terminal, one JSON document for a program."""
+    if not app.as_json and not is_terminal():
+        for page in pages(ask, cursor, limit=limit):
+            show(page.items)
+        return
+    items, following = list[T](), None
+    for page in pages(ask, cursor, limit=limit if app.as_json else limit or ROWS):
+        items, following = items + page.items, page.next
+    app.show(page_of(items, following), lambda: show(items) if items else hint(nothing))
+    if following is not None and not app.as_json:
+        words = click.get_current_context().command_path.split()[1:]
+        note(f"There are more: --limit N shows N of them, `{command_line(*words)} | cat` all.")

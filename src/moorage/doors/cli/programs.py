@@ -1,0 +1,69 @@
+"""The programs of an agent that is added: copied along with its file, or told where they are looked for."""
+
+from __future__ import annotations
+
+import filecmp
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+
+from moorage.core.agent import AgentDefinition, AgentKind
+from moorage.core.codec import encode_text
+from moorage.core.errors import Conflict
+
+WITH_COMMAND = (AgentKind.COMMAND, AgentKind.ACP)
+
+
+def program_of(agent: AgentDefinition) -> str | None:
+    """Return the file that an agent's definition names: its program, or the module of its function."""
+    if agent.kind in WITH_COMMAND:
+        return agent.command[0]
+    if agent.kind is AgentKind.PYTHON and agent.function:
+        return agent.function.partition(":")[0].replace(".", os.sep) + ".py"
+    return None
+
+
+def beside(agent: AgentDefinition, folder: str) -> str | None:
+    """Return the agent's program if it stands beside its file, as a path below that folder."""
+    program = program_of(agent)
+    if program is None or os.path.isabs(program) or os.pardir in program.split(os.sep):
+        return None
+    return program if os.path.isfile(os.path.join(folder, program)) else None
+
+
+def check_free(program: str, source: str, target: str, *, replace: bool) -> None:
+    """Raise Conflict if another file would be overwritten."""
+    ours, theirs = os.path.join(source, program), os.path.join(target, program)
+    if not replace and os.path.exists(theirs) and not filecmp.cmp(ours, theirs, shallow=False):
+        raise Conflict(f"there is another {program} in {target}; rename yours, or add it with --replace", file=theirs)
+
+
+def copy(program: str, source: str, target: str) -> None:
+    """Copy a program with its permissions, whole or not at all."""
+    ours, theirs = os.path.join(source, program), os.path.join(target, program)
+    if os.path.exists(theirs) and os.path.samefile(ours, theirs):
+        return
+    os.makedirs(os.path.dirname(theirs), exist_ok=True)
+    part = f"{theirs}.{os.getpid()}.part"
+    shutil.copy2(ours, part)
+    os.replace(part, theirs)
+
+
+def warnings(agent: AgentDefinition, folder: str, target: str) -> Iterator[str]:
+    """Yield what will not be found when the agent starts, where it is looked for, and what to write instead."""
+    if agent.kind not in WITH_COMMAND:
+        return
+    program, *arguments = agent.command
+    places = [*os.environ.get("PATH", "").split(os.pathsep), target, os.path.dirname(sys.executable)]
+    if shutil.which(os.path.expanduser(program), path=os.pathsep.join(places)) is None:
+        told = f"looked in PATH, {folder}, {target} and {os.path.dirname(sys.executable)}"
+        yield f"there is no program {program!r} that can be executed ({told}); write its absolute path in `command`"
+    for argument in arguments:
+        path = os.path.join(folder, argument)
+        if agent.cwd is None and not os.path.isabs(argument) and os.path.isfile(path):
+            absolute = [os.path.abspath(path) if word == argument else word for word in agent.command]
+            yield (
+                f"{argument!r} is looked for in the folder that the agent works in, not beside its file; "
+                f"write: command = {encode_text(absolute)}"
+            )

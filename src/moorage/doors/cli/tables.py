@@ -1,0 +1,179 @@
+"""Tables for people, and the same rows as lines for pipes.
+
+A table that is wider than the terminal cuts texts, with an ellipsis; where that is not enough, columns are left out and
+named below. Ids and times are never cut. `--wide` shows everything, whole, however long the lines become.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import click
+
+from moorage.core.errors import utc_text
+from moorage.core.session import Session
+from moorage.doors.cli.output import NOTHING, fields, hint, is_terminal, printable, say
+from moorage.doors.cli.terminal import columns as terminal_columns
+from moorage.doors.cli.terminal import cut, paint, style_of_state, width_of
+from moorage.doors.cli.wording import ago, short_ids
+
+GAP = 2  # blanks between columns
+LONGEST_NAME = 24  # columns of a session's name in a table of other things
+LEAST = 8  # columns that a text is cut to at most
+TEXTS = frozenset(  # columns whose cells may be cut
+    "name agent question description checkpoint value found prompt answer purpose because by scopes task why".split()
+)
+IDS = ("session", "approval", "run", "item", "launcher", "went with", "key id")
+STATES = ("state", "status", "result")
+
+TableRow = Sequence[object]
+
+
+class Shape(NamedTuple):
+    """The columns that fit, each with its width, and those that do not."""
+
+    widths: dict[str, int]
+    hidden: list[str]
+
+
+def wide_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--wide`, which the App keeps."""
+    told = "Show whole ids and texts, however long the lines become."
+    return click.option("--wide", is_flag=True, expose_value=False, callback=_keep_wide, help=told)(command)
+
+
+def _keep_wide(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    ctx.meta["moorage.wide"] = wanted
+
+
+def is_wide() -> bool:
+    """Whether `--wide` was given."""
+    ctx = click.get_current_context(silent=True)
+    return ctx is not None and bool(ctx.meta.get("moorage.wide"))
+
+
+def show_rows(
+    columns: Sequence[str],
+    rows: Iterable[TableRow],
+    *,
+    lines: Iterable[TableRow] | None = None,
+    spare: Sequence[str] = (),
+    nothing: str = "",
+) -> None:
+    """Print rows as a table on a terminal, else as lines; on a terminal, `nothing` stands for no rows.
+
+    `lines` are the rows for a pipe, if those are others. Of the two, only those that are printed are asked for.
+    """
+    if not is_terminal():
+        for line in rows if lines is None else lines:
+            say(fields(*line))
+    elif shown := list(rows):
+        table(columns, shown, spare=spare)
+    elif nothing:
+        hint(nothing)
+
+
+def table(columns: Sequence[str], rows: Iterable[TableRow], *, spare: Sequence[str] = ()) -> None:
+    """Print a table; `spare` are the columns to leave out where it is narrow, the first one first."""
+    cells = [[NOTHING if cell in (None, "") else printable(str(cell)) for cell in row] for row in rows]
+    if not is_wide():
+        cells = _with_short_ids(columns, cells)
+    full = {
+        name: max(width_of(name), *(width_of(row[place]) for row in cells), 0) for place, name in enumerate(columns)
+    }
+    shape = Shape(full, []) if is_wide() else _fitted(full, spare, terminal_columns())
+    for line in _lines(columns, cells, shape.widths):
+        sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+    if shape.hidden:
+        hint(f"Not shown: {', '.join(shape.hidden)}. --wide shows everything.")
+
+
+def _with_short_ids(columns: Sequence[str], cells: list[list[str]]) -> list[list[str]]:
+    for place, name in enumerate(columns):
+        if name in IDS:
+            short = short_ids(row[place] for row in cells)
+            cells = [[*row[:place], short[row[place]], *row[place + 1 :]] for row in cells]
+    return cells
+
+
+def _fitted(full: Mapping[str, int], spare: Sequence[str], room: int) -> Shape:
+    """Return the shape that fits into the room: texts are cut first, then columns left out."""
+    left, hidden = list(full), list[str]()
+    for column in ("", *spare):
+        if column:
+            left.remove(column)
+            hidden.append(column)
+        least = {name: min(full[name], LEAST) if name in TEXTS else full[name] for name in left}
+        if _total(least) <= room:
+            break
+    else:
+        return Shape(least, hidden)
+    return Shape(_grown(least, full, room), hidden)
+
+
+def _grown(least: Mapping[str, int], full: Mapping[str, int], room: int) -> dict[str, int]:
+    """Give the room that is left to the narrowest texts first, so that none is cut for a longer one."""
+    widths, free = dict(least), room - _total(least)
+    while free > 0 and (short := [name for name in widths if widths[name] < full[name]]):
+        name = min(short, key=lambda name: widths[name])
+        widths[name] += 1
+        free -= 1
+    return widths
+
+
+def _total(widths: Mapping[str, int]) -> int:
+    return sum(widths.values()) + GAP * (len(widths) - 1)
+
+
+def _lines(columns: Sequence[str], cells: list[list[str]], widths: Mapping[str, int]) -> Iterable[str]:
+    shown = [(place, name) for place, name in enumerate(columns) if name in widths]
+    yield (" " * GAP).join(_cell(name.upper(), widths[name], "bold") for _, name in shown).rstrip()
+    for row in cells:
+        yield (" " * GAP).join(_cell(row[at], widths[name], _style(name, row[at])) for at, name in shown).rstrip()
+
+
+def _cell(text: str, width: int, style: str | None) -> str:
+    short = cut(text, width)
+    return paint(short, style) + " " * (width - width_of(short))
+
+
+def _style(column: str, text: str) -> str | None:
+    if column in STATES:
+        return style_of_state(text)
+    return "dim" if column in IDS or text == NOTHING else "bold" if column == "name" else None
+
+
+def named(name: str | None, session_id: str) -> str:
+    """Return the cell of a session in a table of other things: its name, cut if it is long, else its id."""
+    return session_id if name is None else name if is_wide() else cut(name, LONGEST_NAME)
+
+
+# Sessions ---------------------------------------------------------------------------------------
+
+SESSION_COLUMNS = ("name", "session", "status", "phase", "agent", "updated")
+SPARE_COLUMNS = ("phase", "agent", "updated", "status")
+
+
+def session_line(session: Session) -> str:
+    """Return a session as one line of a pipe."""
+    return fields(*_session_fields(session))
+
+
+def _session_fields(session: Session) -> TableRow:
+    about = (session.session_id, session.status, session.phase, session.agent_name, session.session_name)
+    return *about, utc_text(session.updated_at)
+
+
+def show_sessions(sessions: Sequence[Session], nothing: str = "") -> None:
+    """Print sessions as a table on a terminal, as lines elsewhere."""
+    rows, lines = map(_session_cells, sessions), map(_session_fields, sessions)
+    show_rows(SESSION_COLUMNS, rows, lines=lines, spare=SPARE_COLUMNS, nothing=nothing)
+
+
+def _session_cells(session: Session) -> tuple[object, ...]:
+    status = session.status.replace("_", " ")
+    about = (session.session_name, session.session_id, status, session.phase, session.agent_name)
+    return *about, ago(session.updated_at)

@@ -1,0 +1,92 @@
+"""Wording for people: counts, ages, times and short ids.
+
+Ids that Moorage makes begin with their time of creation, so the ids of one morning begin alike. A short id is the whole
+of that time (13 characters), and longer if another id of the same list begins so, too. Commands take a short id as they
+take any prefix.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from moorage.core.errors import utc_text
+
+_UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+_TIME_ORDERED = "7"  # the version of such a UUID
+_OF_TIME, _OF_CHANCE = 13, 8  # characters: a time in milliseconds; enough random ones
+
+
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a count with its noun: `1 session`, `2 sessions`."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    """Return the word that is most like the given one; None if none is like it."""
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(word, list(known), n=1, cutoff=0.6)), None)
+
+
+# Times ------------------------------------------------------------------------------------------
+
+
+def span(seconds: float) -> str:
+    """Return a time span in its largest unit."""
+    return next((f"{int(seconds // size)}{unit}" for size, unit in _UNITS if seconds >= size), "0s")
+
+
+def ago(at: datetime | None) -> str | None:
+    """Return how long ago something was, or in what time it will be."""
+    if at is None:
+        return None
+    seconds = (datetime.now(UTC) - at).total_seconds()
+    if seconds < 0:
+        return f"in {_two_units(-seconds)}"
+    return f"{span(seconds)} ago" if seconds >= 1 else "now"
+
+
+def _two_units(seconds: float) -> str:
+    """Return a time span in its two largest units: `6d 23h`."""
+    parts = []
+    for size, unit in _UNITS:
+        if seconds >= size:
+            parts.append(f"{int(seconds // size)}{unit}")
+            seconds %= size
+        elif parts:
+            break
+    return " ".join(parts[:2]) or "0s"
+
+
+def seconds_text(at: datetime | None) -> str | None:
+    """Return an instant without fractions of a second."""
+    return None if at is None else utc_text(at.replace(microsecond=0))
+
+
+# Ids --------------------------------------------------------------------------------------------
+
+
+def short_id(id: str, among: Iterable[str] = ()) -> str:
+    """Return the beginning of an id, long enough to differ from the others; an id that a person chose stays whole."""
+    made = _UUID.fullmatch(id)
+    if made is None:
+        return id
+    shared = max((_shared(id, other) for other in among if other != id), default=0)
+    length = max(_OF_TIME if made[1] == _TIME_ORDERED else _OF_CHANCE, shared + 1)
+    return id[:length]
+
+
+def _shared(one: str, other: str) -> int:
+    """Return how many characters two ids begin with alike."""
+    pairs = zip(one, other, strict=False)
+    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+
+
+def short_ids(ids: Iterable[str]) -> dict[str, str]:
+    """Return the short form of each id, unique among all of them."""
+    ordered = sorted(set(ids))
+    beside = zip(["", *ordered], [*ordered[1:], ""], strict=False)  # sorted neighbours share the longest beginnings
+    return {id: short_id(id, others) for id, others in zip(ordered, beside, strict=False)}

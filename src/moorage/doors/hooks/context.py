@@ -1,0 +1,117 @@
+"""The context of a hook event: the store, the caller, the spool; and the reply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from datetime import datetime
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from msgspec import Struct, json, to_builtins
+
+from moorage import config
+from moorage.clocks import SystemClock
+from moorage.core.delegation import Delegation
+from moorage.core.errors import MoorageError, StoreError
+from moorage.doors.hooks.spool import Spool
+from moorage.service.deps import Caller, Deps
+from moorage.service.inline import drive
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Json = dict[str, Any]
+
+INTERFACE = "hook"
+
+
+class HookReply(Struct, frozen=True):
+    """The JSON for standard output, perhaps a line for standard error, and the exit code."""
+
+    body: Json = {}
+    complaint: str = ""
+    code: int = 0
+
+    def encoded(self) -> bytes:
+        """Return the body as one line of JSON."""
+        return json.encode(self.body) + b"\n"
+
+
+class ClockAt(SystemClock):
+    """A clock that shows the time of an event."""
+
+    def __init__(self, at: datetime) -> None:
+        self._at = at
+
+    def now(self) -> datetime:
+        """Return that time."""
+        return self._at
+
+
+class HookContext:
+    """A store, and who calls it."""
+
+    def __init__(
+        self,
+        deps: Deps,
+        spool: Spool,
+        caller: Caller | None = None,
+        *,
+        parent: str | None = None,
+        is_late: bool = False,
+    ) -> None:
+        self.deps, self.spool = deps, spool
+        self.caller = caller or caller_as(INTERFACE)
+        self.parent = parent  # the session that the host works for, from its environment
+        self.is_late = is_late  # whether the event comes from the spool
+
+    def at(self, at: datetime, parent: str | None, *, is_late: bool = False) -> HookContext:
+        """Return the context of an event: whenever it is stored, it has the time at which it happened."""
+        deps = Deps(self.deps.store, ClockAt(at), self.deps.entropy, self.deps.settings, beside=self.deps)
+        return HookContext(deps, self.spool, self.caller, parent=parent, is_late=is_late)
+
+    def run(
+        self,
+        function: Callable[Concatenate[Deps, Caller, P], Coroutine[Any, Any, T]],
+        *args: P.args,
+        **options: P.kwargs,
+    ) -> T:
+        """Run a service function to its end."""
+        return drive(function(self.deps, self.caller, *args, **options))
+
+    def record(self, delegation: Delegation) -> str:
+        """Record a delegation, now or later; return a complaint, if there is any.
+
+        The verdict is known: the host gets it although the store does not record it now.
+        """
+        try:
+            drive(self.deps.store.record_delegation(self.caller.owner, delegation))
+        except StoreError as error:
+            return f"{error.message}; {self._record_later(delegation)}"
+        return ""
+
+    def _record_later(self, delegation: Delegation) -> str:
+        try:
+            self.spool.keep(delegation_item(delegation), delegation.at)
+        except (OSError, MoorageError) as error:
+            return f"the delegation cannot be put off either ({error}), and is not counted"
+        return "the delegation is counted later"
+
+
+def caller_as(interface: str, holder: str | None = None) -> Caller:
+    """Return the user who runs the host; without a holder's name, with a unique holder."""
+    return Caller(by=config.user(), interface=interface, holder=holder or config.unique_holder())
+
+
+def parent_of_host() -> str | None:
+    """Return the session that the host works for, if it runs inside an agent."""
+    from warnings import catch_warnings, simplefilter
+
+    with catch_warnings():
+        simplefilter(
+            "ignore"
+        )  # a placeholder that was not filled in counts as absent, and standard error is the host's
+        return config.parent_from_environment()
+
+
+def delegation_item(delegation: Delegation) -> bytes:
+    """Return a delegation as the spool keeps it."""
+    return json.encode({"delegation": to_builtins(delegation)})

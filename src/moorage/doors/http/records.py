@@ -1,0 +1,209 @@
+"""`/sessions/{session_id}/records` and `/memory`: values beside the log, of a session and of the owner.
+
+A session's token reaches the records of its family and no memory, which is shared by all sessions of the owner.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+
+from moorage.core.codec import decode, encode
+from moorage.core.errors import InvalidJson, OutOfReach, RecordNotFound
+from moorage.core.key import Scope
+from moorage.core.query import Page
+from moorage.core.record import MAX_WRITES, Record
+from moorage.doors.http.app import Door
+from moorage.doors.http.exchange import MAX_BODY, Exchange
+from moorage.doors.http.reading import read_body, read_fields_of
+from moorage.doors.http.visit import Visitor
+from moorage.remote.records import (
+    FoundRecords,
+    ReadOfSessions,
+    ReadRecords,
+    RecordDocument,
+    WriteMemory,
+    WriteRecords,
+    document_of,
+    request_of,
+)
+from moorage.service.records import RecordsWritten, WrittenRecord
+
+BYTES = "application/octet-stream"
+AT_ONCE = 16  # records that are read together with their values
+
+
+class ListQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Which records of a namespace."""
+
+    prefix: Annotated[str, Meta(description="only keys that begin so")] = ""
+    after: Annotated[str, Meta(description="`next` of the page before")] | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_WRITES)] = 100
+    descending: bool = False
+    values: Annotated[bool, Meta(description="false: names and versions only")] = True
+
+
+class PutQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    """How long a value lives, and which it replaces."""
+
+    ttl: Annotated[float, Meta(description="seconds")] | None = None
+    version: Annotated[int, Meta(description="the version it must have; 0: it must be new")] | None = None
+
+
+class DeleteQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Which version goes."""
+
+    version: Annotated[int, Meta(description="the version it must have")] | None = None
+
+
+class PrefixQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Which keys go."""
+
+    prefix: Annotated[str, Meta(description="only keys that begin so")] = ""
+
+
+class Deleted(Struct, frozen=True, kw_only=True):
+    """The result of a deletion, whether or not the record existed."""
+
+    namespace: str
+    key: str | None = None
+    prefix: str | None = None
+
+
+def add_to(door: Door) -> None:
+    """Answer the routes of records and of memory."""
+    RecordRoutes(door, "/sessions/{session_id}/records", "record", "of a session").add()
+    RecordRoutes(door, "/memory", "memory", "of the owner").add()
+
+    @door.route(
+        "POST", "/records/{namespace}/{record_key}", Scope.READ, to_token=False, body=ReadOfSessions,
+        answer=FoundRecords,
+    )  # fmt: skip
+    async def records_of(exchange: Exchange, visitor: Visitor) -> None:
+        """Return the record of one key of each of some sessions; null where there is none."""
+        asked, (_, namespace, key) = read_body(await exchange.body(), ReadOfSessions), _place(exchange)
+        found = await door.visit(exchange, visitor).record_backend().records_of(asked.session_ids, namespace, key)
+        await exchange.answer(encode(FoundRecords([None if each is None else document_of(each) for each in found])))
+
+
+class RecordRoutes:
+    """The routes below one path."""
+
+    def __init__(self, door: Door, base: str, name: str, whose: str) -> None:
+        self._door, self._base, self._name, self._whose = door, base, name, whose
+
+    def add(self) -> None:
+        """Answer them."""
+        space = f"{self._base}/{{namespace}}"
+        one, body = f"{space}/{{record_key}}", WriteMemory if self._name == "memory" else WriteRecords
+        self._route("GET", space, self.list, Scope.READ, query=ListQuery, answer=Page[RecordDocument])
+        self._route("POST", space, self.read, Scope.READ, body=ReadRecords, answer=FoundRecords)
+        self._route("DELETE", space, self.clear, Scope.WRITE, query=PrefixQuery, answer=Deleted)
+        self._route("GET", one, self.get, Scope.READ, answer=RecordDocument)
+        self._route("PUT", one, self.put, Scope.WRITE, query=PutQuery, body={}, answer=WrittenRecord)
+        self._route("DELETE", one, self.delete, Scope.WRITE, query=DeleteQuery, answer=Deleted)
+        self._route("POST", self._base, self.write, Scope.WRITE, body=body, answer=RecordsWritten)
+
+    def _route(self, verb: str, path: str, endpoint: Any, scope: Scope, **more: Any) -> None:
+        name, summary = f"{self._name}_{endpoint.__name__}", endpoint.__doc__.splitlines()[0].format(self._whose)
+        is_memory = self._name == "memory"
+        self._door.route(verb, path, scope, to_token=not is_memory, name=name, summary=summary, **more)(endpoint)
+
+    async def list(self, exchange: Exchange, visitor: Visitor) -> None:
+        """Return a page of records {}, in the order of their keys.
+
+        It ends early where values are large, so that no answer is.
+        """
+        query, items = read_fields_of(exchange, ListQuery), list[Record]()
+        backend, ref = self._door.visit(exchange, visitor).record_backend(), exchange.params.get("session_id")
+        after, size = query.after, 0
+        while True:
+            limit = min(query.limit - len(items), AT_ONCE) if query.values else query.limit
+            page = await backend.list_records(
+                ref,
+                exchange.params["namespace"],
+                prefix=query.prefix,
+                after=after,
+                limit=limit,
+                descending=query.descending,
+                values=query.values,
+            )
+            items, after = items + page.items, page.next
+            size += sum(len(each.value) for each in page.items)
+            if after is None or len(items) >= query.limit or size > MAX_BODY:
+                break
+        await exchange.answer(encode(Page([document_of(each) for each in items], after)))
+
+    async def read(self, exchange: Exchange, visitor: Visitor) -> None:
+        """Return records {} by their keys; one with a large value has the name of its upload instead."""
+        asked, ref = read_body(await exchange.body(), ReadRecords), exchange.params.get("session_id")
+        backend = self._door.visit(exchange, visitor).record_backend()
+        found = await backend.read_records(ref, exchange.params["namespace"], asked.keys)
+        await exchange.answer(encode(FoundRecords([None if each is None else document_of(each) for each in found])))
+
+    async def get(self, exchange: Exchange, visitor: Visitor) -> None:
+        """Return a record {} with its whole value."""
+        moor, (ref, namespace, key) = self._door.visit(exchange, visitor), _place(exchange)
+        found = await (moor.memory.get(namespace, key) if ref is None else moor.records.get(ref, namespace, key))
+        if found is None:
+            raise RecordNotFound(namespace, key)
+        await exchange.answer(encode(document_of(found)))
+
+    async def put(self, exchange: Exchange, visitor: Visitor) -> None:
+        """Store the body, JSON or bytes, as a record {}."""
+        query, (ref, namespace, key) = read_fields_of(exchange, PutQuery), _place(exchange)
+        value, how = await _value(exchange), {"ttl": query.ttl, "version": query.version}
+        moor = await self._door.visit_to_change(exchange, visitor)
+        if ref is None:
+            written = await moor.memory.put(namespace, key, value, **how)
+        else:
+            written = await moor.records.put(ref, namespace, key, value, **how)
+        await exchange.answer(encode(written))
+
+    async def delete(self, exchange: Exchange, visitor: Visitor) -> None:
+        """Delete a record {}. Deleting nothing is harmless."""
+        query, (_, namespace, key) = read_fields_of(exchange, DeleteQuery), _place(exchange)
+        await self._drop(exchange, visitor, key=key, version=query.version)
+        await exchange.answer(encode(Deleted(namespace=namespace, key=key)))
+
+    async def clear(self, exchange: Exchange, visitor: Visitor) -> None:
+        """Delete all records {} whose keys begin so."""
+        prefix = read_fields_of(exchange, PrefixQuery).prefix
+        await self._drop(exchange, visitor, key=prefix, prefix=True)
+        await exchange.answer(encode(Deleted(namespace=exchange.params["namespace"], prefix=prefix)))
+
+    async def _drop(self, exchange: Exchange, visitor: Visitor, **what: Any) -> None:
+        moor, ref = await self._door.visit_to_change(exchange, visitor), exchange.params.get("session_id")
+        namespace = exchange.params["namespace"]
+        await (moor.memory.delete(namespace, **what) if ref is None else moor.records.delete(ref, namespace, **what))
+
+    async def write(self, exchange: Exchange, visitor: Visitor) -> None:
+        """Write several records {} in one commit; messages of a session may be part of it."""
+        ref = exchange.params.get("session_id")
+        asked = read_body(await exchange.body(), WriteMemory if ref is None else WriteRecords)
+        more: tuple[Any, ...] = ((), None, None)
+        if isinstance(asked, WriteRecords):
+            if asked.memory and visitor.session_id is not None:
+                raise OutOfReach(visitor.session_id)
+            more = asked.messages or (), asked.token, asked.version, [request_of(each) for each in asked.memory]
+        backend = (await self._door.visit_to_change(exchange, visitor)).record_backend()
+        written = await backend.write_records(ref, [request_of(each) for each in asked.writes], *more)
+        await exchange.answer(encode(written))
+
+
+def _place(exchange: Exchange) -> tuple[str | None, str, str]:
+    params = exchange.params
+    return params.get("session_id"), params["namespace"], params["record_key"]
+
+
+async def _value(exchange: Exchange) -> Any:
+    """Return the body: bytes if it comes as such, else a JSON value."""
+    body = await exchange.body()
+    if (exchange.header(b"content-type") or "").partition(";")[0].strip().lower() == BYTES:
+        return body
+    try:
+        return decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidJson("body", f"it is not JSON ({error})") from None

@@ -1,0 +1,369 @@
+"""A turn at work: what its agent says is kept, its lease is renewed, its end is reported.
+
+The lease is renewed by a task of its own, which has nothing to do with what the agent says: an agent that floods its
+output does not lose its turn. Whatever cannot be reported now (the store is away) is reported later, as long as the
+turn is ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol
+
+from msgspec import to_builtins
+
+from moorage.agents.interface import NO_ANSWER, NOT_KEPT
+from moorage.core.approval import Approval
+from moorage.core.entry import MAX_MESSAGE_BYTES, check_message
+from moorage.core.errors import Conflict, InvalidRequest, MoorageError, NotFound, SessionCorrupt, StoreError, TurnLost
+from moorage.core.problem import Problem, problem_of
+from moorage.core.turn import Turn, TurnState
+from moorage.core.usage import Usage, summed, usage_of
+from moorage.core.work import TurnEnd, cut
+from moorage.launcher.dispatcher import Dispatcher
+from moorage.launcher.drivers.base import KEPT_PROBLEMS
+from moorage.launcher.processes import clock
+from moorage.launcher.undisturbed import undisturbed
+
+log = logging.getLogger(__name__)
+
+LOOK_AT_APPROVALS = 0.2
+LOOK_FOR_STOPS = 1.0
+BACKOFF = (0.05, 5.0)  # seconds: between attempts to reach a store that is away
+
+AgentEvent = dict[str, Any]
+TurnListener = Callable[[Turn, AgentEvent], None]
+SendReport = Callable[[], Awaitable[Any]]
+
+
+class AgentHandle(Protocol):
+    """An agent at work on one turn."""
+
+    dies_with_us: bool  # whether it ends with the launcher
+
+    def events(self) -> Any:
+        """Return its events as an asynchronous iterator; the last one is its result."""
+
+    async def tell(self, command: AgentEvent) -> None:
+        """Tell it something: renewed, stop, decision."""
+
+    async def kept(self, entry: int) -> None:
+        """Note that its last event is in the log, at this entry or before."""
+
+    async def adopting(self, turn: Turn, launcher_id: str) -> None:
+        """It is about to go on under the next epoch."""
+
+    async def adopted(self, turn: Turn) -> None:
+        """It goes on under another epoch."""
+
+    async def close(self) -> None:
+        """It is over and reported: nothing of it is needed any more."""
+
+
+class TurnAtWork:
+    """One turn of a launcher, with what is reported of it."""
+
+    def __init__(
+        self, dispatcher: Dispatcher, launcher_id: str, owner: str, turn: Turn, listener: TurnListener | None = None
+    ) -> None:
+        self._dispatcher, self._launcher_id, self._owner, self._listener = dispatcher, launcher_id, owner, listener
+        self.turn = turn
+        self.end: TurnEnd | None = None  # as it was reported and taken
+        self._said: list[str] = []
+        self._usage: Usage = {}
+        self._context: dict[str, Any] = {}
+        self._kept = 0  # the last entry before what is reported next
+        self._refused = 0  # events that the dispatcher has refused
+        self._asking: list[asyncio.Task[None]] = []
+
+    async def attend(self, handle: AgentHandle) -> bool:
+        """Keep what a started agent says until it ends; return False if the turn went to another launcher, or is gone.
+
+        When cancelled, give back the turn of an agent that ends with the launcher, and leave others at work.
+        """
+        renewing = self._renewing(handle)
+        try:
+            end = await self._listen(handle)
+            renewing.cancel()
+            is_ours = end is None or await self.finish(end)
+        except (TurnLost, NotFound):  # it went to another launcher, or the session was deleted
+            log.warning("turn %s is no longer ours; its agent is told to stop", self.turn.turn_id)
+            await stop_agent(handle)
+            return False
+        except asyncio.CancelledError:
+            if handle.dies_with_us:
+                await undisturbed(self.give_back(handle))
+            return True  # others go on without us, and are adopted when we come back
+        except Exception as error:  # something that cannot be kept, or a session that cannot be read any more
+            log.exception("turn %s cannot go on", self.turn.turn_id)
+            await stop_agent(handle)
+            is_ours = await self.finish(failing(NOT_KEPT, error))
+        finally:
+            renewing.cancel()
+        await handle.close()
+        return is_ours
+
+    async def give_back(self, handle: AgentHandle) -> None:
+        """Stop an agent that cannot go on without this launcher, and only then give its turn back."""
+        await stop_agent(handle)
+        await self.release()
+
+    async def release(self) -> None:
+        """Give the turn back unfinished."""
+        with suppress(MoorageError):
+            await self._dispatcher.release(self._owner, self.turn)
+
+    async def finish(self, end: TurnEnd) -> bool:
+        """Report the end; return False if the turn was not ours any more, or cannot be reported."""
+        try:
+            await insist(lambda: self._dispatcher.finish(self._owner, self.turn, end))
+        except (TurnLost, NotFound, SessionCorrupt):
+            return False
+        self.end = end
+        log.info("%s ended its turn: %s", self.turn.agent_name, end.outcome.value)
+        return True
+
+    # The lease ----------------------------------------------------------------------------------
+
+    def _renewing(self, handle: AgentHandle) -> _Later:
+        """Renew from a third of the lease on, or from when the turn is to stop."""
+        third = self.turn.lease.total_seconds() / 3
+        first = min(third, LOOK_FOR_STOPS)
+
+        async def renew() -> None:
+            await self._sleep_unless_unwanted(third - first)
+            await self._renew(handle, third)
+
+        return _Later(first, renew)
+
+    async def _renew(self, handle: AgentHandle, pause: float) -> None:
+        """Renew the lease now, and again after each pause; tell the agent if it is to stop.
+
+        While it waits for a child, its limits stand still.
+        """
+        is_first, is_told, is_paused = True, False, False
+        while True:
+            if not is_first:
+                await (asyncio.sleep(pause) if is_told else self._sleep_unless_unwanted(pause))
+            is_first, asked_at = False, clock()
+            try:
+                now = await self._dispatcher.renew(self._owner, self.turn)
+                waits = self.turn.turn_id in await self._dispatcher.waiting(self._launcher_id)
+            except (TurnLost, NotFound):
+                await handle.tell({"type": "stop"})
+                return
+            except MoorageError as error:  # unreachable is not refusal
+                log.warning("turn %s could not be renewed: %s", self.turn.turn_id, error)
+                continue
+            await handle.tell({"type": "renewed", "at": asked_at})  # the lease counts from when it was asked for
+            if waits is not is_paused:
+                is_paused = waits
+                await handle.tell({"type": "pause" if waits else "go_on"})
+            if now.stop_requested:
+                await handle.tell({"type": "stop"})
+                is_told = True
+
+    async def _sleep_unless_unwanted(self, seconds: float) -> None:
+        """Sleep; wake early if the turn is to stop."""
+        seen = None  # so that it looks at once: the stop may be older than this sleep
+        while seen == (seen := self._dispatcher.pulse()) or not await self._is_unwanted():
+            if seconds <= 0:
+                return
+            await asyncio.sleep(step := min(seconds, LOOK_FOR_STOPS))
+            seconds -= step
+
+    async def _is_unwanted(self) -> bool:
+        return await self._dispatcher.is_unwanted(self._owner, self.turn)
+
+    # Events of the agent ------------------------------------------------------------------------
+
+    async def _listen(self, handle: AgentHandle) -> TurnEnd | None:
+        try:
+            async for event in handle.events():
+                self._show(event)
+                if event["type"] == "result":
+                    problems = _untold(event.get("problems", 0)) + _untold(self._refused)
+                    return turn_end(event, self._said, self._usage, self._context, problems)
+                try:
+                    await self._keep(handle, event)
+                except InvalidRequest as error:  # the turn goes on without it
+                    await self._refuse(event, error)
+        finally:
+            for task in self._asking:
+                task.cancel()
+        why = "the agent ended without a word"
+        return TurnEnd(outcome=TurnState.FAILED, error=why, reason=NO_ANSWER, usage=self._usage)
+
+    def _show(self, event: AgentEvent) -> None:
+        if self._listener is not None:
+            self._listener(self.turn, event)
+
+    async def _keep(self, handle: AgentHandle, event: AgentEvent) -> None:
+        """Keep one event, each in its own way."""
+        kind = event["type"]
+        if kind == "usage":
+            self._usage = summed(self._usage, usage_of(event))
+        elif kind == "context":
+            self._context.update(event["values"])
+        elif kind == "chunk":
+            await self._dispatcher.speak(self._owner, self.turn, event["text"])
+        elif kind == "problem":
+            await self._keep_problem(_problem(event))
+        elif kind == "approval":
+            approval = await self._ask(handle, event)
+            if approval is not None and event.get("wait"):
+                self._asking.append(asyncio.create_task(self._answer(approval, handle, event)))
+        elif kind == "message":
+            await self._keep_message(event)
+        elif kind in ("phase", "metadata", "error", "checkpoint"):
+            await self._keep_fact(event)
+            await handle.kept(self._kept)
+
+    async def _refuse(self, event: AgentEvent, error: InvalidRequest) -> None:
+        self._refused += 1
+        if self._refused <= KEPT_PROBLEMS:
+            problem = problem_of(event, error)
+            self._show({"type": "problem", **to_builtins(problem)})
+            await self._keep_problem(problem)
+
+    async def _keep_problem(self, problem: Problem) -> None:
+        await insist(lambda: self._dispatcher.misspoken(self._owner, self.turn, problem))
+
+    async def _keep_message(self, event: AgentEvent) -> None:
+        message = {"role": event.get("role", "assistant"), "content": event["content"], "client_key": event["key"]}
+        await insist(lambda: self._dispatcher.say(self._owner, self.turn, [message]))
+        if isinstance(event["content"], str):
+            self._said.append(event["content"])
+
+    async def _keep_fact(self, event: AgentEvent) -> None:
+        """Keep what has no key of its own; told again, it is looked for in the log after what was kept before it."""
+        if event["type"] == "checkpoint":
+            report = partial(self._dispatcher.checkpoint, self._owner, self.turn, event["checkpoint"])
+        else:
+            facts = {name: event.get(name) for name in ("phase", "metadata", "error")}
+            report = partial(self._dispatcher.update, self._owner, self.turn, **facts)
+        doubtful = event.get("doubtful")
+        again = partial(report, since=self._kept if doubtful is None else max(self._kept, doubtful))
+        session = await insist(report if doubtful is None else again, again)
+        self._kept = int(session.last_entry)
+
+    async def _ask(self, handle: AgentHandle, event: AgentEvent) -> Approval | None:
+        """Put an agent's question to a person, before anything that the agent said later: its end may be next."""
+        try:
+            approval: Approval = await insist(lambda: self._request(event))
+        except (TurnLost, NotFound):
+            raise
+        except MoorageError as error:  # an invalid question is never answered
+            await handle.tell({**_told(event), "decision": "withdrawn", "note": str(error)})
+            if isinstance(error, InvalidRequest):
+                raise
+            return None
+        return approval
+
+    async def _answer(self, approval: Approval, handle: AgentHandle, event: AgentEvent) -> None:
+        """Give an agent that waits the answer, as soon as there is one."""
+        look = partial(self._dispatcher.approval, self._owner, approval.approval_id)
+        with suppress(TurnLost, NotFound):
+            while approval.state.value == "pending":
+                await asyncio.sleep(LOOK_AT_APPROVALS)
+                approval = await insist(look)
+            decision = approval.decision or approval.state.value
+            await handle.tell({**_told(event), "decision": decision, "note": approval.note})
+
+    async def _request(self, event: AgentEvent) -> Approval:
+        options = {name: event[name] for name in ("plan", "options", "expires_in") if event.get(name)}
+        question, waits = str(event.get("question") or "May I?"), bool(event.get("wait"))
+        return await self._dispatcher.request_approval(
+            self._owner, self.turn, question, key=event["key"], waits=waits, **options
+        )
+
+
+def turn_end(event: AgentEvent, said: list[str], usage: Usage, context: dict[str, Any], problems: int = 0) -> TurnEnd:
+    """A result as the end of a turn; its text is kept as a message, unless the log has it already."""
+    text = event.get("text") or ""
+    is_new = bool(text.strip()) and not event.get("said")
+    return TurnEnd(
+        outcome=TurnState(event.get("outcome", "completed")),
+        messages=(check_message({"role": "assistant", "content": cut(text, MAX_MESSAGE_BYTES)}),) if is_new else (),
+        result=text or (said[-1] if said else None),
+        error=event.get("error"),
+        reason=event.get("reason"),
+        usage=usage,
+        problems=problems,
+        metadata=event.get("metadata") or {},
+        context=context,
+        cut_off=bool(event.get("cut_off")),
+    )
+
+
+def failing(reason: str, error: Exception) -> TurnEnd:
+    """The end of a turn that failed for a reason of its launcher's."""
+    return TurnEnd(outcome=TurnState.FAILED, error=f"{type(error).__name__}: {error}", reason=reason)
+
+
+async def stop_agent(handle: AgentHandle) -> None:
+    """Tell an agent to stop, and see that nothing of it is left."""
+    await handle.tell({"type": "stop"})
+    async for event in handle.events():
+        if event["type"] == "result":
+            break
+    await handle.close()
+
+
+async def insist(report: SendReport, again: SendReport | None = None) -> Any:
+    """Report until it is taken or refused; a store that is away comes back.
+
+    It may have been taken though we heard of an error: then `again` is what is asked, if it is not the same.
+    """
+    pause, longest = BACKOFF
+    while True:
+        try:
+            return await report()
+        except SessionCorrupt:
+            raise  # that does not pass
+        except StoreError as error:
+            log.warning("could not report, trying again: %s", error)
+            await asyncio.sleep(pause)
+            pause, report = min(pause * 2, longest), again or report
+        except Conflict as error:
+            if error.code == "hold_lost":
+                raise TurnLost("", 0) from error
+            raise
+
+
+def _told(event: AgentEvent) -> AgentEvent:
+    """An answer without its words: to which question it is, by the agent's own name for it and by ours."""
+    return {"type": "decision", "id": event.get("id"), "key": event["key"]}
+
+
+def _problem(event: AgentEvent) -> Problem:
+    """Return what a driver has reported."""
+    more = {name: event.get(name) for name in ("field", "line", "text")}
+    return Problem(expected=str(event["expected"]), **more)
+
+
+def _untold(problems: int) -> int:
+    """Return how many of so many problems were counted only."""
+    return max(0, problems - KEPT_PROBLEMS)
+
+
+class _Later:
+    """A task that begins after a while, unless it is cancelled before: most turns are over by then."""
+
+    def __init__(self, seconds: float, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._begin = begin
+        self._task: asyncio.Task[None] | None = None
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._start)
+
+    def _start(self) -> None:
+        self._task = asyncio.create_task(self._begin())
+
+    def cancel(self) -> None:
+        """It is not needed any more."""
+        self._timer.cancel()
+        if self._task is not None:
+            self._task.cancel()

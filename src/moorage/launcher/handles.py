@@ -1,0 +1,256 @@
+"""Handles of running agents, inside the launcher or under a supervisor.
+
+An agent inside the launcher is a task. An agent under a supervisor is a process group that outlives the launcher: a
+file in its folder has its output, another one its commands, so a restarted launcher continues reading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from moorage.agents.inside import run_inside
+from moorage.agents.interface import SUPERVISOR_LOST, Commands, Emit, InProcess, Job, failed
+from moorage.core.agent import AgentDefinition
+from moorage.core.turn import Turn
+from moorage.launcher.folder import TurnFolder
+from moorage.launcher.turn_file import write_private
+
+AgentEvent = dict[str, Any]
+
+LOOK = (0.01, 0.1)  # seconds: how soon to look again, and how late
+BITE = 1024 * 1024  # bytes of what an agent said that are read at once; renewals of its lease have the same event loop
+STOP_WITHIN = 5.0
+EPOCH = "epoch.json"
+KEPT = "kept.json"
+KEYED = ("message", "approval")  # told again with their key, they are known
+REMEMBERED = ("phase", "metadata", "error", "checkpoint")  # these are not, and it is remembered how far they are kept
+_NEVER = datetime(1970, 1, 1, tzinfo=UTC)  # when a turn of a former life was queued is of no use any more
+
+
+class Inside:
+    """An agent that lives in the launcher; which one, the job says."""
+
+    async def run(self, job: Job, emit: Emit, commands: Commands) -> None:
+        """Do the job in this process."""
+        await run_inside(job, emit, commands, os.environ.get)
+
+
+def inside(agent: AgentDefinition) -> InProcess | None:
+    """The agent, if it lives in the launcher; None if it needs a supervisor."""
+    return None if agent.is_supervised else Inside()
+
+
+class StarterByKind:
+    """Starts agents by their kind; `inside` gives those that live in the launcher."""
+
+    def __init__(
+        self, folder: str, inside: Callable[[AgentDefinition], InProcess | None] = inside, *, dies_with_us: bool = False
+    ) -> None:
+        self._folder, self._inside, self._dies_with_us = folder, inside, dies_with_us
+
+    async def start(self, job: Job, definition: AgentDefinition) -> InProcessHandle | SupervisedHandle:
+        """Begin one turn."""
+        agent = self._inside(definition)
+        if agent is not None:
+            return InProcessHandle(agent, job)
+        folder = TurnFolder(os.path.join(self._folder, sha256(job.turn_id.encode()).hexdigest()[:24]))
+        await asyncio.to_thread(folder.prepare, job)
+        process = await asyncio.to_thread(lambda: folder.start(tied=self._dies_with_us))
+        return SupervisedHandle(folder, job, process, dies_with_us=self._dies_with_us)
+
+    async def found(self) -> list[tuple[Job, Turn, SupervisedHandle]]:
+        """Return the turns that a former launcher process left in this folder."""
+        return await asyncio.to_thread(self._found)
+
+    def _found(self) -> list[tuple[Job, Turn, SupervisedHandle]]:
+        left = []
+        for name in sorted(_names(self._folder)):
+            folder = TurnFolder(os.path.join(self._folder, name))
+            try:
+                job = folder.job()
+            except (OSError, msgspec.MsgspecError):  # it was never begun
+                shutil.rmtree(folder.path, ignore_errors=True)
+                continue
+            facts = _read(folder.path, EPOCH)
+            turn = Turn(
+                turn_id=job.turn_id,
+                session_id=job.session_id,
+                agent_name=job.agent.name,
+                queued_at=_NEVER,
+                epoch=int(facts.get("epoch", job.epoch)),
+                launcher_id=facts.get("adopting"),
+            )
+            left.append((job, turn, SupervisedHandle(folder, job, None)))
+        return left
+
+
+class InProcessHandle:
+    """An agent that lives inside the launcher."""
+
+    dies_with_us = True
+
+    def __init__(self, agent: InProcess, job: Job) -> None:
+        self._events: asyncio.Queue[AgentEvent] = asyncio.Queue()
+        self._commands: asyncio.Queue[AgentEvent] = asyncio.Queue()
+        self._job, self._is_over = job, False
+        self._stopping: asyncio.TimerHandle | None = None
+        self._task = asyncio.create_task(self._run(agent, job))
+
+    async def _run(self, agent: InProcess, job: Job) -> None:
+        try:
+            await agent.run(job, self._events.put, self._commands)
+        except asyncio.CancelledError:
+            await self._end("stopped", "stopped", None)
+        except Exception as error:
+            await self._end("failed", "agent_failed", f"{type(error).__name__}: {error}")
+        else:
+            await self._end("failed", "no_answer", "it ended without a result")
+
+    async def _end(self, outcome: str, reason: str, error: str | None) -> None:
+        await self._events.put({"type": "result", "outcome": outcome, "text": "", "reason": reason, "error": error})
+
+    async def events(self) -> AsyncIterator[AgentEvent]:
+        """Yield its events, up to its result."""
+        number = 0
+        while not self._is_over:
+            event = await self._events.get()
+            number += 1
+            self._is_over = event["type"] == "result"
+            yield _keyed(event, self._job, number)
+
+    async def kept(self, entry: int) -> None:
+        """Do nothing: the agent ends with its launcher."""
+
+    async def tell(self, command: AgentEvent) -> None:
+        """Hand a command over; who does not stop in time is stopped."""
+        if command["type"] == "stop" and self._stopping is None:
+            self._stopping = asyncio.get_running_loop().call_later(STOP_WITHIN, self._task.cancel)
+        await self._commands.put(command)
+
+    async def adopting(self, turn: Turn, launcher_id: str) -> None:
+        """It is never adopted: it lives and dies with its launcher."""
+
+    async def adopted(self, turn: Turn) -> None:
+        """It is never adopted."""
+
+    async def close(self) -> None:
+        """Nothing of it is needed any more."""
+        if self._stopping is not None:
+            self._stopping.cancel()
+        if not self._task.done():
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
+class SupervisedHandle:
+    """An agent under a supervisor, known by its folder."""
+
+    def __init__(
+        self, folder: TurnFolder, job: Job, process: subprocess.Popen[bytes] | None, *, dies_with_us: bool = False
+    ) -> None:
+        self._folder, self._job, self._process = folder, job, process
+        self.dies_with_us = dies_with_us
+        self._number = 0  # of the last event that was read
+        self._answered: set[str] | None = None  # questions whose answer a former life has passed on, once they are read
+
+    async def events(self) -> AsyncIterator[AgentEvent]:
+        """Yield the events of its file up to its result, or to the end if the supervisor is gone.
+
+        After a restart the file is read again, without the events known to be stored. The next event is `doubtful`: the
+        former process may have been killed after storing it and before noting that.
+        """
+        offset, pause, kept = 0, LOOK[0], _read(self._folder.path, KEPT) if self._process is None else {}
+        while True:
+            # Asked before reading: what it wrote last is read before we give up.
+            is_attended = self._folder.is_attended if self._process is None else self._process.poll() is None
+            events, offset = self._folder.events(offset, BITE)
+            for event in events:
+                self._number += 1
+                if event["type"] in REMEMBERED and self._process is None:
+                    if self._number <= kept.get("number", 0):
+                        continue
+                    event["doubtful"] = kept.get("entry", 0)
+                yield _keyed(event, self._job, self._number)
+                if event["type"] == "result":
+                    return
+            if not events and not is_attended:
+                gone = "the agent's supervisor is gone, and the agent with it"
+                yield failed(SUPERVISOR_LOST, gone, cut_off=True)
+                return
+            pause = LOOK[0] if events else min(pause * 1.5, LOOK[1])
+            await asyncio.sleep(pause)
+
+    async def tell(self, command: AgentEvent) -> None:
+        """Add a line to what it is told; an answer that a former life has passed on is not one to its next question."""
+        if command["type"] == "decision" and command["key"] in self._answered_before():
+            return
+        with suppress(OSError):  # it is over, and its folder gone
+            self._folder.send(command)
+
+    def _answered_before(self) -> set[str]:
+        if self._answered is None:
+            told = self._folder.told() if self._process is None else []
+            self._answered = {str(command.get("key")) for command in told if command.get("type") == "decision"}
+        return self._answered
+
+    async def kept(self, entry: int) -> None:
+        """Note that the last event is in the log, at this entry or before, so a restart does not report it again."""
+        facts = {"number": self._number, "entry": entry}
+        with suppress(OSError):
+            write_private(os.path.join(self._folder.path, KEPT), json.dumps(facts).encode(), lasting=False)
+
+    async def adopting(self, turn: Turn, launcher_id: str) -> None:
+        """Record which launcher is about to adopt the turn: if it is killed right after, the next epoch is known."""
+        await self._remember({"epoch": turn.epoch, "adopting": launcher_id})
+
+    async def adopted(self, turn: Turn) -> None:
+        """Remember under which epoch it goes on."""
+        await self._remember({"epoch": turn.epoch})
+
+    async def _remember(self, facts: AgentEvent) -> None:
+        await asyncio.to_thread(write_private, os.path.join(self._folder.path, EPOCH), json.dumps(facts).encode())
+
+    async def close(self) -> None:
+        """Its folder goes, and whatever the agent has left behind."""
+        await asyncio.to_thread(self._see_off)
+
+    def _see_off(self) -> None:
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_WITHIN * 3)
+        self._folder.end_leftovers()
+        shutil.rmtree(self._folder.path, ignore_errors=True)
+
+
+def _keyed(event: AgentEvent, job: Job, number: int) -> AgentEvent:
+    """An event by which it is known if it is told again; a turn that is given out again says other things."""
+    if event["type"] in KEYED:
+        event["key"] = f"{job.turn_id}#{job.epoch}:{number}"[-256:]
+    return event
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _read(folder: str, name: str) -> AgentEvent:
+    try:
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            facts = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    return facts if isinstance(facts, dict) else {}

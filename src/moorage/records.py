@@ -1,0 +1,274 @@
+"""`moor.records` and `moor.memory`: opaque values of a session, and of all sessions of an owner.
+
+A value of more than one mebibyte is sent in parts before the write that makes it visible, over any connection. Parts of
+a write that never came expire after an hour.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from moorage.core.codec import check_json, encode
+from moorage.core.errors import StoreCorrupt, TooLarge
+from moorage.core.ids import uuid7
+from moorage.core.query import Page
+from moorage.core.record import (
+    BYTES,
+    JSON,
+    MAX_COMMIT,
+    MAX_INLINE,
+    MAX_VALUE,
+    PART_TTL,
+    PARTS,
+    Append,
+    Drop,
+    Put,
+    Record,
+    RecordRequest,
+    Touch,
+    part_key,
+)
+from moorage.service.records import RecordsWritten, WrittenRecord
+
+__all__ = ["Append", "Drop", "Memory", "Put", "Record", "Records", "RecordsWritten", "Touch", "WrittenRecord", "packed"]
+
+Found = list[Record | None]  # `list` is a method below
+Pieces = list[bytes]
+Requests = list[RecordRequest]
+SMALL = 4096  # bytes of a value that stays in a commit which would be too large otherwise
+PARTS_AT_ONCE = 4  # read together, so that an answer stays small
+
+
+class RecordOperations(Protocol):
+    """The operations of a connection on records of a session, or of the owner if `ref` is None."""
+
+    async def read_records(self, ref: str | None, namespace: str, keys: Sequence[str]) -> list[Record | None]: ...
+
+    async def records_of(self, session_ids: Sequence[str], namespace: str, key: str) -> list[Record | None]: ...
+
+    async def list_records(
+        self,
+        ref: str | None,
+        namespace: str,
+        *,
+        prefix: str,
+        after: str | None,
+        limit: int,
+        descending: bool,
+        values: bool,
+    ) -> Page[Record]: ...
+
+    async def write_records(
+        self, ref: str | None, requests: Sequence[RecordRequest], messages: Sequence[Any], token: str | None,
+        version: int | None, memory: Sequence[RecordRequest] = (),
+    ) -> RecordsWritten: ...  # fmt: skip
+
+
+def packed(value: Any) -> tuple[bytes, str]:
+    """Return a value as it is stored, and its form: bytes as they are, everything else as JSON."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value), BYTES
+    check_json(value, "value")
+    return encode(value), JSON
+
+
+class Records:
+    """`moor.records`: values beside the log of a session, by namespace and key."""
+
+    def __init__(self, backend: RecordOperations) -> None:
+        self._backend = backend
+
+    async def get(self, ref: str, namespace: str, key: str) -> Record | None:
+        """Return a record with its value, or None."""
+        return (await self.get_many(ref, namespace, [key]))[0]
+
+    async def get_many(self, ref: str, namespace: str, keys: Sequence[str]) -> Found:
+        """Return records by their keys, in this order; None for one that is not there."""
+        return await self._get_many(ref, namespace, keys)
+
+    async def of_sessions(self, session_ids: Sequence[str], namespace: str, key: str) -> Found:
+        """Return the record of one key of each session, by ids of sessions; None where there is none."""
+        found = await self._backend.records_of(session_ids, namespace, key)
+        both = zip(session_ids, found, strict=True)
+        return [None if record is None else await self._whole(session_id, record) for session_id, record in both]
+
+    async def list(
+        self,
+        ref: str,
+        namespace: str,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        limit: int = 100,
+        descending: bool = False,
+        values: bool = True,
+    ) -> Page[Record]:
+        """Return a page of records in the order of their keys; pass `next` as `after` for more."""
+        return await self._list(
+            ref, namespace, prefix=prefix, after=after, limit=limit, descending=descending, values=values
+        )
+
+    async def put(
+        self, ref: str, namespace: str, key: str, value: Any, *, ttl: float | timedelta | None = None,
+        version: int | None = None,
+    ) -> WrittenRecord:  # fmt: skip
+        """Store bytes or a JSON value. `version` is the one it must have; 0: it must be new."""
+        return await self._put(ref, namespace, key, value, ttl, version)
+
+    async def delete(
+        self, ref: str, namespace: str, key: str = "", *, prefix: bool = False, version: int | None = None
+    ) -> None:
+        """Delete a record, or with `prefix` all whose keys begin so. Deleting nothing is harmless."""
+        await self._write(ref, [Drop(namespace=namespace, key=key, prefix=prefix, version=version)])
+
+    async def write(
+        self,
+        ref: str,
+        writes: Sequence[RecordRequest],
+        *,
+        messages: Sequence[Any] = (),
+        token: str | None = None,
+        version: int | None = None,
+        memory: Sequence[RecordRequest] = (),
+    ) -> RecordsWritten:
+        """Write records and append messages, all in one commit; a message whose client key is known is not repeated.
+
+        `memory` are writes to the owner's own records, in the same commit.
+        """
+        return await self._write(ref, writes, messages, token, version, memory)
+
+    # The same for sessions and for the owner ---------------------------------------------------------
+
+    async def _get_many(self, ref: str | None, namespace: str, keys: Sequence[str]) -> Found:
+        found = await self._backend.read_records(ref, namespace, keys)
+        return [None if record is None else await self._whole(ref, record) for record in found]
+
+    async def _list(
+        self,
+        ref: str | None,
+        namespace: str,
+        prefix: str,
+        after: str | None,
+        limit: int,
+        descending: bool,
+        values: bool,
+    ) -> Page[Record]:
+        page = await self._backend.list_records(
+            ref, namespace, prefix=prefix, after=after, limit=limit, descending=descending, values=values
+        )
+        items = [await self._whole(ref, record) for record in page.items] if values else page.items
+        return Page(items, page.next)
+
+    async def _put(
+        self, ref: str | None, namespace: str, key: str, value: Any, ttl: float | timedelta | None, version: int | None
+    ) -> WrittenRecord:
+        data, form = packed(value)
+        seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
+        put = Put(namespace=namespace, key=key, value=data, form=form, ttl=seconds, version=version)
+        return (await self._write(ref, [put])).records[0]
+
+    async def _write(
+        self,
+        ref: str | None,
+        writes: Sequence[RecordRequest],
+        messages: Sequence[Any] = (),
+        token: str | None = None,
+        version: int | None = None,
+        memory: Sequence[RecordRequest] = (),
+    ) -> RecordsWritten:
+        size = sum(len(each.value) for each in (*writes, *memory) if isinstance(each, (Put, Append)))
+        most = MAX_INLINE if size <= MAX_COMMIT else SMALL
+        small, shared = await self._staged(ref, writes, most), await self._staged(None, memory, most)
+        return await self._backend.write_records(ref, small, messages, token, version, shared)
+
+    # Values in parts ---------------------------------------------------------------------------------
+
+    async def _staged(self, ref: str | None, writes: Sequence[RecordRequest], most: int) -> Requests:
+        """Return the writes, with values of more than `most` bytes sent ahead."""
+        small: Requests = []
+        for each in writes:
+            is_large = isinstance(each, (Put, Append)) and len(each.value) > most
+            small.append(await self._in_parts(ref, each) if is_large else each)  # type: ignore[arg-type]  # it has a value
+        return small
+
+    async def _in_parts(self, ref: str | None, write: Put | Append) -> Put | Append:
+        if len(write.value) > MAX_VALUE:
+            raise TooLarge("record value", len(write.value), MAX_VALUE)
+        upload = uuid7(time.time_ns() // 1_000_000, os.urandom(10))
+        starts = range(0, len(write.value), MAX_INLINE)
+        for number, start in enumerate(starts):
+            part = write.value[start : start + MAX_INLINE]
+            put = Put(namespace=PARTS, key=part_key(upload, number), value=part, ttl=PART_TTL.total_seconds())
+            await self._backend.write_records(ref, [put], (), None, None)
+        return replace(write, value=upload.encode(), parts=len(starts), size=len(write.value))
+
+    async def _whole(self, ref: str | None, record: Record) -> Record:
+        if not record.parts:
+            return record
+        pieces: Pieces = []
+        after = None
+        while len(pieces) < record.parts:
+            page = await self._backend.list_records(
+                ref, PARTS, prefix=f"{record.value.decode()}/", after=after, limit=PARTS_AT_ONCE, descending=False,
+                values=True,
+            )  # fmt: skip
+            pieces += [part.value for part in page.items]
+            after = page.next
+            if after is None:
+                break
+        value = b"".join(pieces)
+        if len(value) != record.size:  # replaced while it was read, or damaged
+            raise StoreCorrupt(
+                f"record {record.key!r}", f"{len(value)} of {record.size} bytes are there; read it again"
+            )
+        return replace(record, value=value, parts=0)
+
+
+class Memory:
+    """`moor.memory`: values that all sessions of an owner share, by namespace and key."""
+
+    def __init__(self, backend: RecordOperations) -> None:
+        self._records = Records(backend)
+
+    async def get(self, namespace: str, key: str) -> Record | None:
+        """Return a record with its value, or None."""
+        return (await self.get_many(namespace, [key]))[0]
+
+    async def get_many(self, namespace: str, keys: Sequence[str]) -> Found:
+        """Return records by their keys, in this order; None for one that is not there."""
+        return await self._records._get_many(None, namespace, keys)
+
+    async def list(
+        self,
+        namespace: str,
+        *,
+        prefix: str = "",
+        after: str | None = None,
+        limit: int = 100,
+        descending: bool = False,
+        values: bool = True,
+    ) -> Page[Record]:
+        """Return a page of records in the order of their keys; pass `next` as `after` for more."""
+        return await self._records._list(
+            None, namespace, prefix=prefix, after=after, limit=limit, descending=descending, values=values
+        )
+
+    async def put(
+        self, namespace: str, key: str, value: Any, *, ttl: float | timedelta | None = None, version: int | None = None
+    ) -> WrittenRecord:
+        """Store bytes or a JSON value. `version` is the one it must have; 0: it must be new."""
+        return await self._records._put(None, namespace, key, value, ttl, version)
+
+    async def delete(self, namespace: str, key: str = "", *, prefix: bool = False, version: int | None = None) -> None:
+        """Delete a record, or with `prefix` all whose keys begin so. Deleting nothing is harmless."""
+        await self._records._write(None, [Drop(namespace=namespace, key=key, prefix=prefix, version=version)])
+
+    async def write(self, writes: Sequence[RecordRequest]) -> RecordsWritten:
+        """Write several records in one commit."""
+        return await self._records._write(None, writes)

@@ -1,0 +1,409 @@
+"""A launcher's dispatcher at a server: the same questions and reports as on a store of its own, over HTTP.
+
+One request is always out that waits for turns and for news of those the launcher has; what it
+brings is handed out when the launcher asks. Renewals that fall together travel together. A
+server that cannot be reached is asked again; only a refusal is one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from msgspec.structs import replace
+
+from moorage.core.approval import Approval
+from moorage.core.entry import Message
+from moorage.core.errors import LauncherNotFound, MoorageError, NotFound, StoreError, TurnLost
+from moorage.core.problem import Problem
+from moorage.core.render import like
+from moorage.core.run import MAX_RESULT_BYTES
+from moorage.core.session import Session
+from moorage.core.turn import Launcher, Retry, Turn
+from moorage.core.work import TurnEnd, cut
+from moorage.launcher.dispatcher import Dispatcher
+from moorage.ports import Claimed
+from moorage.remote import launching as wire
+from moorage.remote.transport import Requester
+from moorage.service.turns import Given
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+SEND_WORDS_EVERY = 0.1  # seconds between two pieces of what an agent is saying
+TOGETHER = 0.02  # seconds in which renewals join one request
+BACKOFF = (0.1, 5.0)  # seconds: between attempts to reach a server that is away
+MAX_ERROR_BYTES = 64 * 1024
+
+
+class RemoteDispatcher(Dispatcher):
+    """Turns of a server, by its URL and a launcher's key. Close it in the end."""
+
+    def __init__(
+        self,
+        line: Requester,
+        launcher: Launcher,
+        *,
+        lease: timedelta | None = None,
+        lost_after: timedelta | None = None,
+    ) -> None:
+        """Without a lease and a time after which a silent turn is lost, the server's own count."""
+        self._line, self._launcher, self._is_registered = line, launcher, False
+        self._lease = None if lease is None else lease.total_seconds()
+        self._lost_after = None if lost_after is None else lost_after.total_seconds()
+        self._turns: dict[str, tuple[str, int]] = {}  # those we have: owner and epoch
+        self._ahead: deque[Given] = deque()  # those not asked for yet
+        self._given: dict[str, Given] = {}
+        self._asked: dict[str, Turn] = {}  # whose question an approval is
+        self._stopping: set[str] = set()
+        self._waiting: set[str] = set()
+        self._poll = Poll(self._ask, self._tell)
+        self._beats = Together(self._beat)
+        self._words = WordSender(line)
+        self._pulse, self._news = 0, asyncio.Event()
+
+    async def close(self) -> None:
+        """Ask no more."""
+        await self._poll.stop()
+        await self._words.stop()
+        await self._line.close()
+
+    # Launchers ----------------------------------------------------------------------------------
+
+    async def register(self, launcher: Launcher) -> bool:
+        self._is_registered = self._is_registered and launcher.agents == self._launcher.agents
+        self._launcher = launcher
+        return (await self._send_beat(self._heartbeat(launcher.running))).drain
+
+    async def _at_launcher(self, what: str, body: Any, kind: type[T], *, wait: float = 0.0) -> T:
+        """Ask something as this launcher. A server that does not know it, for its store is another, is told first."""
+        path = f"/launchers/{quote(self._launcher.launcher_id, safe='')}/{what}"
+        if self._is_registered:
+            with suppress(LauncherNotFound):
+                return await self._line.post(path, body, kind, wait=wait)
+        await self._register()
+        return await self._line.post(path, body, kind, wait=wait)
+
+    async def _register(self) -> None:
+        launcher = self._launcher
+        await self._line.post(
+            "/launchers", like(wire.LauncherRegistration, launcher, agents=list(launcher.agents)), Launcher
+        )
+        self._is_registered = True
+
+    # Claiming -----------------------------------------------------------------------------------
+
+    async def claim(
+        self,
+        launcher_id: str,
+        owners: tuple[str, ...],
+        agents: dict[str, Retry],
+        *,
+        full: tuple[str, ...] = (),
+        root: str | None = None,
+    ) -> Claimed | None:
+        """Return a turn if one has come; else ask for one: `wait` tells when it is there.
+
+        The key says for which owners a launcher works.
+        """
+        if self._ahead:
+            given = self._ahead.popleft()
+            self._given[given.turn.turn_id] = given
+            return like(Claimed, given)
+        self._poll.want(wire.Claiming(agents=agents, full=sorted(full), lease=self._lease, lost_after=self._lost_after))
+        return None
+
+    async def given(self, claimed: Claimed) -> Given:
+        """All that the agent of a claimed turn needs; it came with the turn."""
+        return self._given.pop(claimed.turn.turn_id)
+
+    def pulse(self) -> int:
+        return self._pulse
+
+    async def wait(self, seen: int, timeout: float) -> None:
+        self._poll.go_on()
+        if self._pulse == seen:
+            self._news.clear()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), timeout)
+
+    async def _ask(self, wish: wire.Claiming) -> None:
+        """One request for turns and news."""
+        wish = replace(
+            wish,
+            wait=wire.LONGEST_WAIT,
+            known={turn_id: epoch for turn_id, (_, epoch) in self._turns.items()},
+            owners={turn_id: owner for turn_id, (owner, _) in self._turns.items()},
+            stopping=sorted(self._stopping),
+            waiting=sorted(self._waiting),
+        )
+        news = await self._at_launcher("claim", wish, wire.News, wait=wire.LONGEST_WAIT)
+        for taken in news.turns:
+            self._turns[taken.turn.turn_id] = (taken.owner, taken.turn.epoch)
+            self._ahead.append(taken)
+        self._stopping, self._waiting = set(news.stop), set(news.waiting)
+
+    def _tell(self) -> None:
+        self._pulse += 1
+        self._news.set()
+
+    # Turns --------------------------------------------------------------------------------------
+
+    async def started(self, owner: str, turn: Turn) -> None:
+        await self._report(owner, turn, started=True)
+
+    async def speak(self, owner: str, turn: Turn, text: str) -> None:
+        """Show what the agent is just saying. It goes on its way without us; what gets lost is not said again."""
+        self._words.add(owner, turn, text)
+
+    async def say(self, owner: str, turn: Turn, messages: object) -> None:
+        self._words.drop(owner, turn)
+        await self._report(owner, turn, messages=messages)
+
+    async def update(self, owner: str, turn: Turn, *, since: int | None = None, **facts: Any) -> Session:
+        told = wire.AgentUpdate(since=since, **facts)  # checked there
+        return _session(await self._report(owner, turn, update=told))
+
+    async def misspoken(self, owner: str, turn: Turn, problem: Problem) -> None:
+        await self._report(owner, turn, problem=problem)
+
+    async def checkpoint(self, owner: str, turn: Turn, state: object, *, since: int | None = None) -> Session:
+        kept = wire.Handover(state=state, since=since)  # type: ignore[arg-type]  # likewise
+        return _session(await self._report(owner, turn, checkpoint=kept))
+
+    async def request_approval(
+        self, owner: str, turn: Turn, question: str, *, key: str | None = None, **options: Any
+    ) -> Approval:
+        reported = await self._report(owner, turn, approval=wire.QuestionRequest(question=question, key=key, **options))
+        assert reported.approval is not None
+        self._asked[reported.approval.approval_id] = turn
+        return reported.approval
+
+    async def approval(self, owner: str, approval_id: str) -> Approval:
+        """An approval as it stands; a server that has no answer yet is given time."""
+        turn = self._asked[approval_id]
+        path = f"{_path(turn)}/approvals/{quote(approval_id, safe='')}"
+        query = {"owner": owner, "epoch": turn.epoch, "wait": wire.LONGEST_WAIT}
+        return await self._line.get(path, Approval, query, wait=wire.LONGEST_WAIT)
+
+    async def release(self, owner: str, turn: Turn) -> None:
+        await self._report(owner, turn, release=True)
+        self._forget(turn)
+
+    async def finish(self, owner: str, turn: Turn, end: TurnEnd) -> Session:
+        self._words.drop(owner, turn)
+        told = like(
+            wire.TurnEnding,
+            end,
+            epoch=turn.epoch,
+            owner=owner,
+            messages=[_message(each) for each in end.messages],
+            result=None if end.result is None else cut(end.result, MAX_RESULT_BYTES),
+            error=None if end.error is None else cut(end.error, MAX_ERROR_BYTES),
+        )
+        reported = await self._about(turn, self._line.post(f"{_path(turn)}/finish", told, wire.Reported))
+        self._forget(turn)
+        return _session(reported)
+
+    async def adopt(self, owner: str, turn: Turn, launcher_id: str) -> Turn:
+        held = wire.Held(turn_id=turn.turn_id, epoch=turn.epoch, owner=owner, former=turn.launcher_id)
+        adopted = await self._at_launcher("adopt", held, Turn)
+        self._turns[turn.turn_id] = (owner, adopted.epoch)
+        return adopted
+
+    async def _report(self, owner: str, turn: Turn, **told: Any) -> wire.Reported:
+        report = wire.Report(epoch=turn.epoch, owner=owner, **told)
+        return await self._about(turn, self._line.post(f"{_path(turn)}/entries", report, wire.Reported))
+
+    async def _about(self, turn: Turn, report: Any) -> wire.Reported:
+        try:
+            answer: wire.Reported = await report
+        except (TurnLost, NotFound):
+            self._forget(turn)
+            raise
+        return answer
+
+    def _forget(self, turn: Turn) -> None:
+        if self._turns.get(turn.turn_id, ("", -1))[1] == turn.epoch:
+            del self._turns[turn.turn_id]
+        self._asked = {name: other for name, other in self._asked.items() if other.turn_id != turn.turn_id}
+
+    # Renewal ------------------------------------------------------------------------------------
+
+    async def renew(self, owner: str, turn: Turn) -> Turn:
+        """The launcher is at it; with all others that are due, in one request."""
+        self._turns[turn.turn_id] = (owner, turn.epoch)
+        beaten = await self._beats.join(wire.Held(turn_id=turn.turn_id, epoch=turn.epoch, owner=owner))
+        for beat in beaten.turns:
+            if beat.turn_id == turn.turn_id and beat.turn is not None and beat.turn.epoch == turn.epoch:
+                return beat.turn
+        self._forget(turn)
+        raise TurnLost(turn.turn_id, turn.epoch)
+
+    async def _beat(self, turns: list[wire.Held]) -> wire.Beaten:
+        beaten = await self._send_beat(self._heartbeat(len(self._turns), turns))
+        named = {held.turn_id for held in turns}
+        self._waiting = (self._waiting - named) | set(beaten.waiting)
+        return beaten
+
+    def _heartbeat(self, running: int, turns: Sequence[wire.Held] = ()) -> wire.Heartbeat:
+        known = self._launcher
+        return wire.Heartbeat(
+            running=running, turns=list(turns), draining=known.draining, ended_sessions=list(known.ended_sessions)
+        )
+
+    async def _send_beat(self, beat: wire.Heartbeat) -> wire.Beaten:
+        return await self._at_launcher("heartbeat", beat, wire.Beaten)
+
+    async def is_unwanted(self, owner: str, turn: Turn) -> bool:
+        """Whether the server said that the turn is to stop, or that it is gone."""
+        return turn.turn_id in self._stopping
+
+    async def waiting(self, launcher_id: str) -> set[str]:
+        """Turns of which we have heard that they wait for a sync child."""
+        return set(self._waiting)
+
+
+class Poll:
+    """The request that is always out. It is asked anew before it was answered only if something else is wanted."""
+
+    def __init__(self, ask: Callable[[wire.Claiming], Awaitable[None]], tell: Callable[[], None]) -> None:
+        self._ask, self._tell = ask, tell
+        self._wish, self._room = wire.Claiming(room=0), 0
+        self._asked: wire.Claiming | None = None
+        self._refusal: MoorageError | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def want(self, wish: wire.Claiming) -> None:
+        """Ask for one turn more than those asked for in the same breath. Raises what the server refuses us with."""
+        if self._refusal is not None:
+            raise self._refusal
+        if self._task is not None and self._asked is not None:
+            if self._asked.room and replace(wish, room=self._asked.room) == self._asked:
+                return  # what there is comes by itself
+            self._task.cancel()
+            self._task, self._asked = None, None
+        self._wish, self._room = wish, min(self._room + 1, wire.MOST_AT_ONCE)
+        self.go_on()
+
+    def go_on(self) -> None:
+        """Have a request out, for news if for nothing else."""
+        if self._task is None and self._refusal is None:
+            self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Ask no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        await asyncio.sleep(0)  # callers in the same step of the loop share this request
+        wish = self._asked = replace(self._wish, room=self._room)
+        self._room = 0
+        try:
+            await self._insist(wish)
+        except MoorageError as refusal:
+            self._refusal = refusal
+        self._task, self._asked = None, None
+        self._tell()
+
+    async def _insist(self, wish: wire.Claiming) -> None:
+        """Ask until there is an answer; a server that is away comes back."""
+        pause, longest = BACKOFF
+        while True:
+            try:
+                await self._ask(wish)
+            except StoreError as error:
+                log.warning("no turns at present, trying again: %s", error.message)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, longest)
+            else:
+                return
+
+
+class WordSender:
+    """Sends partial output to the server: one request at a time for each turn, ten in a second at most."""
+
+    def __init__(self, line: Requester) -> None:
+        self._line = line
+        self._pieces: dict[tuple[str, str, int], list[str]] = {}  # by owner, turn and epoch
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def add(self, owner: str, turn: Turn, text: str) -> None:
+        """Add a piece of output."""
+        key = (owner, turn.turn_id, turn.epoch)
+        if key in self._pieces:
+            self._pieces[key].append(text)
+            return
+        self._pieces[key] = [text]
+        task = asyncio.create_task(self._send(*key))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def drop(self, owner: str, turn: Turn) -> None:
+        """Drop unsent output: the complete message follows."""
+        key = (owner, turn.turn_id, turn.epoch)
+        if key in self._pieces:
+            self._pieces[key] = []
+
+    async def stop(self) -> None:
+        """Cancel all requests."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _send(self, owner: str, turn_id: str, epoch: int) -> None:
+        key = (owner, turn_id, epoch)
+        try:
+            while text := "".join(self._pieces[key])[: wire.MOST_WORDS]:
+                self._pieces[key] = []
+                told = wire.Saying(epoch=epoch, owner=owner, text=text)
+                with suppress(MoorageError):  # the message itself comes later, and that is insisted on
+                    await self._line.post(f"/turns/{quote(turn_id, safe='')}/words", told, wire.Reported)
+                await asyncio.sleep(SEND_WORDS_EVERY)
+        finally:
+            del self._pieces[key]
+
+
+class Together:
+    """Requests that fall together and travel together."""
+
+    def __init__(self, send: Callable[[list[wire.Held]], Awaitable[wire.Beaten]]) -> None:
+        self._send = send
+        self._next: tuple[list[wire.Held], asyncio.Task[wire.Beaten]] | None = None
+
+    async def join(self, held: wire.Held) -> wire.Beaten:
+        """Be part of the next request; its answer."""
+        if self._next is None:
+            turns: list[wire.Held] = []
+            self._next = (turns, asyncio.create_task(self._leave(turns)))
+        turns, leaving = self._next
+        turns.append(held)
+        return await asyncio.shield(leaving)  # who is cancelled leaves the others their answer
+
+    async def _leave(self, turns: list[wire.Held]) -> wire.Beaten:
+        await asyncio.sleep(TOGETHER)
+        self._next = None
+        return await self._send(turns)
+
+
+def _session(reported: wire.Reported) -> Session:
+    assert reported.session is not None
+    return reported.session
+
+
+def _path(turn: Turn) -> str:
+    return f"/turns/{quote(turn.turn_id, safe='')}"
+
+
+def _message(message: Message) -> dict[str, Any]:
+    told = {"role": message.role, "content": message.content}
+    return told if message.client_key is None else {**told, "client_key": message.client_key}

@@ -1,0 +1,183 @@
+"""Calls: an agent asked by name in a session, by a caller that waits for the answer.
+
+Each call is a run with a turn of its own, in whichever session: one that is not known is made in the same commit. An
+agent that answers where it is called has its turn begun by this process, or answered with the very commit that asks;
+where another turn is in the way, the run waits in the session's queue.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+
+from moorage.core import work
+from moorage.core.agent import AgentDefinition
+from moorage.core.entry import check_message
+from moorage.core.errors import AsksAncestor, IdTaken, NotFound, RunSettled, SessionNotFound, SessionSuspended
+from moorage.core.family import born
+from moorage.core.run import Mode, Run
+from moorage.core.session import Birth, Change, Needs, Session, View
+from moorage.core.turn import LEASE, LOST_AFTER, Retry, Turn, TurnState
+from moorage.core.work import Claim, TurnEnd
+from moorage.service.conversation import session_with_window
+from moorage.service.deps import Caller, Deps, stamp_of
+from moorage.service.presence import announce
+from moorage.service.runs import Wish, asker_of, check_not_above, new_run, parent_of, stop_run, way_of
+from moorage.service.sessions import SessionRequest, new_session
+
+log = logging.getLogger(__name__)
+
+CallRule = Callable[..., Change]  # of a view, a run and its message; `stamp` and `asking` are named
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """A call of an agent in a session."""
+
+    agent: AgentDefinition
+    input: str
+    session: str  # an id or a name
+    parent: str | None = None  # the session that asks
+    parameters: dict[str, Any] = {}
+    tools: tuple[str, ...] = ()
+
+    async def recalled(self, deps: Deps, caller: Caller) -> Session | None:
+        """The session it is asked in; a person's call wakes whatever was suspended, an agent's does not."""
+        return await recalled(deps, caller, self.session, wakes=self.parent is None and caller.session_id is None)
+
+
+class RecordedCall(Struct, frozen=True, kw_only=True):
+    """A call as it was taken down: its run, and its turn if that was begun here."""
+
+    session: Session
+    run: Run
+    turn: Turn | None = None
+
+
+async def recalled(deps: Deps, caller: Caller, ref: str, *, wakes: bool = False) -> Session | None:
+    """The session with its window as `messages`; None if it is not known.
+
+    Raises SessionClosed, SessionGone, InvalidId, and SessionSuspended if it waits for an approval, or for a person
+    whose call does not wake it.
+    """
+    try:
+        session = await session_with_window(deps, caller, ref, deps.settings.window)
+    except SessionNotFound:
+        return None
+    session.check_open()
+    if session.pending_approvals > 0:
+        raise SessionSuspended(session.session_id, approval_id=session.awaited_approval)
+    if session.is_kept_asleep and not wakes:
+        raise SessionSuspended(session.session_id)
+    return session
+
+
+async def put_answered(deps: Deps, caller: Caller, call: Call, known: Session | None, end: TurnEnd) -> RecordedCall:
+    """Keep a call with its answer in one commit. Raises AnotherTurn if the agent did not know of a turn before it."""
+    turns, wish = 0 if known is None else known.turns, _claim(deps, call.agent.name)
+    try:
+        return await _put(deps, caller, call, known, partial(work.answered_here, end=end, wish=wish, after_turns=turns))
+    except IdTaken:
+        raise work.AnotherTurn from None  # another caller made the session
+
+
+async def put_begun(deps: Deps, caller: Caller, call: Call, known: Session | None) -> RecordedCall:
+    """Ask, and begin the turn in the same commit; no turn if another is in the way."""
+    announce(deps.launchers, deps.own_launcher)
+    wish = _claim(deps, call.agent.name)
+    return await _put_or_again(deps, caller, call, known, partial(work.ask_here, wish=wish))
+
+
+async def put_queued(deps: Deps, caller: Caller, call: Call, known: Session | None) -> RecordedCall:
+    """Ask an agent whose turns launchers take."""
+    return await _put_or_again(deps, caller, call, known, work.ask)
+
+
+async def begin_queued(deps: Deps, caller: Caller, run: Run) -> Turn | None:
+    """Begin the turn of a queued call here, if it is the next."""
+    wish, stamp = _claim(deps, run.agent_name or ""), stamp_of(deps, caller)
+    decide = partial(work.take_here, run_id=run.run_id, wish=wish, stamp=stamp)
+    return _begun(await deps.store.apply(caller.owner, run.session_id, decide))
+
+
+async def stop_call(deps: Deps, caller: Caller, run_id: str) -> None:
+    """Stop a call that has no waiting caller any more, unless it is over."""
+    try:
+        await stop_run(deps, caller, run_id)
+    except (NotFound, RunSettled):
+        return
+
+
+async def _put_or_again(deps: Deps, caller: Caller, call: Call, known: Session | None, rule: CallRule) -> RecordedCall:
+    try:
+        return await _put(deps, caller, call, known, rule)
+    except IdTaken:  # another caller made the session
+        return await _put(deps, caller, call, await call.recalled(deps, caller), rule)
+
+
+async def _put(deps: Deps, caller: Caller, call: Call, known: Session | None, rule: CallRule) -> RecordedCall:
+    message = check_message(call.input)
+    parent = await _asking(deps, caller, call, known)
+    wish = Wish(
+        mode=Mode.SYNC,
+        parent=None if parent is None else parent.session_id,
+        parent_run=caller.run_id,
+        by_agent=call.parent is not None,
+        parameters=call.parameters or None,
+        tools=call.tools,
+        called=True,
+    )
+    run = await new_run(deps, caller, wish, call.agent, message, parent)
+    stamp, how, made = stamp_of(deps, caller), way_of(caller, wish), list[Change]()
+
+    def decide(view: View) -> Change:
+        made.append(rule(view, run, message, stamp=stamp, asking=how))
+        return made[-1]
+
+    asker = asker_of(caller, run, wish)
+    if known is not None:
+        session = (await deps.store.apply(caller.owner, known.session_id, decide, needs=Needs(asker=asker))).session
+    else:
+        new, _ = new_session(deps, caller, SessionRequest(agent=call.agent.name, session_id=call.session))
+
+        def birth(found: Birth) -> Change:
+            return born(new, found, stamp, deps.settings.family).then(lambda head: decide(View(head)))
+
+        session = await deps.store.create(caller.owner, birth, parent=wish.parent, asker=asker)
+        log.info("session %s was not known and is made", new.session_id, extra={"session": new.session_id})
+    change = made[-1]
+    put = next(each for each in change.runs if each.run_id == run.run_id)
+    return RecordedCall(session=session, run=put, turn=_begun(change))
+
+
+def _begun(change: Change) -> Turn | None:
+    return next((turn for turn in change.turns if turn.state is TurnState.RUNNING), None)
+
+
+async def _asking(deps: Deps, caller: Caller, call: Call, known: Session | None) -> Session | None:
+    """The session that asks, if it waits for the answer: none waits for itself or for one that waits for it."""
+    if call.parent is None:
+        return None
+    parent = await parent_of(deps, caller, call.parent)
+    if known is None:
+        return parent
+    if parent.session_id != known.session_id:
+        await check_not_above(deps, caller, parent, known)
+        return parent
+    if known.live_turn is not None:
+        raise AsksAncestor(parent.session_id, known.session_id)
+    return None
+
+
+def _claim(deps: Deps, agent: str) -> Claim:
+    """This process's wish for the turn of a call. One that is lost with it fails: no caller waits for the answer."""
+    return Claim(
+        launcher_id=deps.own_launcher,
+        lease=LEASE,
+        lost_after=LOST_AFTER,
+        token=deps.new_token(),
+        retries={agent: Retry.NEVER},
+    )

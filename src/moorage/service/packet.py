@@ -1,0 +1,37 @@
+"""The answer to `resume`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from moorage.core.brief import brief
+from moorage.core.entry import Entry
+from moorage.core.inbox import Item
+from moorage.core.session import Hold, Session
+
+TYPE_CHECKING = False
+
+
+@brief("session", "hold", "checkpoint", "context", "messages", "inbox")
+class ResumePacket(Struct, frozen=True, kw_only=True):
+    """All that is needed to go on with a session."""
+
+    session: Session
+    hold: Hold | None  # None: its agent goes on, and the caller does not drive it
+    checkpoint: dict[str, Any] | None
+    context: dict[str, Any]
+    messages: list[Entry]
+    inbox: list[Item]  # what waits for its next turn
+
+
+if TYPE_CHECKING:
+
+    class HeldPacket(ResumePacket, frozen=True, kw_only=True):
+        """The packet of a caller who drives the session: its hold is there."""
+
+        hold: Hold
+
+else:
+    HeldPacket = ResumePacket

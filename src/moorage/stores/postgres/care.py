@@ -1,0 +1,37 @@
+"""Size and integrity checks of a PostgreSQL store."""
+
+from __future__ import annotations
+
+from moorage.core.fact import Size
+from moorage.stores import sql
+from moorage.stores.postgres.connection import PostgresConnection
+from moorage.stores.postgres.migrate import edited_migrations
+
+# Tables that refer to a session. The database enforces it unless its triggers are disabled.
+_HANGING = ("approvals", "runs", "turns", "inbox", "lineage")
+_DANGLING = (
+    "SELECT count(*) FROM moor.{} t WHERE NOT EXISTS "
+    "(SELECT 1 FROM moor.sessions s WHERE s.owner = t.owner AND s.pk = t.session)"
+)
+
+
+async def check(db: PostgresConnection) -> list[str]:
+    """Return what is wrong, in words."""
+    problems = [f"migration {name} was edited after it was applied" for name in await edited_migrations(db)]
+    for table in _HANGING:
+        [(count,)] = await db.all(_DANGLING.format(table))
+        if count:
+            problems.append(f"{count} rows of {table} refer to a missing row of sessions")
+    return problems + await sql.check.check(db)
+
+
+_SIZE = (
+    "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint, (SELECT count(*) FROM moor.sessions) "
+    "FROM pg_class c WHERE c.relnamespace = to_regnamespace(?) AND c.relkind = 'r'"
+)
+
+
+async def size(db: PostgresConnection) -> Size:
+    """Return the size of the tables with their indexes; what is free in them is theirs to use again, and counts."""
+    [(in_all, sessions)] = await db.all(_SIZE, (db.prefix[:-1],))
+    return Size(bytes=in_all, used_bytes=in_all, sessions=sessions)

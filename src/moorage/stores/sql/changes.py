@@ -1,0 +1,198 @@
+"""View, decide, commit: everything that a decision does to sessions, written once.
+
+A decision is made on what was read, and commits with it or not at all. On SQLite that is one transaction. PostgreSQL
+holds no lock while Python thinks: its commit is refused if what was read has changed, and the story is told again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec.structs import replace
+
+from moorage.core.entry import Entry, Message
+from moorage.core.errors import EntryNotFound, HoldLost, IdTaken, NotFound, ParentNotFound
+from moorage.core.session import NO_NEEDS, Asker, Birth, Change, Needs, Session, Stamp, View, as_said, unsaid
+from moorage.ports import BirthDecision, Decision, ForkDecision
+from moorage.stores import sql
+from moorage.stores.sql import lookup
+from moorage.stores.sql.db import Commit, Db, Guard, SessionPlace, Written
+from moorage.stores.sql.views import Seen, asker_of, load_head, load_view
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from moorage.core.bundle import Bundle
+    from moorage.core.record import Record, RecordWrite
+
+
+# New sessions -----------------------------------------------------------------------------------
+
+_OPEN_BELOW = (
+    "SELECT count(*) FROM moor.sessions INDEXED BY sessions_by_root "
+    "WHERE owner = ? AND root = ? AND finalized_at IS NULL"
+)
+
+
+async def create(
+    db: Db, owner: str, decide: BirthDecision, *, parent: str | None = None, asker: Asker | None = None
+) -> Session:
+    """Create a session with its first entries."""
+    place, birth = await _birth(db, owner, parent)
+    guard = None
+    if asker is not None:
+        found, guard = await asker_of(db, owner, asker, place.parent)
+        birth = replace(birth, asker=found)
+    change = decide(birth)
+    written = Written(change, View(change.session), place=place)
+    await db.commit_changes(Commit(owner, [written], change.once, change.open_at_most, guard))
+    return change.session
+
+
+async def _birth(db: Db, owner: str, parent: str | None) -> tuple[SessionPlace, Birth]:
+    """Return where a new session stands, and what the decision needs to know."""
+    if parent is None:
+        return SessionPlace(), Birth()
+    try:
+        head, key = await lookup.load(db, owner, parent)
+    except NotFound:
+        raise ParentNotFound(parent) from None
+    if db.lock():  # so that no other child is created meanwhile
+        await db.all("SELECT pg_advisory_xact_lock(moor.family_lock(?, ?))", (owner, key.root))
+    [(count,)] = await db.all(_OPEN_BELOW, (owner, key.root))
+    return SessionPlace(key.pk, key.root), Birth(parent=head, open_descendants=count)
+
+
+async def fork(
+    db: Db, owner: str, ref: str, at: int | None, decide: ForkDecision, *, expected: int | None = None
+) -> Session:
+    """Create a new root that shares the source's entries up to `at`."""
+    source, key = await lookup.load(db, owner, ref)
+    source.check_version(expected)
+    upto = source.last_entry if at is None else at
+    if not 1 <= upto <= source.last_entry:
+        raise EntryNotFound(source.session_id, upto, source.last_entry)
+    segments = await sql.history.shared_segments(db, owner, key, upto)
+    change = decide(source, upto, await sql.history.newest_checkpoint(db, owner, segments))
+    written = await _with_copies(
+        db, owner, key, Written(change, View(change.session), place=SessionPlace(segments=segments))
+    )
+    guard = None if expected is None else (key.pk, key.revision)
+    await db.commit_changes(Commit(owner, [written], change.once, guard=guard))
+    return change.session
+
+
+async def _with_copies(db: Db, owner: str, source: lookup.SessionColumns, written: Written) -> Written:
+    """Let a fork have the records as they are, unless a value is sealed as the source's: no other opens it."""
+    place = written.place or SessionPlace()
+    scope = sql.records.RecordScope(source.pk, source.session_id)
+    if not await sql.records.has_sealed(db, owner, scope):
+        return written._replace(place=place._replace(source=source.pk, is_copied=True))
+    change = replace(written.change, records=_as_puts(await sql.records.all_of(db, owner, scope)))
+    return written._replace(pk=await db.new_key(), place=place._replace(source=source.pk), change=change)
+
+
+def _as_puts(records: Iterable[Record]) -> tuple[RecordWrite, ...]:
+    from moorage.core.record import PutRecord
+
+    return tuple(PutRecord(record, 0) for record in records)
+
+
+_PARENT = "SELECT pk, coalesce(root, pk) FROM moor.sessions WHERE owner = ? AND id = ?"
+
+
+async def restore(db: Db, owner: str, bundle: Bundle) -> bool:
+    """Insert a session as it was; return False if it is there already."""
+    from moorage.core.bundle import as_restored
+
+    new = as_restored(bundle.session, owner)
+    if await db.one(_PARENT, (owner, new.session_id)):
+        return False
+    await lookup.check_not_spent(db, owner, new.session_id)
+    place = SessionPlace()
+    if new.parent_session_id is not None:
+        row = await db.one(_PARENT, (owner, new.parent_session_id))
+        if row is None:
+            raise ParentNotFound(new.parent_session_id)
+        place = SessionPlace(*row)
+    change = Change(
+        session=new,
+        entries=tuple(bundle.entries),
+        approvals=tuple(bundle.approvals),
+        records=_as_puts(bundle.records),
+    )
+    written = Written(change, View(new), await db.new_key(), place=place)
+    try:
+        await db.commit_changes(Commit(owner, [written]))
+    except IdTaken as error:
+        if error.facts.get("spent"):
+            await lookup.check_not_spent(db, owner, new.session_id)
+        raise
+    return True
+
+
+# Changing ---------------------------------------------------------------------------------------
+
+
+async def apply(
+    db: Db, owner: str, ref: str, decide: Decision, *, needs: Needs = NO_NEEDS, expected: int | None = None
+) -> Change:
+    """Load, decide, commit."""
+    seen = await (load_view if needs.work else load_head)(db, owner, ref)
+    seen.view.session.check_version(expected)
+    if needs is NO_NEEDS:
+        return await save(db, owner, seen, decide(seen.view))
+    view, guard = await sql.named.with_named(db, owner, seen.pk, seen.view, needs), None
+    if needs.asker is not None:
+        found, guard = await asker_of(db, owner, needs.asker, None)
+        view = replace(view, asker=found)
+    if needs.records is not None:
+        scope = sql.records.RecordScope(seen.pk, view.session.session_id)
+        view = replace(view, records=await sql.records.load(db, owner, scope, needs.records))
+    if needs.memory is not None:
+        view = replace(view, memory=await sql.records.load_memory(db, owner, needs.memory))
+    if needs.client_keys:
+        view = replace(view, seen=await sql.history.said_under(db, owner, seen.key, needs.client_keys))
+    return await save(db, owner, seen._replace(view=view), decide(view), guard)
+
+
+async def save(db: Db, owner: str, seen: Seen, change: Change, guard: Guard | None = None) -> Change:
+    """Commit a whole change; return it with what became of its callbacks."""
+    if change.callbacks:
+        return await sql.callbacks.save(db, owner, seen, change)
+    if change != Change(session=seen.view.session):
+        guard = None if guard is not None and guard[0] == seen.pk else guard  # its own revision is compared in any case
+        await db.commit_changes(Commit(owner, [written_of(seen, change)], change.once, guard=guard))
+    return change
+
+
+def written_of(seen: Seen, change: Change) -> Written:
+    """Return what a change does to a session that was there."""
+    return Written(change, seen.view, seen.pk, seen.revision)
+
+
+async def append(
+    db: Db,
+    owner: str,
+    ref: str,
+    messages: list[Message],
+    stamp: Stamp,
+    *,
+    token: str | None = None,
+    expected: int | None = None,
+) -> list[Entry]:
+    """Add messages; those whose client key was seen come back as the entries they became.
+
+    Any store can append so. Each has a shorter way for what is said most of the time.
+    """
+    seen = await load_head(db, owner, ref)
+    session = seen.view.session
+    session.check_version(expected)
+    session.check_open()
+    if token is not None and (session.hold is None or session.hold.token != token):
+        raise HoldLost(session.session_id)
+    keys = tuple(message.client_key for message in messages if message.client_key is not None)
+    known = await sql.history.said_under(db, owner, seen.key, keys) if keys else {}
+    fresh = unsaid(messages, known)
+    change = session.append(fresh, stamp, token=token) if fresh else Change(session=session)
+    await save(db, owner, seen, change)
+    return as_said(messages, known, change.entries)

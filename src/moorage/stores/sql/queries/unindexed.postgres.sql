@@ -1,0 +1,5 @@
+SELECT f.id, e.root, e.segment, {entry}
+FROM (SELECT * FROM moor.feed WHERE owner = ?1 AND id > ?2 AND id < ?3 ORDER BY id LIMIT ?4) f
+LEFT JOIN moor.entries e ON f.last > 0 AND e.owner = ?1 AND e.root = f.root AND e.segment = f.subject
+    AND e.number > f.last - f.count AND e.number <= f.last
+ORDER BY f.id

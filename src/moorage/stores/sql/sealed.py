@@ -1,0 +1,352 @@
+"""A sealed database: what says that it is one, and how all of it is sealed.
+
+A mark in the database says so, with fingerprints of its keys. Triggers reject plain bodies from a process without
+the key, from one that was started before, or from a statement that does not encrypt. Bodies from before stay
+readable; `rewrite` seals them, some in each transaction, and can be interrupted and repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+
+from moorage.core.errors import EncryptionKeyMissing, EncryptionKeyWrong, InvalidField, StoreCorrupt, Unsupported
+from moorage.stores import REFUSED_PLAIN, SEALED
+from moorage.stores.rows import (
+    Row,
+    about_body,
+    about_entry,
+    about_head,
+    about_record,
+    json_text,
+    opened,
+    plain_head_text,
+)
+from moorage.stores.sealing import Sealer
+from moorage.stores.sql import documents
+from moorage.stores.sql.db import Db, SqlJob
+from moorage.stores.sql.walks import Walk
+
+CHUNK = 200  # rows sealed in one transaction: SQLite's write lock is held for milliseconds
+WHY_NO_SEARCH = "this store is encrypted at rest, so there is no search: an index would contain the words in plain text"
+NOTE = "encryption at rest"  # the name of the store's note
+SealProgress = Callable[[int], None]  # how many rows were looked at
+
+
+# The mark of an encrypted database -------------------------------------------------------------
+
+
+class SealMark(msgspec.Struct, frozen=True):
+    """The mark of a database that says how it is encrypted."""
+
+    is_on: bool
+    keys: dict[str, str]  # fingerprints, by key id
+
+
+async def _mark(db: Db) -> SealMark | None:
+    body = await documents.note(db, NOTE)
+    try:
+        return None if body is None else msgspec.json.decode(body, type=SealMark)
+    except msgspec.DecodeError as error:
+        raise StoreCorrupt(db.path, f"how it is sealed: {error}") from error
+
+
+async def check_searchable(db: Db) -> None:
+    """Raise Unsupported if new bodies are sealed, by this or by another process."""
+    mark = await _mark(db)
+    if db.sealer is not None or (mark is not None and mark.is_on):
+        raise Unsupported(WHY_NO_SEARCH)
+
+
+async def is_marked(db: Db) -> bool:
+    """Whether a database says already what its keys want it to say. Raises EncryptionKeyWrong for another key."""
+    sealer, mark = _opener(db), await _mark(db)
+    known = {} if mark is None else mark.keys
+    for key_id, fingerprint in sealer.fingerprints().items():
+        if known.get(key_id, fingerprint) != fingerprint:
+            raise EncryptionKeyWrong(key_id, db.path)
+    is_on = mark is not None and mark.is_on
+    return is_on == sealer.seals and (not sealer.seals or sealer.key_id in known)
+
+
+async def mark(db: Db) -> None:
+    """Mark the database as sealed, within a transaction."""
+    if await is_marked(db):  # a concurrent opener was first
+        return
+    sealer, known = _opener(db), await _mark(db)
+    keys = {} if known is None else dict(known.keys)
+    if sealer.seals:
+        keys[sealer.key_id] = sealer.fingerprints()[sealer.key_id]
+    await documents.set_note(db, NOTE, json_text(SealMark(sealer.seals, keys)))
+    for drop, create in _triggers(db):
+        await db.run(drop)
+        if sealer.seals:
+            await db.run(create)
+
+
+def _opener(db: Db) -> Sealer:
+    assert db.opener is not None
+    return db.opener
+
+
+# By whether it is PostgreSQL: how a trigger is dropped, and how it is made.
+_TRIGGERS = {
+    False: (
+        "DROP TRIGGER IF EXISTS {name}_{table}",
+        "CREATE TRIGGER {name}_{table} BEFORE {event} ON {table} WHEN {plain} "
+        f"BEGIN SELECT RAISE(ABORT, '{REFUSED_PLAIN}'); END",
+    ),
+    True: (
+        "DROP TRIGGER IF EXISTS {name} ON moor.{table}",
+        "CREATE TRIGGER {name} BEFORE {event} ON moor.{table} FOR EACH ROW WHEN ({plain}) "
+        "EXECUTE FUNCTION moor.refuse_plain()",
+    ),
+}
+
+
+def _triggers(db: Db) -> list[tuple[str, str]]:
+    """Return the statements that drop and make the triggers of all tables."""
+    triggers = []
+    for table, names in COLUMNS.items():
+        plain = {
+            name: f"NEW.{name} IS NOT NULL AND substr(NEW.{name}, 1, {len(SEALED)}) <> '{SEALED}'" for name in names
+        }
+        if table == "entries":
+            plain["content"] = "NEW.content IS NOT NULL"
+        new = " OR ".join(f"({each})" for each in plain.values())
+        # One that was plain before may stay so, while something else in its row changes.
+        changed = " OR ".join(f"({each} AND NEW.{name} IS DISTINCT FROM OLD.{name})" for name, each in plain.items())
+        for name, event, condition in (
+            ("sealed", "INSERT", new),
+            ("resealed", f"UPDATE OF {', '.join(plain)}", changed),
+        ):
+            drop, create = _TRIGGERS[db.is_postgres]
+            words = {"name": name, "table": table, "event": event, "plain": condition}
+            triggers.append((drop.format(**words), create.format(**words)))
+    return triggers
+
+
+# Where bodies are -------------------------------------------------------------------------------
+
+
+class Body(NamedTuple):
+    """A body, and what it belongs to."""
+
+    column: str
+    text: str  # as stored, but for what only keeps a plain one from being taken for a sealed one
+    about: str
+    is_sealed: bool
+
+    def plain(self, sealer: Sealer | None) -> str:
+        """Return the plain text. Raises EncryptionKeyMissing, or ValueError if it cannot be decrypted."""
+        return opened(sealer, self.text, self.about) if self.is_sealed else self.text
+
+
+def _body(column: str, text: str | None, about: str) -> list[Body]:
+    return [] if text is None else [Body(column, text, about, text.startswith(SEALED))]
+
+
+def _of_head(row: Row) -> list[Body]:
+    id_, *texts = row
+    pairs = zip(_HEAD_TEXTS, texts, strict=True)
+    found = [body for column, text in pairs for body in _body(column, text, about_head(id_, column))]
+    return [body if body.is_sealed else body._replace(text=plain_head_text(body.text)) for body in found]
+
+
+def _of_entry(row: Row) -> list[Body]:
+    number, kind, at, content, data = row
+    text = data if data is not None or content is None else json_text(content)
+    return _body("data", text, about_entry(number, kind, at))
+
+
+def _of_record(row: Row) -> list[Body]:
+    *place, value = row
+    return _body("value", value, about_record(*place))
+
+
+def _of(what: str) -> Callable[[Row], list[Body]]:
+    """Of a run, a turn, an approval by its id, of an item by its session's and its own; the body comes last."""
+    return lambda row: _body("body", row[-1], about_body(what, " ".join(row[:-1])))
+
+
+class SealedColumns(NamedTuple):
+    """How the bodies of a table are found."""
+
+    table: str
+    walk: Walk
+    bodies: Callable[[Row], list[Body]]  # of the walk's columns
+    sealed: tuple[str, ...] = ("body",)
+
+    def name(self, key: Row) -> str:
+        """Which row it is."""
+        return f"{self.table} {'/'.join(map(str, key))}"
+
+
+_SESSION_ID = "(SELECT s.id FROM moor.sessions s WHERE s.owner = t.owner AND s.pk = t.session)"
+_HEAD_TEXTS = ("purpose", "last_error", "summary")
+
+
+def _numbered(table: str, what: str, columns: str = "id, body") -> SealedColumns:
+    return SealedColumns(table, Walk(f"moor.{table} t", ("n",), columns, ("owner",)), _of(what))
+
+
+PLACES = (
+    SealedColumns(
+        "sessions",
+        Walk("moor.sessions t", ("pk",), f"id, {', '.join(_HEAD_TEXTS)}", ("owner",)),
+        _of_head,
+        _HEAD_TEXTS,
+    ),
+    SealedColumns(  # an entry's text is sealed in `data`
+        "entries",
+        Walk("moor.entries t", ("segment", "number"), "number, kind, at, content, data", ("owner", "root")),
+        _of_entry,
+        ("data",),
+    ),
+    SealedColumns(
+        "records",
+        Walk(
+            "moor.records t",
+            ("owner", "session", "namespace", "key"),
+            "owner, session, namespace, key, version, value",
+            (),
+        ),
+        _of_record,
+        ("value",),
+    ),
+    _numbered("approvals", "approval"),
+    _numbered("runs", "run"),
+    _numbered("turns", "turn"),
+    _numbered("inbox", "item", f"{_SESSION_ID}, id, body"),
+)
+COLUMNS = {place.table: place.sealed for place in PLACES}
+
+
+async def _all_bodies(db: Db) -> AsyncIterator[tuple[str, Body]]:
+    """Return every body, with the table and the row that it is in."""
+    for place in PLACES:
+        after: Row | None = None
+        while rows := await place.walk.rows(db, after, CHUNK):
+            for key, row in rows:
+                for body in place.bodies(row):
+                    yield place.name(key), body
+            after = rows[-1][0]
+
+
+async def unopened(db: Db) -> list[str]:
+    """Describe the sealed bodies that do not open; say how many cannot be checked because their key is missing."""
+    if await _mark(db) is None:
+        return []
+    problems, missing = [], dict[str, int]()
+    async for name, body in _all_bodies(db):
+        try:
+            body.plain(db.opener)
+        except EncryptionKeyMissing as error:
+            missing[error.key_id] = missing.get(error.key_id, 0) + 1
+        except ValueError as error:
+            problems.append(f"{name}: {error}")
+    for key_id, count in missing.items():
+        problems.append(f"{count} bodies are sealed with encryption key {key_id!r}, which is not configured")
+    return problems
+
+
+# Sealing what is there --------------------------------------------------------------------------
+
+
+class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
+    """The counts of a rewrite."""
+
+    key_id: str
+    looked_at: int
+    sealed: int
+    left: list[str]  # what does not open or read, and stays as it is
+
+
+class _Step(NamedTuple):
+    after: Row | None = None  # where to go on; None at the end of a table
+    looked_at: int = 0
+    sealed: int = 0
+    left: tuple[str, ...] = ()
+
+
+async def count_plain(db: Db) -> int:
+    """Return how many bodies `rewrite` would seal, for the first time or with another key."""
+    sealer, count = _sealer(db), 0
+    async for _, body in _all_bodies(db):
+        count += not (body.is_sealed and sealer.is_newest(body.text))
+    return count
+
+
+async def rewrite(transact: Callable[[SqlJob[Any]], Awaitable[Any]], progress: SealProgress | None) -> Rewritten:
+    """Seal every body with the first key, some in each transaction, and forget all words.
+
+    Plain text stays in free space of PostgreSQL's tables and in backups until they are rewritten.
+    Raises EncryptionKeyMissing if something is sealed with a key that is not given.
+    """
+    looked_at, sealed, left = 0, 0, list[str]()
+    key_id = await transact(_begin)
+    for place in PLACES:
+        step = _Step()
+        while (step := await transact(partial(_rewrite_some, place=place, after=step.after))).after is not None:
+            looked_at, sealed = looked_at + step.looked_at, sealed + step.sealed
+            left += step.left
+            if progress is not None:
+                progress(looked_at)
+    return Rewritten(key_id=key_id, looked_at=looked_at, sealed=sealed, left=left)
+
+
+# By whether it is PostgreSQL, where deleted rows would stay in the file, and take long.
+_FORGET_WORDS = {
+    False: (
+        "INSERT INTO search (search) VALUES ('delete-all')",
+        "DELETE FROM search_marks",
+        "DELETE FROM search_purges",
+    ),
+    True: ("TRUNCATE moor.search, moor.search_marks",),
+}
+
+
+async def _begin(db: Db) -> str:
+    """Forget all words, and where they were; return which key it is done with."""
+    key_id = _sealer(db).key_id
+    for sql in _FORGET_WORDS[db.is_postgres]:
+        await db.run(sql)
+    return key_id
+
+
+async def _rewrite_some(db: Db, place: SealedColumns, after: Row | None) -> _Step:
+    """Seal some bodies of a table with the first key, within a transaction."""
+    rows = await place.walk.rows(db, after, CHUNK)
+    sealed, left = 0, list[str]()
+    for key, row in rows:
+        try:
+            new = _sealed_anew(db, place.bodies(row))
+        except ValueError as error:  # what was damaged is no better if it is lost
+            left.append(f"{place.name(key)}: {error}")
+            continue
+        if new:
+            names = ", ".join(f"{name} = ?" for name in new)
+            found = " AND ".join(f"{name} = ?" for name in place.walk.key_on(db))
+            await db.run(f"UPDATE moor.{place.table} SET {names} WHERE {found}", (*new.values(), *key))
+            sealed += 1
+    return _Step(rows[-1][0] if rows else None, len(rows), sealed, tuple(left))
+
+
+def _sealed_anew(db: Db, bodies: list[Body]) -> dict[str, str | None]:
+    """Return what changes, by column, when bodies are sealed with the newest key."""
+    sealer, new = _sealer(db), dict[str, str | None]()
+    for body in bodies:
+        if not (body.is_sealed and sealer.is_newest(body.text)):
+            new[body.column] = sealer.seal(body.plain(db.opener), body.about)
+    return {**new, "content": None} if "data" in new else new
+
+
+def _sealer(db: Db) -> Sealer:
+    """Return what bodies are sealed with."""
+    if db.sealer is None:
+        why = "has no key to seal with, or is switched off; `moorage encryption-key` makes one, see docs/access.md"
+        raise InvalidField("encryption", why)
+    return db.sealer

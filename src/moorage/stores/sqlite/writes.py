@@ -1,0 +1,218 @@
+"""Changes as SQLite writes them: one statement after another, within a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+from moorage.core.entry import Entry
+from moorage.core.errors import IdTaken, KeyReused, NameTaken
+from moorage.core.session import Session
+from moorage.stores import sql
+from moorage.stores.rows import APPROVALS, ENTRY, PINNED, Table, entry_row, micros
+from moorage.stores.session_rows import ALL, PLACE, ColumnPart, Columns, place_of
+from moorage.stores.sql.db import FEED_CHUNK, FEED_ROOM, Commit, SessionPlace, Written
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from moorage.stores.sqlite.connection import SqliteConnection
+    from moorage.stores.sqlite.driven import Driven
+
+
+async def commit(jobs: Driven, unit: Commit) -> None:
+    """Write all of it. SQLite has one writer at a time, so the guard holds."""
+    owner, once = unit.owner, unit.once
+    if once is not None:
+        await sql.once.check(jobs, owner, once)
+        await sql.once.note(jobs, owner, once)
+    for each in unit.changes:
+        await _write(jobs, owner, each)
+
+
+async def _write(jobs: Driven, owner: str, one: Written) -> None:
+    db, change, pk, old = jobs.connection, one.change, one.pk, one.view.session
+    if one.place is not None:
+        _check_names(db, owner, change.session)
+        pk = insert(db, change.session, pk, one.place)
+    assert pk is not None
+    if change.session is not old and change.session != old:
+        _write_head(db, pk, old, change.session)
+    add_entries(db, pk, owner, change.entries)
+    for approval in change.approvals:
+        db.execute(_APPROVAL, (pk, owner, *APPROVALS.new(approval, db.sealer)))
+    if one.place is not None and one.place.is_copied:
+        await sql.records.copy(jobs, owner, one.place.source or 0, pk)
+    if change.records:
+        await sql.records.write(jobs, owner, pk, change.records)
+    if change.memory:
+        await sql.records.write(jobs, owner, sql.records.OWNERS, change.memory)
+    if change.runs or change.turns or change.items:
+        _write_work(db, owner, pk, one)
+
+
+# New sessions -----------------------------------------------------------------------------------
+
+NEW_KEY = "SELECT max(spent.pk, coalesce((SELECT max(pk) FROM sessions), 0)) + 1 FROM spent_keys spent"
+_INSERT = (
+    f"INSERT INTO sessions (pk, {', '.join((*PLACE, *ALL.names))}) "
+    f"VALUES (coalesce(?, ({NEW_KEY})){', ?' * (len(PLACE) + len(ALL.names))})"
+)
+
+
+def insert(db: SqliteConnection, new: Session, pk: int | None, place: SessionPlace) -> int:
+    """Write the row of a new session, and what it shares; return its key."""
+    stands = place_of(new, (place.parent, place.root), place.shared_upto)
+    db.execute(_INSERT, (pk, *stands, *ALL.values(new, db.sealer)))
+    pk = db.raw.last_insert_rowid()
+    if place.segments:
+        db.execute("UPDATE sessions SET has_pins = 1 WHERE pk = ?", (pk,))  # its source may have some
+        shared = [(pk, segment, end) for _, segment, _, end in place.segments]
+        db.executemany("INSERT INTO lineage VALUES (?, ?, ?)", shared)
+    if new.labels:
+        _write_labels(db, pk, new)
+    return pk
+
+
+def _write_labels(db: SqliteConnection, pk: int, session: Session) -> None:
+    rows = [(pk, label, session.owner) for label in session.labels]
+    db.executemany("INSERT INTO labels VALUES (?, ?, ?)", rows)
+
+
+_TAKEN = """
+SELECT (SELECT 1 FROM tombstones WHERE owner = ?1 AND id = ?2), (SELECT 1 FROM sessions WHERE owner = ?1 AND id = ?2),
+    (SELECT 1 FROM sessions WHERE owner = ?1 AND name = ?2 AND finalized_at IS NULL)
+"""
+
+
+def _check_names(db: SqliteConnection, owner: str, new: Session) -> None:
+    """An id is used once, ever; a name by one open session; no name is another's id."""
+    row = db.one(_TAKEN, (owner, new.session_id))
+    if row is not None and any(row):
+        raise IdTaken(new.session_id, spent=row[0] is not None)
+    if new.session_name is not None and not new.is_final:
+        _check_name(db, owner, new.session_name)
+
+
+def _check_name(db: SqliteConnection, owner: str, name: str) -> None:
+    taken = db.one("SELECT id FROM sessions WHERE owner = ? AND name = ? AND finalized_at IS NULL", (owner, name))
+    taken = taken or db.one("SELECT id FROM sessions WHERE owner = ? AND id = ?", (owner, name))
+    if taken:
+        raise NameTaken(name, taken[0])
+
+
+# Heads ------------------------------------------------------------------------------------------
+
+_MOVING, _STATE, _TURNS = Columns(ColumnPart.MOVING), Columns(ColumnPart.STATE), Columns(ColumnPart.TURNS)
+_UPDATES = {  # by whether the state, and whether its turns have changed
+    (is_moved, is_turned): f"UPDATE sessions SET {', '.join(part.assignments() for part in parts)} WHERE pk = ?"
+    for is_moved, is_turned, *parts in (
+        (False, False, _MOVING),
+        (True, False, _MOVING, _STATE),
+        (False, True, _MOVING, _TURNS),
+        (True, True, _MOVING, _STATE, _TURNS),
+    )
+}
+
+
+def _write_head(db: SqliteConnection, pk: int, old: Session, new: Session) -> None:
+    """Write the head's changed columns; indexed ones only if they did change."""
+    if new.session_name != old.session_name:
+        if new.session_name is not None:
+            _check_name(db, new.owner, new.session_name)
+        db.execute("UPDATE sessions SET name = ? WHERE pk = ?", (new.session_name, pk))
+    is_moved, is_turned = (part.fields(new) != part.fields(old) for part in (_STATE, _TURNS))
+    values = _MOVING.values(new, db.sealer)
+    if is_moved:
+        values += _STATE.values(new, db.sealer)
+    if is_turned:
+        values += _TURNS.values(new, db.sealer)
+    values.append(pk)
+    db.execute(_UPDATES[is_moved, is_turned], values)
+    if new.labels != old.labels:
+        db.execute("DELETE FROM labels WHERE session = ?", (pk,))
+        _write_labels(db, pk, new)
+
+
+# Rows of a change -------------------------------------------------------------------------------
+
+_INSERT_ENTRY = f"INSERT INTO entries (segment, {ENTRY}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+def add_entries(db: SqliteConnection, pk: int, owner: str, entries: Sequence[Entry]) -> None:
+    """Write entries with consecutive numbers, and their place in the feed."""
+    if not entries:
+        return
+    rows = [entry_row(entry, pk, micros(entry.at), db.sealer) for entry in entries]
+    db.executemany(_INSERT_ENTRY, rows)
+    for row in rows:
+        if row[2] in PINNED:
+            db.execute("UPDATE sessions SET has_pins = 1 WHERE pk = ?", (pk,))
+            break
+    end = feed_end(db, owner)
+    for start in range(0, len(rows), FEED_CHUNK):
+        chunk = rows[start : start + FEED_CHUNK]
+        end += len(chunk)
+        db.execute("INSERT INTO feed VALUES (?, ?, ?, ?)", (end, pk, chunk[-1][1], len(chunk)))
+    db.feed_ends[owner] = end
+
+
+def feed_end(db: SqliteConnection, owner: str) -> int:
+    """Return the id of the owner's newest row in the feed.
+
+    Cursors are counted inside the write transaction: gap-free, in order of commits.
+    """
+    if (known := db.feed_ends.get(owner)) is not None:
+        return known
+    base = db.new_owner_no(owner) * FEED_ROOM
+    row = db.one("SELECT id FROM feed WHERE id < ? ORDER BY id DESC LIMIT 1", (base + FEED_ROOM,))
+    return max(base, row[0] if row else 0)
+
+
+_APPROVAL = (
+    f"INSERT INTO approvals (session, owner, {', '.join(APPROVALS.columns)}) VALUES (?, ?, ?, ?, ?, ?) "
+    f"ON CONFLICT (owner, id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in APPROVALS.moving)}"
+)
+
+
+def _write_work(db: SqliteConnection, owner: str, pk: int, one: Written) -> None:
+    """Write runs, turns and items. Objects in the view are updated, others are inserted."""
+    from moorage.stores.work_rows import ITEMS, RUNS, TURNS, items_in, turns_in
+
+    change, view = one.change, one.view
+    known = {run.run_id for run in view.work.runs}
+    for run in change.runs:
+        key = run.idempotency_key if run.run_id not in known else None
+        if key is not None and db.one("SELECT 1 FROM runs WHERE owner = ? AND key = ?", (owner, key)):
+            raise KeyReused(key)
+    _write_rows(db, RUNS, owner, pk, change.runs, view.work.runs)
+    _write_rows(db, TURNS, owner, pk, change.turns, turns_in(view))
+    _write_rows(db, ITEMS, owner, pk, change.items, items_in(view))
+
+
+def _write_rows(
+    db: SqliteConnection, table: Table[Any], owner: str, pk: int, values: Iterable[Any], known: Iterable[Any]
+) -> None:
+    """Write values, those among `known` in the place of what was there. An id that comes twice is refused."""
+    known_ids = {table.id_of(value) for value in known}
+    insert, update = _statements(table)
+    for value in values:
+        if (value_id := table.id_of(value)) in known_ids:
+            db.execute(update, (*table.changed(value, db.sealer), owner, pk, value_id))
+        else:
+            db.execute(insert, (pk, owner, *table.new(value, db.sealer)))
+
+
+@cache
+def _statements(table: Table[Any]) -> tuple[str, str]:
+    """Return how a table's new rows are inserted, and how those that were there are updated."""
+    root, its_root = "", ""
+    if table.name == "turns":
+        root, its_root = ", root", ", (SELECT coalesce(root, pk) FROM sessions WHERE pk = ?1)"
+    names, moving = ", ".join(table.columns), ", ".join(f"{name} = ?" for name in table.moving)
+    values = f"?, ?{', ?' * len(table.columns)}{its_root}"
+    return (
+        f"INSERT INTO {table.name} (session, owner, {names}{root}) VALUES ({values})",
+        f"UPDATE {table.name} SET {moving} WHERE owner = ? AND session = ? AND id = ?",
+    )
