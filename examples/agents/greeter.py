@@ -4,7 +4,7 @@ from moorage.agents.python import Turn
 
 
 def greet(turn: Turn) -> str:
-    """Greet, and know whom it greeted before."""
+    """Greet the user, and remember earlier greetings."""
     before = (turn.checkpoint or {}).get("names", [])
     turn.save({"names": [*before, turn.prompt]})
     return f"Hello {turn.prompt}!" + (f" You come after {', '.join(before)}." if before else "")

@@ -1,8 +1,8 @@
 """Pipelines whose steps are agents, and which survive: the process, the person who takes a night to answer, kill -9.
 
-A pipeline is a session, and every agent step a session below it. What steps have collected is the pipeline's context,
-so whoever runs it again goes on with what is there. A step asks its agent under a key of its own: asked twice, the
-same run answers, and nothing is done twice.
+A pipeline is a session, and every agent step a session below it. The steps store
+their results in the pipeline's context, so a second run continues from there. A step asks its agent with an idempotency
+key: asked twice, the same run answers, and nothing is done twice.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class AgentStep:
             purpose=f"step {self.name}",
         )
         if turn.status == "completed":
-            return turn.content.strip()
+            return turn.text.strip()
         if turn.status in ("waiting_for_input", "suspended"):
             raise PipelineSuspended(self.name, turn.session_id, turn.approvals)
         await context.collect(f"{self.name}.failures", failures + 1)
