@@ -164,6 +164,27 @@ test("phases fill the time from creation to now", () => {
   assert.deepEqual(found.map((each) => [each.phase, (each.to - each.from) / 1000, each.isPaused]), [["initializing", 10, false], ["planning", 10, false], ["planning", 40, true]]);
 });
 
+test("phases of the same millisecond, or of a clock that stepped back, are shown", () => {
+  const at = (after) => new Date(Date.parse(AT) + after).toISOString();
+  const change = (from, to, after) => ({ kind: "phase", at: at(after), data: { from, to } });
+  const entries = [change("initializing", "planning", 5), change("planning", "executing", 5), change("executing", "validating", 2)];
+  const found = stretches({ created_at: AT, phase: "validating", state: "active" }, entries, Date.parse(AT) + 60);
+  assert.deepEqual(found.map((each) => [each.phase, each.to - each.from]), [["initializing", 5], ["planning", 0], ["executing", 0], ["validating", 55]]);
+});
+
+test("an approval and the phase that it restores are one stretch", () => {
+  const at = (after) => new Date(Date.parse(AT) + after).toISOString();
+  const entries = [
+    { kind: "phase", at: at(0), data: { from: "initializing", to: "planning" } },
+    { kind: "approval_requested", at: at(5), data: {} },
+    { kind: "phase", at: at(5), data: { from: "planning", to: "approval" } },
+    { kind: "approval_decided", at: at(9), data: {} },
+    { kind: "phase", at: at(9), data: { from: "approval", to: "planning" } },
+  ];
+  const found = stretches({ created_at: AT, phase: "planning", state: "active" }, entries, Date.parse(AT) + 20);
+  assert.deepEqual(found.map((each) => [each.phase, each.to - each.from]), [["initializing", 0], ["planning", 5], ["approval", 4], ["planning", 11]]);
+});
+
 test("overlapping deletions count once", () => {
   const one = { session_id: "a", session_ids: ["a", "b"], running: ["b"], messages: 3, runs: 1, checkpoints: 0 };
   const other = { session_id: "b", session_ids: ["b"], running: ["b"], messages: 1, runs: 1, checkpoints: 0 };

@@ -10,8 +10,10 @@ export function stretches(session, entries, end) {
   const first = told.find((entry) => entry.kind === "phase");
   let phase = first?.data?.from ?? session.phase, isPaused = false, from = Date.parse(session.created_at);
   for (const entry of told) {
-    const at = Date.parse(entry.at);
-    if (at > from) found.push({ phase, from, to: at, isPaused });
+    const at = Math.max(Date.parse(entry.at), from); // a clock may step back
+    // A phase that begins and ends within one millisecond is shown too, but only once.
+    const isLeft = entry.kind === "phase" && entry.data.to !== phase && found.at(-1)?.phase !== phase;
+    if (at > from || isLeft) found.push({ phase, from, to: at, isPaused });
     from = at;
     if (entry.kind === "phase") phase = entry.data.to;
     if (entry.kind === "approval_requested") phase = "approval";
