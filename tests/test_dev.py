@@ -81,6 +81,8 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "src" / "importlinter" / "cli.py").write_text(
         f"def lint_imports_command():\n    {TOOL.format(name='lint-imports')}\n"
     )
+    (folder / "tests").mkdir()
+    (folder / "tests" / "debian.py").write_text(TOOL.format(name="debian"))
     broken = folder / "broken" / "uv"
     broken.parent.mkdir()
     broken.write_text("#!/bin/sh\necho 'pyenv: uv: command not found' >&2\nexit 127\n")
@@ -142,10 +144,18 @@ def test_alternating_up_and_test_makes_each_environment_once(
     assert "ran pytest .venv " in first_test.stdout
     made = environments_in(checkout)
     assert {".venv", ".venv-up"} <= set(made)
-    for command in ("up", "test", "up", "test"):
+    for command in ("up", "test", "up"):
         assert "making" not in dev(checkout, command).stdout
     assert dev(checkout, "up").stdout == "ran moorage .venv serve\n"  # it has all that serving needs
     assert environments_in(checkout) == made
+
+
+def test_debian_packages_are_installed_before_all_tests_and_not_before_some(
+    checkout: Path, first_test: subprocess.CompletedProcess[str]
+) -> None:
+    every = [line.split()[1] for line in dev(checkout, "test").stdout.splitlines() if line.startswith("ran ")]
+    assert every.index("debian") == every.index("pytest") - 1
+    assert "ran debian" not in first_test.stdout
 
 
 def test_environment_is_made_again_when_packages_change_and_not_when_settings_do(

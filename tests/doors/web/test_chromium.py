@@ -45,7 +45,7 @@ def test_root_installs_the_browser_of_debian(path: Path) -> None:
     assert find_chromium() == str(path / "chromium")
     assert (path / "asked").read_text().splitlines() == [
         "update -qq",
-        f"install -y -qq {' '.join(debian.WAIT)} chromium",
+        f"install -y -qq {' '.join((*debian.WAIT, *debian.SMALL))} chromium",
     ]
 
 
@@ -66,3 +66,14 @@ def test_missing_root_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_missing_apt_is_reported(path: Path) -> None:
     with pytest.raises(NoChromium, match="no apt-get"):
         find_chromium()
+
+
+def test_all_missing_packages_are_installed_at_once_before_the_tests(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_program(path, "dpkg-query", '#!/bin/sh\n[ "$3" = redis-server ] && printf "install ok installed"\n')
+    a_program(path, "apt-get", APT_GET.format(folder=path, then=""))
+    debian.main()
+    wanted = [package for package in debian.PACKAGES if package != "redis-server"]
+    assert (path / "asked").read_text().splitlines()[-1].endswith(" ".join(("", *wanted)))
+    assert capsys.readouterr().out.startswith(f"installing {', '.join(wanted)} … ")
