@@ -73,6 +73,14 @@ def test_session_says_which_framework_it_belongs_to_and_its_id_there(tmp_path: P
     assert session.expires_at is not None
 
 
+def test_adapter_without_a_url_takes_that_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MOORAGE_URL", f"sqlite:///{tmp_path / 'a.db'}")
+    with Notebook() as notebook:
+        notebook.add_now("a", "one")
+    with sync.connect(f"sqlite:///{tmp_path / 'a.db'}") as moor:
+        assert [entry.text for entry in moor.messages("a").items] == ["one"]
+
+
 async def test_deleted_session_begins_anew(url: str) -> None:
     async with moorage.connect(url) as moor, Notebook(url) as notebook, Notebook(url) as other:
         for generation in range(1, 4):

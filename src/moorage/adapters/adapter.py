@@ -59,7 +59,7 @@ class Adapter:
 
     def __init__(
         self,
-        target: ConnectTarget,
+        target: ConnectTarget = None,
         *,
         owner: str = "local",
         key: str | None = None,
