@@ -81,8 +81,8 @@ class MoorageSession(Adapter):
         answered = openai.answered_calls(items)
 
         async def add(moor: Moorage) -> None:
-            if answered and await self._goes_on(moor, answered):
-                writes.append(Drop(namespace=self.framework, key=RUN))
+            if answered:
+                writes.extend(await self._go_on(moor, answered))
             await self._commit(moor, (self.session_id,), writes, said)
 
         await self._write(add)
@@ -115,8 +115,8 @@ class MoorageSession(Adapter):
 
     async def ask_approvals(self, result: Any) -> list[Approval]:
         """Put the interruptions of a run to a person, as approvals of this session, and keep the run for `answered`."""
-        state = result.to_state()
-        waiting = [(str(item.call_id), str(item.name), json_or_text(item.arguments)) for item in result.interruptions]
+        state = result.to_state().to_json()
+        waiting = [[str(item.call_id), str(item.name), json_or_text(item.arguments)] for item in result.interruptions]
 
         async def ask(moor: Moorage) -> list[Approval]:
             return await self._in_session((self.session_id,), lambda ref: self._ask(moor, ref, state, waiting))
@@ -129,10 +129,13 @@ class MoorageSession(Adapter):
         Raises ApprovalClosed if an approval expired or was withdrawn.
         """
 
-        async def read(moor: Moorage) -> Any:
+        async def look(moor: Moorage) -> Any:
             return await self._in_session((self.session_id,), lambda ref: self._answers(moor, ref))
 
-        found = await self._read(read)
+        try:
+            found = await self._write(look)
+        except SessionNotFound:
+            return None
         if found is None:
             return None
         state = await RunState.from_json(agent, found["state"])
@@ -144,35 +147,56 @@ class MoorageSession(Adapter):
                 state.reject(item, rejection_message=approval.note)
         return state
 
-    async def _ask(
-        self, moor: Moorage, ref: str, state: RunState[Any, Any], waiting: list[tuple[str, str, Any]]
-    ) -> list[Approval]:
-        asked = [await ask_once(moor, ref, *call) for call in waiting]
-        names = {call[0]: approval.approval_id for call, approval in zip(waiting, asked, strict=True)}
-        data = packed({"state": state.to_json(), "approvals": names}, "run")
-        await moor.records.write(ref, [Put(namespace=self.framework, key=RUN, value=data, form=form_of(data))])
+    async def _ask(self, moor: Moorage, ref: str, state: Any, waiting: list[list[Any]]) -> list[Approval]:
+        """Ask what was not asked before. The run is kept first: no question is open that no run can go on from."""
+        run = await self._run(moor, ref)
+        names = {call_id: run["approvals"][call_id] for call_id, *_ in waiting if call_id in run["approvals"]}
+        await moor.records.write(ref, [self._run_as(state, waiting, names)])
+        asked = []
+        for call_id, name, arguments in waiting:
+            known = names.get(call_id)
+            asked.append(await (moor.approval(known) if known else ask_once(moor, ref, call_id, name, arguments)))
+            names[call_id] = asked[-1].approval_id
+        await moor.records.write(ref, [self._run_as(state, waiting, names)])
         return asked
 
     async def _answers(self, moor: Moorage, ref: str) -> dict[str, Any] | None:
         """Return the interrupted run and the approvals of its calls; None if there is none, or one is open."""
-        record = await moor.records.get(ref, self.framework, RUN)
-        if record is None:
+        run = await self._run(moor, ref)
+        if run["state"] is None:
             return None
-        run = unpacked(record.value)
+        if len(run["approvals"]) < len(run["waiting"]):  # the process that asked has died
+            await self._ask(moor, ref, run["state"], run["waiting"])
+            return None
         answers = {call_id: await moor.approval(name) for call_id, name in run["approvals"].items()}
         is_open = any(decided(approval) is None for approval in answers.values())
         return None if is_open else {"state": run["state"], "answers": answers}
 
-    async def _goes_on(self, moor: Moorage, answered: set[str]) -> bool:
-        """Tell whether an interrupted run goes on with these calls; withdraw their questions if they are still open."""
+    async def _go_on(self, moor: Moorage, answered: set[str]) -> list[RecordRequest]:
+        """Return the write that ends an interrupted run if it goes on with these calls.
+
+        Withdraw their questions if they are still open. Those of its other calls may be asked again, so remember them.
+        """
         try:
-            record = await self._in_session((self.session_id,), lambda ref: moor.records.get(ref, self.framework, RUN))
+            run = await self._in_session((self.session_id,), lambda ref: self._run(moor, ref))
         except SessionNotFound:
-            return False
-        asked = {} if record is None else unpacked(record.value)["approvals"]
+            return []
+        asked: dict[str, str] = run["approvals"]
+        if answered.isdisjoint(asked):
+            return []
         for call_id in answered & asked.keys():
             await withdraw(moor, asked[call_id])
-        return not answered.isdisjoint(asked)
+        return [self._run_as(None, [], {call_id: asked[call_id] for call_id in asked if call_id not in answered})]
+
+    async def _run(self, moor: Moorage, ref: str) -> dict[str, Any]:
+        record = await moor.records.get(ref, self.framework, RUN)
+        return {"state": None, "waiting": [], "approvals": {}, **({} if record is None else unpacked(record.value))}
+
+    def _run_as(self, state: Any, waiting: list[list[Any]], names: dict[str, str]) -> Put | Drop:
+        if state is None and not names:
+            return Drop(namespace=self.framework, key=RUN)
+        data = packed({"state": state, "waiting": waiting, "approvals": names}, "run")
+        return Put(namespace=self.framework, key=RUN, value=data, form=form_of(data))
 
     # Reading ----------------------------------------------------------------------------------------
 

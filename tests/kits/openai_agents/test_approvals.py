@@ -13,8 +13,9 @@ from agents import Agent, Runner, function_tool
 from agents.testing import ScriptedModel, assistant_message, function_call
 
 import moorage
+from moorage.adapters import openai_agents
 from moorage.adapters.openai_agents import MoorageSession
-from moorage.core.errors import ApprovalClosed
+from moorage.core.errors import ApprovalClosed, StoreUnavailable
 
 done: list[str] = []
 
@@ -112,6 +113,48 @@ async def test_question_that_the_caller_answers_is_withdrawn(url: str) -> None:
         assert await moor.approvals("s") == []
         assert await session.answered(agent) is None
         assert (await moor.get("s")).status != "waiting"
+
+
+async def test_question_is_asked_by_another_process_if_the_first_one_died(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def die(*_: Any) -> Any:
+        raise StoreUnavailable("the connection is gone")
+
+    agent, _ = an_agent(CALLS[0])
+    async with moorage.connect(f"sqlite:///{tmp_path / 'a.db'}") as moor, MoorageSession("s", moor) as session:
+        result = await Runner.run(agent, "Deploy!", session=session)
+        with monkeypatch.context() as patched:
+            patched.setattr(openai_agents, "ask_once", die)
+            with pytest.raises(StoreUnavailable):
+                await session.ask_approvals(result)
+        agent, _ = an_agent(assistant_message("Done."))
+        other = MoorageSession("s", moor)
+
+        assert await other.answered(agent) is None
+        [asked] = await moor.approvals("s")
+        await moor.approve(asked.approval_id)
+        result = await Runner.run(agent, await other.answered(agent), session=other)
+    assert (result.final_output, done) == ("Done.", ["prod"])
+
+
+async def test_question_is_not_asked_again_days_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key that makes a repeated request harmless is kept for a day; a run may wait longer."""
+    agent = Agent(name="helper", model=ScriptedModel([list(CALLS)]), tools=[deploy])
+    async with moorage.connect(f"sqlite:///{tmp_path / 'a.db'}") as moor, MoorageSession("s", moor) as session:
+        result = await Runner.run(agent, "Deploy!", session=session)
+        first, second = await session.ask_approvals(result)
+        monkeypatch.delattr(openai_agents, "ask_once")
+        assert await session.ask_approvals(result) == [first, second]
+        state = result.to_state()
+        state.approve(result.interruptions[0])
+        result = await Runner.run(agent, state, session=session)
+        assert await session.ask_approvals(result) == [second]
+
+
+async def test_session_that_is_not_there_has_no_answers(tmp_path: Path) -> None:
+    async with MoorageSession("s", f"sqlite:///{tmp_path / 'a.db'}") as session:
+        assert await session.answered(an_agent()[0]) is None
 
 
 async def test_session_that_was_closed_meanwhile_is_told(tmp_path: Path) -> None:
