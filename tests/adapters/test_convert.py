@@ -90,6 +90,15 @@ def test_result_without_call_and_pictures_are_left_out_and_told(to: str, carry: 
     assert carried.left_out[0].endswith(": image")
 
 
+@pytest.mark.parametrize("to", TARGETS)
+def test_calls_with_one_id_keep_their_own_results(to: str, carry: Any) -> None:
+    again = [{**CALL, "input": {"city": "Rome"}}], [{**RESULT, "output": "rainy"}]
+    later = [{"role": "assistant", "content": again[0]}, {"role": "tool", "content": again[1]}]
+    text = str(carry([*CONVERSATION, *later], to).messages)
+
+    assert text.index("Genoa") < text.index("sunny") < text.index("Rome") < text.index("rainy")
+
+
 def test_formats_read_back_what_was_carried(carry: Any) -> None:
     items = carry(CONVERSATION, "openai-agents").messages
     lines = [{"type": one["role"], "message": one} for one in carry(CONVERSATION, "claude").messages]

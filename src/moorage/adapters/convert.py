@@ -15,6 +15,7 @@ result without its call is left out.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -87,20 +88,29 @@ def _kind(part: Part) -> str:
 
 def _paired(turns: list[SpeakerTurn], left_out: list[str]) -> list[SpeakerTurn]:
     """Return turns in which every call has its result right after it, and no result is without its call."""
-    results = {part["call_id"]: part for turn in turns for part in turn.all_of("tool_result")}
-    paired, called = [], set[str]()
+    results = _results_by_call(turns)
+    paired = []
     for turn in turns:
         spoken = [part for part in turn.parts if part["type"] != "tool_result"]
         if spoken:
             paired.append(SpeakerTurn(turn.role, spoken))
         for call in turn.all_of("tool_call"):
-            called.add(call["id"])
-            if call["id"] not in results:
+            found = results.get(call["id"])
+            if not found:
                 left_out.append(f"call {call['id']} of {call['name']}: it has no result")
             missing = {"type": "tool_result", "call_id": call["id"], "output": NO_RESULT, "is_error": True}
-            paired.append(SpeakerTurn("tool", [{**results.get(call["id"], missing), "name": call["name"]}]))
-    left_out += [f"result of {call_id}: its call is not there" for call_id in results if call_id not in called]
+            paired.append(SpeakerTurn("tool", [{**(found.popleft() if found else missing), "name": call["name"]}]))
+    left_out += [f"result of {call_id}: its call is not there" for call_id, rest in results.items() for _ in rest]
     return paired
+
+
+def _results_by_call(turns: list[SpeakerTurn]) -> dict[str, deque[Part]]:
+    """Return the results by the ids of their calls, oldest first: some models give several calls one id."""
+    results: dict[str, deque[Part]] = {}
+    for turn in turns:
+        for part in turn.all_of("tool_result"):
+            results.setdefault(part["call_id"], deque()).append(part)
+    return results
 
 
 def _text_of(output: Any) -> str:
