@@ -18,8 +18,10 @@ from langgraph.types import Command, Send, interrupt
 
 from moorage import sync
 from moorage.adapters.langgraph import MoorageSaver
+from moorage.adapters.langgraph.layout import APPROVALS
 from moorage.core.approval import ApprovalState
 from moorage.core.errors import ApprovalClosed
+from moorage.core.record import Put
 from tests.kits.langgraph.threads import Thread, config_of
 
 THREAD = {"configurable": {"thread_id": "t"}}
@@ -180,6 +182,16 @@ def test_question_that_the_caller_answers_is_withdrawn(saver: MoorageSaver, file
     (closed,) = approvals(file, pending_only=False)
     assert (closed.state, closed.decision) == (ApprovalState.WITHDRAWN, None)
     assert closed.note == "The run went on: its caller answered."
+
+
+def test_question_after_a_hundred_others_is_withdrawn(saver: MoorageSaver, file: str) -> None:
+    graph = one_node(saver, asking("Sure?"), Notes)
+    graph.invoke({"notes": []}, THREAD)
+    with sync.connect(file) as moor:
+        others = [Put(namespace=APPROVALS, key=f"~{number}", value=b"another") for number in range(100)]
+        moor.records.write("t", others)
+    graph.invoke(Command(resume="of course"), THREAD)
+    assert approvals(file) == []
 
 
 def test_actions_of_the_middleware_get_decisions(saver: MoorageSaver, file: str) -> None:

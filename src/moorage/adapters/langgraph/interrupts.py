@@ -10,6 +10,7 @@ from langgraph.checkpoint.serde.types import INTERRUPT, RESUME
 
 from moorage.adapters.approvals import withdraw
 from moorage.adapters.langgraph.layout import APPROVALS
+from moorage.adapters.langgraph.stored import each_record
 from moorage.api import Moorage
 from moorage.core.approval import Approval, ApprovalState
 from moorage.core.codec import check_json, encode
@@ -52,10 +53,6 @@ def waiting_in(writes: Iterable[PendingWrite]) -> list[PendingInterrupt]:
     ]
 
 
-def _count(resumed: Any) -> int:
-    return len(resumed) if isinstance(resumed, list) else 1
-
-
 async def ask(moor: Moorage, session_id: str, waiting: Iterable[PendingInterrupt]) -> None:
     """Put interrupts to a person, each once."""
     for it in waiting:
@@ -85,14 +82,10 @@ async def answers(moor: Moorage, session_id: str, waiting: Sequence[PendingInter
 
 async def settle(moor: Moorage, session_id: str) -> None:
     """Withdraw the questions of a session whose graph went on: its own caller gave the answers."""
+    asked = {record.value.decode() async for record in each_record(moor, session_id, APPROVALS)}
     for approval in await moor.approvals(session_id):
-        if await _is_ours(moor, session_id, approval):
+        if approval.approval_id in asked:
             await withdraw(moor, approval.approval_id)
-
-
-async def _is_ours(moor: Moorage, session_id: str, approval: Approval) -> bool:
-    page = await moor.records.list(session_id, APPROVALS, descending=True)
-    return any(record.value.decode() == approval.approval_id for record in page.items)
 
 
 class InterruptQuestion(NamedTuple):
