@@ -94,13 +94,13 @@ class MoorageSessionService(Adapter, BaseSessionService):
 
         async def read(moor: Moorage) -> list[Session]:
             label = self._label(app_name) if user_id is None else self._label(app_name, user_id)
-            shared: dict[str, Values] = {}
-            found = []
-            for session, record in await self._with_record(moor, label, STATE):
-                _, user, name = parts_of(session.metadata["framework_id"])
-                if user not in shared:
-                    shared[user] = await self._shared(moor, app_name, user)
-                found.append(_session((app_name, user, name), session.session_id, record, shared[user], []))
+            held = await self._with_record(moor, label, STATE)
+            names = [parts_of(session.metadata["framework_id"])[1:] for session, _ in held]
+            shared = await self._shared(moor, app_name, [user for user, _ in names])
+            found = [
+                _session((app_name, user, name), session.session_id, record, shared[user], [])
+                for (user, name), (session, record) in zip(names, held, strict=True)
+            ]
             return sorted(found, key=lambda one: (one.last_update_time, one.user_id, one.id))
 
         return ListSessionsResponse(sessions=await self._read(read))
@@ -255,14 +255,18 @@ class MoorageSessionService(Adapter, BaseSessionService):
         events = [Event.model_validate_json(record.value) for record in values]
         events = [event for event in events if not after or event.timestamp >= after]
         chosen = events if most is None else events[len(events) - min(most, len(events)) :]
-        return _session(parts, ref, state, await self._shared(moor, *parts[:2]), chosen)
+        shared = await self._shared(moor, parts[0], [parts[1]])
+        return _session(parts, ref, state, shared[parts[1]], chosen)
 
-    async def _shared(self, moor: Moorage, app: str, user: str) -> Values:
-        of_app, of_user = await moor.memory.get_many(self.framework, [_app_key(app), _user_key(app, user)])
-        return {
-            **_prefixed(State.APP_PREFIX, of_app),
-            **_prefixed(State.USER_PREFIX, of_user),
-        }
+    async def _shared(self, moor: Moorage, app: str, users: Sequence[str]) -> dict[str, Values]:
+        """Return the state that all sessions of a user have in common, for each of these users of an app."""
+        users = list(dict.fromkeys(users))
+        found: list[Record | None] = []
+        for keys in in_batches([_app_key(app), *(_user_key(app, user) for user in users)], MAX_WRITES):
+            found += await moor.memory.get_many(self.framework, keys)
+        of_app = _prefixed(State.APP_PREFIX, found[0])
+        of_users = zip(users, found[1:], strict=True)
+        return {user: {**of_app, **_prefixed(State.USER_PREFIX, record)} for user, record in of_users}
 
     async def _memory(self, moor: Moorage, key: str) -> Values:
         record = await moor.memory.get(self.framework, key)

@@ -199,7 +199,8 @@ class MoorageSessionRepository(Adapter, SessionRepository):
         found: builtins.list[Record] = []
         after = None
         while most is None or len(found) < most:
-            page = await moor.records.list(ref, self.framework, prefix=prefix, after=after, limit=PAGE)
+            limit = PAGE if most is None else min(most - len(found), PAGE)
+            page = await moor.records.list(ref, self.framework, prefix=prefix, after=after, limit=limit)
             found += page.items
             after = page.next
             if after is None:

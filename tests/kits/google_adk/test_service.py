@@ -99,6 +99,12 @@ class TestContract:
         assert same_user.state == {"app:a": 1, "app:b": 2, "user:u": 1, "user:v": 2}
         assert other_user.state == {"app:a": 1, "app:b": 2}
         assert other_app.state == {}
+        listed = (await service.list_sessions(app_name="shop")).sessions
+        assert {(one.user_id, one.id): one.state for one in listed} == {
+            ("anna", "s"): found.state,
+            ("anna", "t"): same_user.state,
+            ("ben", "s"): other_user.state,
+        }
         assert await service.get_user_state(**HERE) == {"u": 1, "v": 2}
         assert await service.get_user_state(app_name="shop", user_id="nobody") == {}
 
