@@ -93,7 +93,9 @@ async def test_records_and_short_lists_of_them_are_glances(store: SqliteStore, m
     assert await store.records(OWNER, "s-1", [RecordName("n", "k")], NOON) == [None]
     assert await store.list_records(OWNER, "s-1", RecordQuery(namespace="n", limit=SHORT_LIST), NOON) == []
     assert await store.list_records(OWNER, "s-1", RecordQuery(namespace="n", limit=1000), NOON) == []
-    assert places == [LOOP, LOOP, READER]
+    for count in (SHORT_LIST - 1, 1000):
+        assert await store.records_of(OWNER, ["s-1"] * count, RecordName("n", "k"), NOON) == [None] * count
+    assert places == [LOOP, LOOP, READER, LOOP, READER]
 
 
 async def test_glance_after_closing_is_refused(path: Path) -> None:

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from moorage.core.record import Record, RecordQuery
+    from moorage.core.record import Record, RecordName, RecordQuery
     from moorage.core.work import Claim
     from moorage.ports import Claimed
     from moorage.stores.sql.queue import WantedTurns
@@ -66,10 +66,6 @@ class SqlStore:
     async def _snapshot(self, job: SqlJob[T]) -> T:
         """Run a job whose reads are all of one instant."""
         raise NotImplementedError
-
-    async def _short_snapshot(self, job: SqlJob[T]) -> T:
-        """Run a job that reads a few rows, all of one instant."""
-        return await self._snapshot(job)
 
     async def _write(self, job: SqlJob[T]) -> T:
         """Run a job that writes with one statement, the last one. It may run again."""
@@ -167,11 +163,16 @@ class SqlStore:
     approvals_of = job(ports.Approvals.approvals_of, lambda: sql.many.approvals_of, SNAPSHOT)
     due_approvals = job(ports.Approvals.due_approvals, lambda: sql.approvals.due_approvals, READ)
     records = job(ports.RecordStore.records, lambda: sql.records.records, GLANCE)
-    records_of = job(ports.RecordStore.records_of, lambda: sql.records.records_of, READ)
     write_memory = job(ports.RecordStore.write_memory, lambda: sql.records.write_memory, WRITE)
 
+    async def records_of(
+        self, owner: str, session_ids: list[str], name: RecordName, at: datetime
+    ) -> list[Record | None]:
+        run = self._glance if len(session_ids) < SHORT_LIST else self._read
+        return await run(lambda db: sql.records.records_of(db, owner, session_ids, name, at))
+
     async def list_records(self, owner: str, ref: str | None, query: RecordQuery, at: datetime) -> list[Record]:
-        run = self._short_snapshot if query.limit <= SHORT_LIST else self._snapshot
+        run = self._glance if query.limit <= SHORT_LIST else self._read
         return await run(lambda db: sql.records.list_records(db, owner, ref, query, at))
 
     # Runs, turns, inboxes -----------------------------------------------------------------------

@@ -73,9 +73,6 @@ class SqliteStore(SqlStore):
     def _snapshot(self, job: SqliteJob[T]) -> Coro[T]:
         return self._access.read(_at_one_instant(job))
 
-    def _short_snapshot(self, job: SqliteJob[T]) -> Coro[T]:
-        return self._access.glance(_at_one_instant(job))
-
     def _write(self, job: SqliteJob[T]) -> Coro[T]:
         return self._access.write(job)
 
