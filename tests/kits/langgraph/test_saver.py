@@ -188,6 +188,61 @@ def test_load_after_a_put_copies_no_message_again(saver: MoorageSaver, monkeypat
     assert copied == []
 
 
+def test_message_loaded_again_is_as_another_process_loads_it(saver: MoorageSaver, file: str) -> None:
+    call: Any = {"type": "tool_call", "id": "c", "name": "weather", "args": {"cities": ["Genoa", {"n": 1.5}]}}
+    messages = [
+        SystemMessage("Be brief.", id="s"),
+        HumanMessage([{"type": "text", "text": "And here?"}], id="h", name="anna"),
+        AIMessage("", tool_calls=[call], id="a", response_metadata={"model": "m", "none": None}),
+        ToolMessage("sunny", tool_call_id="c", artifact={"raw": b"\x00"}, status="error", id="t"),
+        *some_messages(6),
+        *(ToolMessage("x", tool_call_id="c", artifact={"unseen": {1}}, id=f"u{number}") for number in range(8)),
+    ]
+    thread = Thread(saver)
+    thread.put(messages=messages[:10], plain=[{"deep": [1, "a", None]}] * 9)
+    thread.put(messages=messages, plain=[{"deep": [1, "a", None]}] * 9)
+    first, again = thread.values(), thread.values()
+    with MoorageSaver(file, owner="local", key="another channel") as other:
+        fresh = other.get_tuple(thread.config)
+    assert fresh is not None
+    wanted = fresh.checkpoint["channel_values"]
+
+    assert first == again == wanted
+    for one, two in zip(again["messages"], wanted["messages"], strict=True):
+        assert repr(one) == repr(two)
+        assert type(one) is type(two)
+        assert one.model_fields_set == two.model_fields_set
+        assert one.model_dump() == two.model_dump()
+    assert not {id(one) for one in first["messages"]} & {id(two) for two in again["messages"]}
+
+
+def test_change_of_a_loaded_value_is_not_in_the_next_one(saver: MoorageSaver) -> None:
+    thread = Thread(saver)
+    thread.put(messages=some_messages(20), plain=[{"deep": [number]} for number in range(20)])
+    for _ in range(3):
+        values = thread.values()
+        assert (values["messages"][3].content, values["plain"][3]) == ("message 3", {"deep": [3]})
+        values["messages"][3].content = "changed"
+        values["messages"][4].additional_kwargs["new"] = 1
+        values["plain"][3]["deep"].append(1)
+        assert thread.values()["messages"][4].additional_kwargs == {}
+
+
+def test_thread_that_another_process_pruned_goes_on(saver: MoorageSaver, file: str) -> None:
+    thread, messages = Thread(saver), some_messages(20)
+    thread.put(messages=messages[:10])
+    thread.put(messages=messages)
+    thread.values()
+    with MoorageSaver(file, key="another channel") as other:
+        other.prune(["t"])
+        assert thread.values()["messages"] == messages
+        thread.put(messages=[*messages, HumanMessage("more", id="more")])
+        found = [each.checkpoint["channel_values"]["messages"] for each in other.list(config_of())]
+
+    assert [len(each) for each in found] == [21, 20]
+    assert found[0] == thread.values()["messages"]
+
+
 def test_object_that_could_change_unseen_is_stored_anew(saver: MoorageSaver) -> None:
     thread = Thread(saver)
     items: list[Any] = [ToolMessage("x", tool_call_id="c", artifact={"set": {1}}, id=f"t{n}") for n in range(10)]

@@ -23,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from moorage.adapters.foreign_ids import escaped
-from moorage.adapters.langgraph.lists import Frame, Slice
+from moorage.adapters.langgraph.lists import Frame, KnownList, Slice
 from moorage.records import Record
 
 CHECKPOINTS, WRITES, VALUES = "langgraph.checkpoint", "langgraph.write", "langgraph.value"
@@ -53,6 +53,8 @@ class Listed(Struct, frozen=True, array_like=True, tag=2):
 
 
 ValuePlace = InlineValue | Stored | Listed
+KnownLists = Mapping[str, KnownList]  # by channel
+NO_LISTS: KnownLists = {}
 
 
 class Header(Struct, frozen=True, array_like=True):
@@ -65,9 +67,9 @@ class Header(Struct, frozen=True, array_like=True):
     metadata: Frame
     values: dict[str, ValuePlace]
 
-    def needs(self) -> list[str]:
-        """Return the keys of the values it needs."""
-        return [key for place in self.values.values() for key in keys_of(place)]
+    def needs(self, lists: KnownLists = NO_LISTS) -> list[str]:
+        """Return the keys of the values it needs, without what is remembered of lists."""
+        return [key for channel, place in self.values.items() for key in keys_of(place, lists.get(channel))]
 
 
 class Write(Struct, frozen=True, array_like=True):
@@ -80,13 +82,13 @@ class Write(Struct, frozen=True, array_like=True):
     value: Frame
 
 
-def keys_of(place: ValuePlace) -> list[str]:
-    """Return the keys of the records that hold a value."""
+def keys_of(place: ValuePlace, known: KnownList | None = None) -> list[str]:
+    """Return the keys of the records that hold a value, without what is remembered of a list."""
     match place:
         case Stored():
             return [place.key]
         case Listed():
-            return [each.segment for each in place.slices]
+            return [each.segment for each in place.slices if known is None or each not in known.loaded]
     return []
 
 

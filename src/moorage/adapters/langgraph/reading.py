@@ -23,9 +23,11 @@ from moorage.adapters.langgraph.known import Known, Spot, Threads
 from moorage.adapters.langgraph.layout import (
     CHECKPOINTS,
     EPOCH,
+    NO_LISTS,
     WRITES,
     Header,
     InlineValue,
+    KnownLists,
     Listed,
     Stored,
     ValuePlace,
@@ -99,12 +101,16 @@ class ThreadReader:
         self, moor: Moorage, session_id: str, thread_id: str, header: Header, *, remember: Spot | None = None
     ) -> CheckpointTuple | None:
         """Return a checkpoint with its values; None if it was removed meanwhile."""
-        found = await records_of(moor, session_id, [EPOCH, *header.needs()])
+        before = None if remember is None else self.known.find(remember)
+        lists = {} if before is None else before.lists
+        keys = header.needs(lists)
+        found = await records_of(moor, session_id, [EPOCH, *keys]) if keys or before is None else {}
         pending = await self.pending(moor, session_id, header)
-        loaded = self._whole(thread_id, header, found, pending)
+        loaded = self._whole(thread_id, header, found, pending, lists)
         if remember is not None and loaded is not None:
-            before = self.known.find(remember)
-            self.known.remember(remember, _known(header, loaded.checkpoint, version_of(found, EPOCH), before))
+            # An old epoch is harmless: the next checkpoint is refused, and written again without what is remembered.
+            epoch = version_of(found, EPOCH) if found or before is None else before.epoch
+            self.known.remember(remember, _known(header, loaded.checkpoint, epoch, before))
             if self.asks and waiting_in(pending):
                 self.interrupted[session_id] = header.checkpoint_id
         return loaded
@@ -137,12 +143,19 @@ class ThreadReader:
         return found
 
     def _whole(
-        self, thread_id: str, header: Header, found: Mapping[str, Record], pending: PendingWrites
+        self,
+        thread_id: str,
+        header: Header,
+        found: Mapping[str, Record],
+        pending: PendingWrites,
+        lists: KnownLists = NO_LISTS,
     ) -> CheckpointTuple | None:
-        if any(key not in found for key in header.needs()):
+        if any(key not in found for key in header.needs(lists)):
             return None
         checkpoint: Checkpoint = self.saver.serde.loads_typed(header.checkpoint)
-        checkpoint["channel_values"] = {channel: self._value(place, found) for channel, place in header.values.items()}
+        checkpoint["channel_values"] = {
+            channel: self._value(place, found, lists.get(channel)) for channel, place in header.values.items()
+        }
         return CheckpointTuple(
             config_of(thread_id, header.namespace, header.checkpoint_id),
             checkpoint,
@@ -151,16 +164,20 @@ class ThreadReader:
             pending,
         )
 
-    def _value(self, place: ValuePlace, found: Mapping[str, Record]) -> Any:
+    def _value(self, place: ValuePlace, found: Mapping[str, Record], known: KnownList | None = None) -> Any:
         load = self.saver.serde.loads_typed
         match place:
             case InlineValue():
                 return load((place.kind, place.data))
             case Stored():
                 return load(layout.unpack_frame(found[place.key].value))
-        items = []
-        for segment, start, stop in place.slices:
-            items += [load(frame) for frame in layout.unpack_segment(found[segment].value)[start:stop]]
+        items = list[Any]()
+        for each in place.slices:
+            if known is not None and each in known.loaded:
+                items += known.copy_of(each)
+                continue
+            frames = layout.unpack_segment(found[each.segment].value)[each.start : each.stop]
+            items += [load(frame) for frame in frames]
         return items
 
     async def pending(self, moor: Moorage, session_id: str, header: Header) -> PendingWrites:
