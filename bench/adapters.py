@@ -33,6 +33,8 @@ FRAMEWORKS = (LANGGRAPH, *PEERS)
 
 Savers = dict[str, Callable[[Path], Any]]
 
+_start: Any  # a barrier, in a process of its own: writers begin together
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print one line for each figure."""
@@ -172,7 +174,7 @@ def _show_conversation(folder: Path, size: int, rounds: int) -> None:
                 conversation = Conversation(saver)
                 conversation.load()  # the first one reads from the disk
                 loads[name].append(_timed(conversation.load))
-                turns[name].append(_timed(lambda it=conversation: [it.turn() for _ in range(TURNS)]) / TURNS)
+                turns[name].append(statistics.median([_timed(conversation.turn) for _ in range(TURNS)]))
             grown[name].append((_size(place) - before) / TURNS)
     _show(f"turn at {size} messages", turns)
     _show(f"load of {size} messages", loads)
@@ -223,19 +225,26 @@ def _races(folder: Path, rounds: int) -> dict[str, list[float]]:
 
 
 def _race(name: str, file: Path) -> list[float]:
-    with multiprocessing.get_context("spawn").Pool(WRITERS) as pool:
-        pool.map(_warm, range(WRITERS))
-        return pool.starmap(_write, [(name, file, f"thread-{number}") for number in range(WRITERS)])
+    return _together(_write, [(name, file, f"thread-{number}") for number in range(WRITERS)])
 
 
-def _warm(_: int) -> None:
+def _together(write: Callable[..., float], arguments: Sequence[tuple[Any, ...]]) -> list[float]:
+    """Run writers in processes of their own. They have opened the file and written once before the first one begins."""
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(len(arguments), _set_start, (context.Barrier(len(arguments)),)) as pool:
+        return pool.starmap(write, arguments, chunksize=1)
 
-    import moorage.adapters.langgraph  # noqa: F401
+
+def _set_start(barrier: Any) -> None:
+    global _start
+    _start = barrier
 
 
 def _write(name: str, file: Path, thread: str) -> float:
     with SAVERS[name](file) as saver:
         conversation = Conversation(saver, thread)
+        conversation.turn()
+        _start.wait()
         return _timed(lambda: [conversation.turn() for _ in range(25)])
 
 
@@ -295,11 +304,7 @@ def _peer_races(framework: str, folder: Path, rounds: int) -> dict[str, list[flo
         for name in figures:
             file = folder / f"{number}-{name}"
             asyncio.run(_opened_once(framework, name, file))
-            with multiprocessing.get_context("spawn").Pool(WRITERS) as pool:
-                pool.map(
-                    _warm_peer, [(framework, name, file.with_name(f"{file.name}-warm-{it}")) for it in range(WRITERS)]
-                )
-                figures[name].append(max(pool.starmap(_write_peer, [(framework, name, file)] * WRITERS)))
+            figures[name].append(max(_together(_write_peer, [(framework, name, file)] * WRITERS)))
     return figures
 
 
@@ -310,17 +315,16 @@ async def _opened_once(framework: str, name: str, file: Path) -> None:
     await peer.close()
 
 
-def _warm_peer(place: tuple[str, str, Path]) -> None:
-    asyncio.run(_opened_once(*place))
-
-
 def _write_peer(framework: str, name: str, file: Path) -> float:
     async def write() -> float:
         peer = PEERS[framework][name](file)
         try:
             await peer.join()
+            await peer.turn()
+            await asyncio.to_thread(_start.wait)
             return await _taken(lambda: _turns(peer, 25))
         except Exception:
+            _start.abort()
             if name == "ours":
                 raise
             return math.inf  # a backend that several processes cannot share
