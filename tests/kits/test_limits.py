@@ -39,8 +39,9 @@ from moorage.adapters.langgraph import MoorageSaver
 from moorage.adapters.openai_agents import MoorageSession
 from moorage.adapters.pydantic_ai import MoorageConversationStore
 from moorage.adapters.strands import MoorageSessionRepository
-from moorage.core.errors import InvalidJson, TooLarge
+from moorage.core.errors import Forbidden, InvalidJson, TooLarge, Unauthorized
 from tests.kits.langgraph.threads import Thread, config_of
+from tests.remote.server import Doors
 
 ODD = ["a b", "../../etc/passwd", "ünï/çødé", "x:20", "g2:a", "line\nbreak", "::", "a" * 200, "'; DROP TABLE"]
 HUGE = "x" * 100_000_000
@@ -203,6 +204,23 @@ async def test_session_of_another_owner_is_unknown(kit: Kit, file: str) -> None:
     assert await kit.read(other, "s") == []
     await kit.write(other, "s", "theirs")
     assert await kit.read(kit.opened(file), "s") == ["mine"]
+
+
+async def test_key_opens_what_its_owner_has_on_a_server(kit: Kit, file: str, doors: Doors) -> None:
+    with sync.connect(file) as moor:
+        hers, his = (moor.create_key(owner=owner).text for owner in ("anna", "ben"))
+        reader = moor.create_key(owner="anna", scopes=("read",)).text
+    url = doors.open(file, guarded=True)
+    try:
+        await kit.write(kit.opened(url, key=hers), "s", "private")
+        assert await kit.read(kit.opened(url, key=his), "s") == []
+        assert await kit.read(kit.opened(url, key=reader), "s") == ["private"]
+        for key, refusal in ((reader, Forbidden), (None, Unauthorized)):
+            with pytest.raises(refusal):
+                await kit.write(kit.opened(url, key=key), "s", "changed")
+        assert await kit.read(kit.opened(url, key=hers), "s") == ["private"]
+    finally:
+        doors.shut(url)
 
 
 async def test_cancelled_write_is_done_or_not_done(kit: Kit, file: str) -> None:

@@ -116,9 +116,9 @@ class Doors:
         inside["raw_path"] = scope["raw_path"].removeprefix(f"/{number}".encode())
         await self._doors[number](inside, receive, send)
 
-    def open(self, url: str) -> str:
-        """A door on a store; its address."""
-        return self._added(self._loop.run(a_door(url)))
+    def open(self, url: str, *, guarded: bool = False) -> str:
+        """A door on a store; its address. If it is guarded, keys alone tell the owner."""
+        return self._added(self._loop.run(a_door(url, guarded=guarded)))
 
     def open_on(self, make: Callable[[], Deps]) -> str:
         """A door on what is made in the server's own thread; its address."""
@@ -156,7 +156,7 @@ class Doors:
         self._loop.close()
 
 
-async def a_door(url: str, authorizer: Authorizer | None = None) -> Door:
+async def a_door(url: str, *, guarded: bool = False) -> Door:
     """The door as it is served, on a store."""
     deps = await asyncio.to_thread(config.open_deps, url, threaded=True)
-    return make_door(deps, authorizer or OwnerAuthorizer(deps))
+    return make_door(deps, (Authorizer if guarded else OwnerAuthorizer)(deps))
