@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
@@ -28,7 +28,6 @@ from moorage.core.family import EVERY_TOMBSTONE, Deletion, Member, Tombstone, To
 from moorage.core.query import OLDEST, LogQuery, Page, SessionQuery
 from moorage.core.session import NO_NEEDS, Asker, Birth, Change, Needs, Session, Stamp, View
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:  # hooks do without them
     from moorage.core.bundle import Bundle
     from moorage.core.document import Document

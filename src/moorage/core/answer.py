@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -12,8 +12,6 @@ from moorage.core.run import Run, RunState
 from moorage.core.session import Session
 from moorage.core.status import Because
 from moorage.core.usage import Usage
-
-TYPE_CHECKING = False
 
 
 @brief("status", "result", "error", "because", "session_id", "run_id")

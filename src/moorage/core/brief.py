@@ -6,10 +6,10 @@ Secrets are never among them.
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING, Any, TypeVar
+
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from typing import Any, TypeVar
 
     T = TypeVar("T")
 

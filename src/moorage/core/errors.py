@@ -87,9 +87,8 @@ named after it keeps its name; `facts` holds the particulars; the message names 
 from __future__ import annotations
 
 from itertools import takewhile
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime

@@ -7,11 +7,11 @@ from outside, so that these functions stay pure.
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 from moorage.core.codec import is_text
 from moorage.core.errors import InvalidField, InvalidId
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from datetime import datetime
 

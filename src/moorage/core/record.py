@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,7 +27,6 @@ from moorage.core.duration import check_ttl
 from moorage.core.errors import InvalidField, MoorageError, TooLarge, error_from
 from moorage.core.ids import check_label
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.core.entry import Message
     from moorage.core.session import Change, Stamp, View

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import replace
@@ -43,7 +43,6 @@ from moorage.core.errors import (
 from moorage.core.ids import looks_like_ref
 from moorage.core.status import Because, Child, LastRun, WaitingFor, status_of, waiting_for
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:  # needed only to start agents
     from moorage.core.inbox import Item
     from moorage.core.once import Once

@@ -14,10 +14,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.core.session import Session
     from moorage.core.turn import Launcher

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -10,8 +10,6 @@ from moorage.core.brief import brief
 from moorage.core.entry import Entry
 from moorage.core.inbox import Item
 from moorage.core.session import Hold, Session
-
-TYPE_CHECKING = False
 
 
 @brief("session", "hold", "checkpoint", "context", "messages", "inbox")

@@ -10,7 +10,7 @@ import logging
 from datetime import timedelta
 from hashlib import sha256
 from itertools import takewhile
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, field, to_builtins
 
@@ -45,7 +45,6 @@ from moorage.service.deps import Caller, Deps, stamp_of
 from moorage.service.sessions import context_for_agent
 from moorage.service.steps import judgement, note_launcher, trusted_now
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.service.words import Words
 

@@ -7,8 +7,8 @@ from _thread import allocate_lock  # `threading` takes milliseconds to import
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
 

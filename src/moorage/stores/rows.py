@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime
 from operator import attrgetter
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
@@ -20,7 +20,6 @@ from moorage.core.family import Tombstone
 from moorage.core.session import Session, Stamp
 from moorage.stores import SEALED
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.stores.sealing import Sealer
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import os
 from binascii import a2b_base64, b2a_base64
+from typing import TYPE_CHECKING
 
 from moorage.core.errors import EncryptionKeyMissing, InvalidField
 from moorage.stores import SEALED
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
 

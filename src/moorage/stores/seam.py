@@ -9,7 +9,7 @@ after the first.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,7 +29,6 @@ from moorage.stores import Stale
 from moorage.stores.rows import stone_of
 from moorage.stores.work_rows import PARENT_CORRUPT
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.core.once import Once
     from moorage.core.record import RecordWrite

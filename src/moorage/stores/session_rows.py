@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from enum import Enum
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -20,7 +20,6 @@ from moorage.core.session import FINAL_STATES, Hold, Phase, Session, State
 from moorage.core.status import Child, LastRun
 from moorage.stores.rows import TILDE, Row, head_text, instant, json_text, micros, micros_or_none, opened_head_text
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.stores.sealing import Sealer
 

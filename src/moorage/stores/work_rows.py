@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -15,7 +15,6 @@ from moorage.core.session import View
 from moorage.core.turn import Turn, TurnState
 from moorage.stores.rows import Row, Table, about_body, instant, json_text, kept, micros, micros_or_none, opened
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.stores.sql.db import Db
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from typing import TYPE_CHECKING
 
 from moorage import config
 from moorage.doors.cli.wording import short_id
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.core.session import Session
 

@@ -8,8 +8,8 @@ with all of their options.
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
-TYPE_CHECKING = False  # of `typing`, which takes 3.6 ms to load
 if TYPE_CHECKING:
     from collections.abc import Sequence
 

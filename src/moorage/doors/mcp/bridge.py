@@ -13,16 +13,15 @@ import threading
 import time
 from contextlib import suppress
 from time import monotonic
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import msgspec
 
 from moorage.doors.mcp.wire import Broken, HttpAddress, HttpResponse, connect, hang_up, send
 
-TYPE_CHECKING = False  # of `typing`, which takes 3.6 ms to load
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from socket import socket
-    from typing import Any, BinaryIO
 
 PATH = "/mcp"
 VERSION = "io.modelcontextprotocol/protocolVersion"

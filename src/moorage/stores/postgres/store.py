@@ -10,7 +10,7 @@ from asyncio import Lock
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -31,7 +31,6 @@ from moorage.stores.postgres.migrate import migrate, schema_version
 from moorage.stores.postgres.options import read_url
 from moorage.stores.sql.store import READ, SNAPSHOT, SqlStore, job
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.core.query import Page
     from moorage.core.work import Claim

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -14,7 +14,6 @@ from moorage.stores.rows import APPROVALS, ENTRY, PINNED, Fields, Table, entry_r
 from moorage.stores.session_rows import CHANGING, new_fields
 from moorage.stores.sql.db import FEED_CHUNK, Commit, SessionPlace, Written
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.core.once import Once
     from moorage.core.session import Change, View

@@ -12,7 +12,7 @@ import os
 import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from moorage.core.errors import MoorageError
 from moorage.core.run import Run
@@ -26,7 +26,6 @@ from moorage.stores.redis.queue import Ready
 from moorage.stores.redis.values import RUNS
 from moorage.stores.seam import Loaded, Unit
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.stores.sealing import Sealer
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
 from hashlib import sha1
 from importlib.resources import files
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec.msgpack import Decoder, Encoder
 from redis.exceptions import NoScriptError, ResponseError
@@ -19,7 +19,6 @@ from moorage.stores.redis.keys import Keys, global_key
 from moorage.stores.redis.options import RedisOptions, read_url
 from moorage.stores.redis.server_facts import ServerFacts, read_facts
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.stores.sealing import Sealer
 

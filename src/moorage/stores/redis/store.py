@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from moorage.core.errors import Unsupported
 from moorage.core.event import Hit
@@ -17,7 +18,6 @@ from moorage.stores.redis.log import RedisLog
 from moorage.stores.redis.transfer import RedisTransfer
 from moorage.stores.redis.work import RedisWork
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.stores.sealing import Sealer
 

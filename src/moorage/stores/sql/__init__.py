@@ -8,7 +8,8 @@ Each module is imported when it is first used: hooks start in milliseconds and n
 
 from __future__ import annotations
 
-TYPE_CHECKING = False
+from typing import TYPE_CHECKING
+
 if TYPE_CHECKING:
     from types import ModuleType
 

@@ -7,6 +7,7 @@ holds no lock while Python thinks: its commit is refused if what was read has ch
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -19,7 +20,6 @@ from moorage.stores.sql import lookup
 from moorage.stores.sql.db import Commit, Db, Guard, SessionPlace, Written
 from moorage.stores.sql.views import Seen, asker_of, load_head, load_view
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.core.bundle import Bundle
     from moorage.core.record import Record, RecordWrite

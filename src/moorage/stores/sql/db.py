@@ -12,11 +12,10 @@ Both dialects understand most statements as they are written. Each translates a 
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from moorage.stores.rows import Row
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.core.once import Once
     from moorage.core.session import Change, Stamp, View

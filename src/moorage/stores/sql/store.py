@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from moorage import ports
 from moorage.core.event import Event, Hit, search_words
@@ -15,7 +15,6 @@ from moorage.stores import sql
 from moorage.stores.rows import micros, micros_or_none
 from moorage.stores.sql.db import SqlJob, T
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from datetime import datetime
 

@@ -12,7 +12,7 @@ import time
 from _thread import allocate_lock  # `threading` takes milliseconds to import
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
@@ -30,7 +30,6 @@ from moorage.stores import REFUSED_PLAIN
 from moorage.stores.rows import Row
 from moorage.stores.sqlite.driven import BrokenText, Driven
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.stores.sealing import Sealer
 

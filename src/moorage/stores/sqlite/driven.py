@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from moorage.core.errors import StoreCorrupt
 from moorage.stores.rows import Row, json_text
 from moorage.stores.sql.db import FEED_ROOM, T
 from moorage.stores.sqlite import writes
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.core.session import Stamp
     from moorage.stores.sql.db import Commit, Target

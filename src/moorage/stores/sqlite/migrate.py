@@ -7,11 +7,11 @@ that an edited one is noticed. A database from a newer Moorage is refused.
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from moorage.core.errors import StoreTooNew
 from moorage.stores.sqlite.connection import APPLICATION_ID, SqliteConnection, check_ours, translating
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.stores.migration import Migration
 

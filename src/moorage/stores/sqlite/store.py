@@ -7,7 +7,7 @@ whose jobs run on threads and whose writes are committed in groups; `in_memory` 
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from moorage.core.entry import Entry, Message
 from moorage.core.session import Stamp
@@ -19,7 +19,6 @@ from moorage.stores.sqlite.connection import SqliteConnection
 from moorage.stores.sqlite.driven import Driven, SqliteJob
 from moorage.stores.sqlite.migrate import migrate
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     from moorage.core.fact import Size
     from moorage.core.work import Claim

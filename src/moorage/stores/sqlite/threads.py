@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import apsw
 
@@ -23,7 +23,6 @@ from moorage.stores.sqlite.access import LOOK_EVERY, OpeningProcess
 from moorage.stores.sqlite.connection import SqliteConnection, translated
 from moorage.stores.sqlite.driven import Glance, GlanceTooLong, SqliteJob, drive
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
 

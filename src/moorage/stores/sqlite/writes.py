@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from moorage.core.entry import Entry
 from moorage.core.errors import IdTaken, KeyReused, NameTaken
@@ -13,10 +14,7 @@ from moorage.stores.rows import APPROVALS, ENTRY, PINNED, Table, entry_row, micr
 from moorage.stores.session_rows import ALL, PLACE, ColumnPart, Columns, place_of
 from moorage.stores.sql.db import FEED_CHUNK, FEED_ROOM, Commit, SessionPlace, Written
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from moorage.stores.sqlite.connection import SqliteConnection
     from moorage.stores.sqlite.driven import Driven
 
