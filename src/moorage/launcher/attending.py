@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, Protocol
 
@@ -183,15 +183,16 @@ class TurnAtWork:
 
     async def _listen(self, handle: AgentHandle) -> TurnEnd | None:
         try:
-            async for event in handle.events():
-                self._show(event)
-                if event["type"] == "result":
-                    problems = _untold(event.get("problems", 0)) + _untold(self._refused)
-                    return turn_end(event, self._said, self._usage, self._context, problems)
-                try:
-                    await self._keep(handle, event)
-                except InvalidRequest as error:  # the turn goes on without it
-                    await self._refuse(event, error)
+            async with aclosing(handle.events()) as events:
+                async for event in events:
+                    self._show(event)
+                    if event["type"] == "result":
+                        problems = _untold(event.get("problems", 0)) + _untold(self._refused)
+                        return turn_end(event, self._said, self._usage, self._context, problems)
+                    try:
+                        await self._keep(handle, event)
+                    except InvalidRequest as error:  # the turn goes on without it
+                        await self._refuse(event, error)
         finally:
             for task in self._asking:
                 task.cancel()
@@ -308,9 +309,10 @@ def failing(reason: str, error: Exception) -> TurnEnd:
 async def stop_agent(handle: AgentHandle) -> None:
     """Tell an agent to stop, and see that nothing of it is left."""
     await handle.tell({"type": "stop"})
-    async for event in handle.events():
-        if event["type"] == "result":
-            break
+    async with aclosing(handle.events()) as events:
+        async for event in events:
+            if event["type"] == "result":
+                break
     await handle.close()
 
 

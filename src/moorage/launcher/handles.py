@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -120,7 +120,7 @@ class InProcessHandle:
     async def _end(self, outcome: str, reason: str, error: str | None) -> None:
         await self._events.put({"type": "result", "outcome": outcome, "text": "", "reason": reason, "error": error})
 
-    async def events(self) -> AsyncIterator[AgentEvent]:
+    async def events(self) -> AsyncGenerator[AgentEvent]:
         """Yield its events, up to its result."""
         number = 0
         while not self._is_over:
@@ -164,7 +164,7 @@ class SupervisedHandle:
         self._number = 0  # of the last event that was read
         self._answered: set[str] | None = None  # questions whose answer a former life has passed on, once they are read
 
-    async def events(self) -> AsyncIterator[AgentEvent]:
+    async def events(self) -> AsyncGenerator[AgentEvent]:
         """Yield the events of its file up to its result, or to the end if the supervisor is gone.
 
         After a restart the file is read again, without the events known to be stored. The next event is `doubtful`: the

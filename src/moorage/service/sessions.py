@@ -142,8 +142,9 @@ def new_session(deps: Deps, caller: Caller, request: SessionRequest) -> tuple[Ne
 
 def _task_in(metadata: dict[str, Any]) -> str | None:
     """Return the task that the metadata name; whatever else stands there as `task_id` is theirs alone."""
-    with suppress(InvalidField):
-        return check_label("task_id", metadata.get("task_id"))
+    if "task_id" in metadata:
+        with suppress(InvalidField):
+            return check_label("task_id", metadata["task_id"])
     return None
 
 
