@@ -145,7 +145,8 @@ class Operation:
         """Return the arguments of the method: the given fields and those without a default."""
         given: Arguments = dict.fromkeys(self._without_default)
         for wire, name in self._reading:
-            if (value := getattr(request, wire)) is not UNSET:
+            value = getattr(request, wire)
+            if value is not UNSET and (value != "" or given.get(name) is None):  # an empty name hides no other
                 given[name] = value
         return given
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec import Meta, Struct
 
 from moorage.core.answer import Answer
 from moorage.core.codec import encode
@@ -24,10 +24,10 @@ from moorage.core.status import Because, Reason
 from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.messages import end_of
-from moorage.doors.http.reading import read_body
+from moorage.doors.http.reading import complete_arguments, read_body
 from moorage.doors.http.streams import SSE, LiveStreams
 from moorage.doors.http.visit import USUAL_WAIT, Visit, Visitor
-from moorage.remote.operations import Operation
+from moorage.remote.operations import Operation, variants
 
 ROOT, ONE = "/agent-sessions", "/agent-sessions/{session_id}"
 SAME = {  # routes that ask and answer as ours do
@@ -48,19 +48,14 @@ TOLD = frozenset(
 )
 
 
-class CreateSession(Struct, kw_only=True, forbid_unknown_fields=True):
+[CREATE] = variants("create")
+_New: Any = CREATE.request
+
+
+class CreateSession(_New, kw_only=True, forbid_unknown_fields=True):  # type: ignore[misc, call-arg]  # of our own route
     """A session to be made, and what is said in it first."""
 
-    agent_name: str | None = None
     initial_message: str | None = None
-    metadata: dict[str, Any] | None = None
-    session_id: str | None = None
-    session_name: str | None = None
-    parent_session_id: str | UnsetType | None = UNSET
-    parent_session_name: str | UnsetType | None = UNSET
-    task_id: str | None = None
-    purpose: str | None = None
-    project_dir: str | None = None
 
 
 class ListSessions(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -140,19 +135,10 @@ class AgentSessionRoutes:
         asked = read_body(await exchange.body(), CreateSession)
         if asked.initial_message is not None:
             check_message(asked.initial_message, "initial_message")  # before anything is made
-        moor, key = self._door.visit(exchange, visitor), exchange.header(b"idempotency-key")
-        started = await moor.executor.start(
-            asked.agent_name,
-            asked.initial_message,
-            name=asked.session_name,
-            purpose=asked.purpose,
-            metadata=asked.metadata,
-            parent=await _parent(moor, asked),
-            task_id=asked.task_id,
-            session_id=asked.session_id or None,
-            project_dir=asked.project_dir,
-            idempotency_key=key,
-        )
+        moor = self._door.visit(exchange, visitor)
+        wanted = complete_arguments(CREATE, exchange, CREATE.arguments(asked))
+        await moor.check_operation(CREATE, wanted)
+        started = await moor.executor.start(wanted.pop("agent", None), asked.initial_message, **wanted)
         session = started.session
         told = {name: getattr(session, name) for name in ("session_id", "session_name", "task_id", "agent_name")}
         answer = {**told, "state": session.state, "created_at": session.created_at, "run_id": started.run_id}
@@ -231,17 +217,6 @@ class AgentSessionRoutes:
         packet = to_json(await moor.resume(exchange.params["session_id"], hold=asked.hold, holder=asked.holder))
         session = packet["session"]
         await exchange.answer(encode({"session_id": session["session_id"], "state": session["state"], **packet}))
-
-
-async def _parent(moor: Visit, asked: CreateSession) -> str | None:
-    """Whose child it becomes: a session that is named, else the one that asks. A token makes no sessions elsewhere."""
-    named = [name for name in (asked.parent_session_id, asked.parent_session_name) if name not in (UNSET, "")]
-    parent = named[0] if named else moor.asks_from()
-    if parent is None:
-        moor.check_no_token()
-    else:
-        await moor.check_access("parent", parent)
-    return parent
 
 
 async def _answered(moor: Visit, posted: Answer) -> Answered:

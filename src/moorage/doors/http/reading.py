@@ -39,9 +39,13 @@ async def arguments_of(operation: Operation, exchange: Exchange) -> Arguments:
         request = read_query(operation, exchange)
     else:
         request = read_query(operation, exchange)
-    arguments.update(operation.arguments(request))
+    return complete_arguments(operation, exchange, {**arguments, **operation.arguments(request)})
+
+
+def complete_arguments(operation: Operation, exchange: Exchange, arguments: Arguments) -> Arguments:
+    """Add the arguments that come in headers, and leave out sessions with an empty name."""
     for name in ("parent", "session", "session_id"):
-        if operation.has_body and arguments.get(name) == "":  # an empty name names no session
+        if operation.has_body and arguments.get(name) == "":
             del arguments[name]
     _read_headers(operation, exchange, arguments)
     return arguments
@@ -101,12 +105,16 @@ def _whole(value: Any) -> Any:
     return [_whole(each) for each in value] if isinstance(value, list) else value
 
 
-def _whole_body(operation: Operation, body: bytes) -> Any:
-    assert operation.body is not None
+def read_json(text: bytes | str, what: str = "body") -> Any:
+    """Any JSON value. Raises InvalidJson."""
     try:
-        value = decode(body)
+        return decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidJson("body", f"it is not JSON ({error})") from None
+        raise InvalidJson(what, f"it is not JSON ({error})") from None
+
+
+def _whole_body(operation: Operation, body: bytes) -> Any:
+    value = read_json(body)
     if operation.body == "values" and not isinstance(value, dict):
         raise InvalidField("body", "must be an object: keys with their values")
     return value

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta, Struct
 
-from moorage.core.codec import decode, encode
-from moorage.core.errors import InvalidJson, OutOfReach, RecordNotFound
+from moorage.core.codec import encode
+from moorage.core.errors import OutOfReach, RecordNotFound
 from moorage.core.key import Scope
 from moorage.core.query import Page
 from moorage.core.record import MAX_WRITES, Record
 from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import MAX_BODY, Exchange
-from moorage.doors.http.reading import read_body, read_fields_of
+from moorage.doors.http.reading import read_body, read_fields_of, read_json
 from moorage.doors.http.visit import Visitor
 from moorage.remote.records import (
     FoundRecords,
@@ -203,7 +202,4 @@ async def _value(exchange: Exchange) -> Any:
     body = await exchange.body()
     if (exchange.header(b"content-type") or "").partition(";")[0].strip().lower() == BYTES:
         return body
-    try:
-        return decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidJson("body", f"it is not JSON ({error})") from None
+    return read_json(body)
