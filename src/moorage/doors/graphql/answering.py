@@ -8,7 +8,6 @@ from typing import Any
 import msgspec
 from graphql import OperationType
 
-from moorage.core.codec import decode
 from moorage.core.errors import InvalidField, InvalidJson, MoorageError, edge_of
 from moorage.doors.graphql.asking import at_this_door
 from moorage.doors.graphql.documents import DocumentRefused, ParsedOperation
@@ -18,9 +17,9 @@ from moorage.doors.graphql.socket import Socket, SocketSettings
 from moorage.doors.http.app import Door, headers_of
 from moorage.doors.http.exchange import JSON, AsgiReceive, AsgiScope, AsgiSend, Exchange
 from moorage.doors.http.negotiation import names, preferred
-from moorage.doors.http.reading import query_of
+from moorage.doors.http.reading import query_of, read_json
 from moorage.doors.http.refusals import STATUS, WrongVerb
-from moorage.doors.http.streams import HEADERS, SSE, LiveStreams
+from moorage.doors.http.streams import HEADERS, SSE, LiveStreams, cursor_of
 from moorage.doors.http.visit import Visitor
 
 GRAPHQL_JSON = b"application/graphql-response+json"
@@ -49,19 +48,12 @@ class Answering:
         finally:
             self._open -= 1
 
-    async def post(self, exchange: Exchange) -> None:
-        """Operations in a body: one, or a list of them."""
-        await self._guarded(exchange, self._post)
-
-    async def get(self, exchange: Exchange) -> None:
-        """An operation in the query of an address; never a mutation."""
-        await self._guarded(exchange, self._get)
-
-    async def _guarded(self, exchange: Exchange, answer: Any) -> None:
+    async def answer(self, exchange: Exchange) -> None:
         """Admit, answer; say in GraphQL's words what went wrong before there was an operation."""
         at_this_door(exchange)
         try:
-            await answer(exchange, await self._door.admit(exchange))
+            visitor = await self._door.admit(exchange)
+            await (self._post if exchange.verb == "POST" else self._get)(exchange, visitor)
         except (MoorageError, DocumentRefused) as error:
             if exchange.status:
                 raise
@@ -80,6 +72,7 @@ class Answering:
         )
 
     async def _post(self, exchange: Exchange, visitor: Visitor) -> None:
+        """Operations in a body: one, or a list of them."""
         check_content_type(exchange)
         body = await exchange.body()
         if body.lstrip()[:1] == b"[":
@@ -88,6 +81,7 @@ class Answering:
             await self._answer(exchange, visitor, _read(body, GraphqlRequest))
 
     async def _get(self, exchange: Exchange, visitor: Visitor) -> None:
+        """An operation in the query of an address; never a mutation."""
         given = dict(query_of(exchange))
         request = GraphqlRequest(
             query=given.get("query"),
@@ -160,11 +154,7 @@ async def _complete() -> bytes:
 def _where(exchange: Exchange, wanted: int | None) -> int | None:
     """Where a stream goes on: what a browser that comes back has seen goes before what it was asked for with."""
     text = exchange.header(b"last-event-id")
-    if text is None:
-        return wanted
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise InvalidField("after", f"is {text[:80]!r}; give the id of an event")
-    return int(text)
+    return wanted if text is None else cursor_of(text)
 
 
 async def _answer_by_sse(exchange: Exchange, answer: Response) -> None:
@@ -214,10 +204,7 @@ def _read(body: bytes, kind: Any) -> Any:
 def _object(name: str, text: str | None) -> dict[str, Any] | None:
     if not text:
         return None
-    try:
-        value = decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidJson(name, f"it is not JSON ({error})") from None
+    value = read_json(text, name)
     if value is not None and not isinstance(value, dict):
         raise InvalidField(name, "must be an object")
     return value

@@ -31,8 +31,8 @@ def add_to(door: Door, live: LiveStreams) -> Graphql:
     in their own schema, not in the OpenAPI document.
     """
     graphql = Graphql(door, live)
-    door.add(Route(verb="POST", path=PATH, name="graphql", endpoint=graphql.post, is_open=True))
-    door.add(Route(verb="GET", path=PATH, name="graphql_get", endpoint=graphql.get, is_open=True))
+    door.add(Route(verb="POST", path=PATH, name="graphql", endpoint=graphql.answer, is_open=True))
+    door.add(Route(verb="GET", path=PATH, name="graphql_get", endpoint=graphql.answer, is_open=True))
     door.add_socket(PATH, graphql.socket)
     page.add_to(door, PATH)
     return graphql
@@ -45,16 +45,12 @@ class Graphql:
         self._door, self._live = door, live
         self._loading: asyncio.Task[Answering] | None = None
 
-    async def post(self, exchange: Exchange, _: Visitor) -> None:
-        """`POST /graphql`."""
-        await (await self.loaded()).post(exchange)
-
-    async def get(self, exchange: Exchange, visitor: Visitor) -> None:
-        """`GET /graphql`."""
-        if page.is_wanted(exchange):
+    async def answer(self, exchange: Exchange, visitor: Visitor) -> None:
+        """`POST /graphql` and `GET /graphql`."""
+        if exchange.verb != "POST" and page.is_wanted(exchange):
             await page.show(exchange, visitor)
-            return
-        await (await self.loaded()).get(exchange)
+        else:
+            await (await self.loaded()).answer(exchange)
 
     async def socket(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         """A WebSocket at /graphql."""

@@ -13,16 +13,17 @@ from msgspec import UNSET
 from moorage.core.answer import Answer
 from moorage.core.approval import Approval, ApprovalState
 from moorage.core.entry import ROLES, Entry, check_message
-from moorage.core.errors import InvalidCursor, InvalidField, OutOfReach
+from moorage.core.errors import OutOfReach
 from moorage.core.event import Event
 from moorage.core.key import Scope
-from moorage.core.query import MAX_LIMIT, STATUSES, Page, SessionQuery, check_limit
+from moorage.core.query import MAX_LIMIT, STATUSES, Page, SessionQuery, check_limit, number_of
 from moorage.core.record import BYTES, Record
 from moorage.core.render import to_json
 from moorage.core.run import Join, Mode, RunState
 from moorage.core.session import OUTCOMES, Hold, Phase, Session, State
 from moorage.core.status import Reason
 from moorage.doors.graphql.asking import OPERATION, OperationContext, WantedEvents
+from moorage.doors.http.streams import cursor_of
 from moorage.service.packet import ResumePacket
 from moorage.service.records import WrittenRecord
 
@@ -147,7 +148,7 @@ def children(session: Session, info: Info, first: int, after: str | None = None)
 @session.field("history")
 def history(session: Session, info: Info, last: int, before: str | None = None) -> Awaitable[Page[Entry]]:
     asking(info).check(Scope.READ)
-    return asking(info).loaders.history(session.session_id, check_limit(last), _number(before))
+    return asking(info).loaders.history(session.session_id, check_limit(last), number_of(before))
 
 
 @session.field("approvals")
@@ -164,14 +165,6 @@ def approvals(
 @hold.field("token")
 def token(hold: Hold, _: Info) -> str | None:
     return None if hold.token is UNSET else hold.token
-
-
-def _number(cursor: str | None) -> int | None:
-    if cursor is None:
-        return None
-    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 10):
-        raise InvalidCursor
-    return int(cursor)
 
 
 # Pages ------------------------------------------------------------------------------------------
@@ -198,26 +191,16 @@ for _kind, _page_info in ((sessions_page, sessions_page_info), (history_page, hi
 
 
 @mutation.field("createAgentSession")
-async def create(
-    _: Any,
-    info: Info,
-    agent_name: str | None = None,
-    initial_message: str | None = None,
-    session_name: str | None = None,
-    ttl_seconds: float | None = None,
-    **given: Any,
-) -> Session:
+async def create(_: Any, info: Info, initial_message: str | None = None, **given: Any) -> Session:
     """Make a session, and say the first thing in it; asked again with one key, both are done once."""
+    operation, ask = OPERATION["create"], asking(info)
+    wanted = operation.arguments(operation.request(**given))
+    if wanted.get("parent") == "":  # an empty name names no session
+        del wanted["parent"]
     if initial_message is not None:
         check_message(initial_message, "initial_message")  # before anything is made
-    named = [given.pop(name) for name in ("parent_session_id", "parent_session_name") if name in given]
-    above = [name for name in named if name != ""]
-    parent = {"parent": above[0]} if above else {}
-    ask = asking(info)
-    wanted = {"name": session_name, "ttl": ttl_seconds, **_without_nulls(given), **parent}
-    if initial_message is not None:
-        return await ask.start(agent_name, initial_message, **wanted)
-    made: Session = await ask.call("create", agent=agent_name, **wanted)
+        return await ask.start(wanted.pop("agent", None), initial_message, **wanted)
+    made: Session = await ask.call("create", **wanted)
     return made
 
 
@@ -229,10 +212,10 @@ async def send(
     return posted
 
 
-def _calling(name: str, **renamed: str) -> Callable[..., Awaitable[Any]]:
+def calling(name: str) -> Callable[..., Awaitable[Any]]:
     """Return a resolver that calls a method with the arguments of its field, which are named as REST's are."""
     operation = OPERATION[name]
-    names = {**operation.fields, "session_id": "ref", **renamed}
+    names = {**operation.fields, "session_id": "ref", "new_session_id": "session_id"}
 
     async def resolve(_: Any, info: Info, **given: Any) -> Any:
         return await asking(info).call(name, **{names.get(key, key): value for key, value in given.items()})
@@ -240,19 +223,7 @@ def _calling(name: str, **renamed: str) -> Callable[..., Awaitable[Any]]:
     return resolve
 
 
-query.set_field("approvals", _calling("approvals"))
-for _field, _method in {
-    "renameSession": "rename",
-    "suspendSession": "suspend",
-    "resumeSession": "resume",
-    "releaseSession": "release",
-    "completeSession": "finalize",
-    "deleteSession": "delete",
-    "retryRun": "retry",
-    "decideApproval": "decide",
-}.items():
-    mutation.set_field(_field, _calling(_method))
-mutation.set_field("forkSession", _calling("fork", new_session_id="session_id"))
+query.set_field("approvals", calling("approvals"))
 
 
 @sent.field("message")
@@ -281,16 +252,12 @@ def inbox(packet: ResumePacket, _: Info) -> Any:
     return to_json(packet.inbox)
 
 
-def _without_nulls(given: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in given.items() if value is not None}
-
-
 # Events -----------------------------------------------------------------------------------------
 
 
 async def events_of(_: Any, info: Info, session_id: str, after: str) -> AsyncGenerator[Event]:
     await asking(info).may_follow(session_id)
-    asking(info).wanted = WantedEvents(session_id, _event_id(after))
+    asking(info).wanted = WantedEvents(session_id, cursor_of(after))
     return _no_events()
 
 
@@ -308,15 +275,6 @@ def event(event: Event, _: Info, **__: Any) -> Event:
 
 
 subscription.set_source("agentSessionEvents", events_of)  # type: ignore[arg-type]  # a coroutine is awaited
-
-
-def _event_id(after: str) -> int | None:
-    """Where to go on; None is the end."""
-    if after == "end":
-        return None
-    if not (after.isascii() and after.isdigit() and len(after) <= 18):
-        raise InvalidField("after", f"is {after[:80]!r}; give the id of an event, or `end`")
-    return int(after)
 
 
 # Scalars and enumerations -----------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The schema of `schema.graphql` with what answers it.
 
-A public field of a session that is a plain value is added to its type here, so that a new one is there at once.
+A public field of a session that is a plain value is added to its type here, so that a new one is there at once. A
+mutation without a resolver calls the method that it is named after, as `renameSession` calls `rename`.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ from ariadne import make_executable_schema
 from msgspec.structs import fields
 
 from moorage.core.session import PUBLIC_FIELDS, Session
-from moorage.doors.graphql.resolvers import BINDABLES
+from moorage.doors.graphql.resolvers import BINDABLES, calling
 
 NAME = "schema.graphql"
 SESSION = "AgentSession"
+OTHERWISE = {"completeSession": "finalize"}  # mutations that are not named after their methods
 PLAIN = "plain"  # where a field notes what `plain` reads without ceremony
 AS_THEY_ARE = frozenset({"DateTime", "JSON", "Interface", "String", "Int", "Boolean", "Float"})  # our values are typed
 _TYPES = {str: "String", int: "Int", float: "Float", bool: "Boolean", datetime: "DateTime", dict: "JSON"}
@@ -60,6 +62,10 @@ def schema() -> gql.GraphQLSchema:
 def make_schema() -> gql.GraphQLSchema:
     """Make the schema anew."""
     made = make_executable_schema(schema_text(), *BINDABLES)
+    assert made.mutation_type is not None
+    for name, field in made.mutation_type.fields.items():
+        if field.resolve is None:
+            field.resolve = calling(OTHERWISE.get(name) or snake(name).rpartition("_")[0])
     for kind in made.type_map.values():
         if isinstance(kind, gql.GraphQLObjectType) and not kind.name.startswith("__"):
             _read_attributes(kind)

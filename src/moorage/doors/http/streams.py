@@ -366,7 +366,11 @@ async def _answer_page(
 
 def _cursor(exchange: Exchange, asked: SessionEventsRequest) -> int | None:
     """Return the cursor to continue from; None for the end. `Last-Event-ID` takes precedence over the query."""
-    text = exchange.header(b"last-event-id") or asked.after
+    return cursor_of(exchange.header(b"last-event-id") or asked.after)
+
+
+def cursor_of(text: str) -> int | None:
+    """Return the cursor that a text names; None for the end. Raises InvalidField."""
     if text == "end":
         return None
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
