@@ -143,10 +143,10 @@ def _operation(name: str, given: Arguments) -> Operation:
 
 def _calling(name: str, render: RenderReply) -> Rpc:
     """A method of the service that calls one of `Moorage`, with the scope and the reach that REST asks for."""
-    operation, read = variants(name)[0], _read_of_any if name == "approvals" else _read
+    operation = variants(name)[0]
 
     async def answer(call: RpcCall, request: Any) -> Any:
-        arguments = read(request)
+        arguments = _read(request, operation)
         await call.moor.check_operation(operation, arguments)
         return render(await operation.method(call.moor)(**arguments))
 
@@ -156,37 +156,27 @@ def _calling(name: str, render: RenderReply) -> Rpc:
 # Reading ----------------------------------------------------------------------------------------
 
 
-NAMES = {
-    "session": "ref",
-    "agent_name": "agent",
-    "session_name": "name",
-    "ttl_seconds": "ttl",
-    "expires_in_seconds": "expires_in",
-}  # of arguments, where a message has another
-NEEDED = {"session", "run_id", "approval_id", "decision", "question"}  # an empty one is refused by the method
+NAMES = {"session": "ref", "expires_in_seconds": "expires_in"}  # of arguments, where REST has other names than messages
 JSON = {"metadata", "checkpoint", "plan"}
 TURNED = {"no_cascade": "cascade", "with_settled": "pending_only"}  # true where the argument is false
 
 
-def _read(request: Any) -> Arguments:
-    """The arguments that a request gives; an empty field says nothing."""
+def _read(request: Any, operation: Operation) -> Arguments:
+    """The arguments that a request gives; an empty field says nothing, unless the operation needs it."""
     told: Arguments = {}
+    names = {**operation.fields, **NAMES}
     for field in request.DESCRIPTOR.fields:
-        name, value = field.name, getattr(request, field.name)
-        if not (request.HasField(name) if field.has_presence else value or name in NEEDED):
+        name, value = names.get(field.name, field.name), getattr(request, field.name)
+        is_needed = name in operation.parameters and operation.is_required(name)
+        if not (request.HasField(field.name) if field.has_presence else value or is_needed):
             continue
         if name in TURNED:
             told[TURNED[name]] = False
         elif name in JSON:
             told[name] = _json(name, value)
         else:
-            told[NAMES.get(name, name)] = value if isinstance(value, str | bool | int | float) else list(value)
+            told[name] = value if isinstance(value, str | bool | int | float) else list(value)
     return told
-
-
-def _read_of_any(request: Any) -> Arguments:
-    """The same, where no session means all."""
-    return {name: value for name, value in _read(request).items() if value != ""}
 
 
 def _json(field: str, text: str) -> Any:
