@@ -7,7 +7,6 @@ gRPC door in every worker.
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -169,16 +168,3 @@ def _read(path: str) -> bytes:
             return file.read()
     except OSError as error:
         raise InvalidField("tls", f"file {path} cannot be read ({error.strerror})") from None
-
-
-def shared_port(host: str, port: int) -> socket.socket:
-    """A place that several processes can listen at, kept for them. Raises StoreUnavailable."""
-    try:
-        [(family, _, _, _, place), *_] = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
-        kept = socket.socket(family)
-        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        kept.bind(place)
-    except OSError as error:
-        why = f"gRPC cannot listen on {host} port {port} ({error.strerror or error}); give --grpc-port"
-        raise StoreUnavailable(why, store=host) from error
-    return kept

@@ -280,10 +280,8 @@ def grpc_place(options: ServeOptions) -> socket.socket | None:
     """The port that all workers listen at by gRPC, kept for them; None if they do not."""
     if options.grpc_port is None or not _has_grpc(options):
         return None
-    from moorage.doors.grpc.server import shared_port
-
     try:
-        return shared_port(options.host, options.grpc_port)
+        return listen(options.host, options.grpc_port, who="gRPC ", option=socket.SO_REUSEPORT, flag="--grpc-port")
     except StoreUnavailable as error:
         if options.grpc_given:
             raise
@@ -378,19 +376,21 @@ def with_cors(door: Door, origins: frozenset[str]) -> AsgiApp:
     )
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listen(
+    host: str, port: int, *, who: str = "", option: int = socket.SO_REUSEADDR, flag: str = "--port"
+) -> socket.socket:
     """A socket that listens there. Raises StoreUnavailable if something else does."""
     if not 0 <= port < 65536:
         raise InvalidField("port", f"is {port}; give a number from 0 to 65535")
     try:
         [(family, _, _, _, place), *_] = socket.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
         listening = socket.socket(family)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.setsockopt(socket.SOL_SOCKET, option, 1)
         listening.bind(place)
     except OSError as error:
         why = error.strerror or error
         raise StoreUnavailable(
-            f"cannot listen on {host} port {port} ({why}); another server may be running: give --port", store=host
+            f"{who}cannot listen on {host} port {port} ({why}); another server may be running: give {flag}", store=host
         ) from error
     return listening
 
