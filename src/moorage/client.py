@@ -394,54 +394,26 @@ class LocalMoorage(OnStore, Connection):
         mode: str = "sync",
         session: str | None = None,
         parent: str | UnsetType | None = UNSET,
-        join: str = "each",
-        correlation: str | None = None,
-        parameters: dict[str, Any] | None = None,
-        idempotency_key: str | None = None,
-        expires_in: object = None,
         timeout: float | None = None,
-        name: str | None = None,
-        purpose: str | None = None,
-        metadata: dict[str, Any] | None = None,
-        task_id: str | None = None,
-        session_id: str | None = None,
-        project_dir: str | None = None,
-        ttl: object = None,
-        token: str | None = None,
-        queue: bool = False,
-        wake: bool = True,
         on_event: EventListener | None = None,
+        **more: Any,
     ) -> RunAnswer:
         deps, asked_by = await self.ready(), self.parent_of(parent)
+        new = {name: more.pop(name) for name in SessionRequest.__struct_fields__ if name in more}
         wish = runs.Wish(
             mode=mode,
-            join=join,
             parent=asked_by,
             parent_run=self.caller.run_id if asked_by is not None else None,
-            correlation=correlation,
-            idempotency_key=idempotency_key,
-            expires_in=expires_in,
-            token=token,
-            queue=queue,
-            wake=wake,
             by_agent=self.asks_from() is not None,
-            parameters=parameters,
+            **more,
         )
         if session is not None:
             asked = await runs.ask(deps, self.caller, session, prompt, wish=wish, agent=agent)
         elif agent is None:
             raise InvalidField("agent", "is missing; give an agent or a session")
         else:
-            new = SessionRequest(
-                name=name,
-                purpose=purpose,
-                metadata=metadata,
-                task_id=task_id,
-                session_id=session_id,
-                project_dir=project_dir,
-                ttl=ttl,
-            )
-            asked = await runs.start_run(deps, self.caller, agent, prompt, wish=wish, session=new)
+            request = SessionRequest(**new)
+            asked = await runs.start_run(deps, self.caller, agent, prompt, wish=wish, session=request)
         return await self._answer(asked, on_event, timeout=timeout)
 
     async def start(
