@@ -61,34 +61,33 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @contextmanager
 def cancelled_by_signals() -> Iterator[None]:
     """Within the block, Ctrl-C, SIGTERM and a hang-up cancel this task, once; later ones change nothing."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    task, told = asyncio.current_task(), list[signal.Signals]()
     assert task is not None
-    was_told = False
 
-    def tell() -> None:
-        nonlocal was_told
-        if not was_told:
-            was_told = True
+    def tell(number: signal.Signals) -> None:
+        if not told:
             task.cancel()
+        told.append(number)
 
-    for number in ENDING:
-        loop.add_signal_handler(number, tell)
-    try:
+    with _handled(tell):
         yield
-    finally:
-        for number in ENDING:
-            loop.remove_signal_handler(number)
 
 
 @contextmanager
 def queued_signals() -> Iterator[asyncio.Queue[signal.Signals]]:
     """Within the block, put Ctrl-C, SIGTERM and a hang-up into a queue; they end nothing by themselves."""
-    loop = asyncio.get_running_loop()
     queue: asyncio.Queue[signal.Signals] = asyncio.Queue()
-    for number in ENDING:
-        loop.add_signal_handler(number, queue.put_nowait, number)
-    try:
+    with _handled(queue.put_nowait):
         yield queue
+
+
+@contextmanager
+def _handled(tell: Callable[[signal.Signals], None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    for number in ENDING:
+        loop.add_signal_handler(number, tell, number)
+    try:
+        yield
     finally:
         for number in ENDING:
             loop.remove_signal_handler(number)
