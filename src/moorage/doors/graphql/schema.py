@@ -1,7 +1,7 @@
 """The schema of `schema.graphql` with what answers it.
 
 A public field of a session that is a plain value is added to its type here, so that a new one is there at once. A
-mutation without a resolver calls the method that it is named after, as `renameSession` calls `rename`.
+mutation without a resolver calls the method that it is named after.
 """
 
 from __future__ import annotations
