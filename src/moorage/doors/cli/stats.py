@@ -101,7 +101,7 @@ def _rows(found: Analytics) -> Iterator[tuple[str, float | Measure]]:
 
 def _label(name: str) -> str:
     """Return a name for people; a part of something is indented."""
-    whole, _, part = name.replace("set_aside", "dead_letters").partition(".")
+    whole, _, part = name.partition(".")
     return f"  {part}".replace("_", " ") if part else whole.replace("_", " ")
 
 

@@ -1,9 +1,10 @@
 """Plain selections: objects of which only attributes are wanted, read without graphql-core's ceremony.
 
 Most of an answer are attributes of our values: texts, numbers, instants. For each of them graphql-core builds a path, a
-description of where it is and a call; read directly, an answer of 20 messages takes a third of the time. So a second
-schema has, beside every field that answers objects, one that answers them as a scalar, already read. An operation is
-rewritten to use those where it can, once, after it was validated against the public schema; its answer is the same.
+description of where it is and a call: an answer of 20 messages took 7.98 times the processor time that it takes by
+REST. Read directly it takes 2.35 times as much (`python -m bench.graphql`). So a second schema has, beside every field
+that answers objects, one that answers them as a scalar, already read. An operation is rewritten to use those where it
+can, once, after it was validated against the public schema; its answer is the same.
 """
 
 from __future__ import annotations
