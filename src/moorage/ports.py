@@ -43,7 +43,7 @@ if TYPE_CHECKING:  # hooks do without them
 Decision = Callable[[View], Change]
 BirthDecision = Callable[[Birth], Change]
 ForkDecision = Callable[[Session, int, int | None], Change]  # source, at, newest checkpoint up to there
-DeletionDecision = Callable[[list[Member]], None]  # raises to refuse
+DeletionDecision = Callable[[list[Member]], str]  # why the tree goes; raises to refuse
 CommitWatcher = Callable[[int, float], None]  # how many changes, and how many seconds they took
 DocumentDecision = Callable[["Document | None"], "Document | None"]
 RecordDecision = Callable[["RecordsView"], "tuple[RecordWrite, ...]"]
@@ -213,11 +213,10 @@ class Families(Protocol):
         decide: DeletionDecision,
         stamp: Stamp,
         *,
-        reason: str,
         dry_run: bool = False,
         expected: int | None = None,
     ) -> Deletion:
-        """Delete a session with its descendants unless `decide` refuses; leaves first.
+        """Delete a session with its descendants, leaves first, if `decide` says why; it raises to refuse.
 
         Leaves a tombstone and a `session_deleted` event for each. Entries that a fork
         still needs stay readable through that fork. Raises VersionConflict if the session is not at `expected`.

@@ -78,7 +78,7 @@ async def test_deleting_a_session_takes_all_its_rows_along(path: Path) -> None:
     for ref in ("s-1", "s-2"):
         await store.append(OWNER, ref, said("hello"), a_stamp())
         await write_context(store, OWNER, ref, remembering("k", 1))
-    await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="tidying")
+    await store.delete_tree(OWNER, "s-1", may_delete("s-1", reason="tidying"), a_stamp())
     await store.close()
     with opened_raw(path) as db:
         for table in ("sessions", "records", "approvals", "lineage"):

@@ -92,7 +92,7 @@ def expires(name): drive(store.apply(OWNER, name, expiring(NOON + LOST_AFTER)))
 def gives_out_again(name): drive(store.apply(OWNER, name, expiring(NOON + LEASE)))
 def decides(name): drive(store.apply(OWNER, name, answered("approve", after(10)), needs=Needs(approval=f"a-{name}")))
 def lets_run_out(name): drive(store.apply(OWNER, name, run_out(after(20)), needs=Needs(approval=f"a-{name}")))
-def deletes(name): drive(store.delete_tree(OWNER, name, may_delete(name), a_stamp(), reason="race"))
+def deletes(name): drive(store.delete_tree(OWNER, name, may_delete(name, reason="race"), a_stamp()))
 def closes(name): drive(store.apply(OWNER, name, finalized()))
 def adopts(name): drive(adopt(store, known[name], role))
 

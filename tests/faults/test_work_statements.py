@@ -131,7 +131,7 @@ async def test_deleting_a_session_takes_its_work_along(path: Path) -> None:
     await launch(store, "c-1", a_child_run("run-2", "p-1", "run-1"), parent="p-1")
     await taken(store)
     await carry(store)
-    await store.delete_tree(OWNER, "p-1", may_delete("p-1", force=True), a_stamp(), reason="tidying")
+    await store.delete_tree(OWNER, "p-1", may_delete("p-1", force=True, reason="tidying"), a_stamp())
     await store.close()
     with opened_raw(path) as db:
         for table in ("runs", "turns", "inbox"):
@@ -272,7 +272,7 @@ OPERATIONS: dict[str, Callable[[SqliteStore], Coroutine[Any, Any, object]]] = {
     "send again": lambda store: send_again(store, "s-8", "message:run-8"),
     "running sessions": lambda store: store.find(OWNER, _running()),
     "finalize": lambda store: store.apply(OWNER, "s-7", finalized()),
-    "delete": lambda store: store.delete_tree(OWNER, "s-6", may_delete("s-6"), a_stamp(), reason="gone"),
+    "delete": lambda store: store.delete_tree(OWNER, "s-6", may_delete("s-6", reason="gone"), a_stamp()),
 }
 
 

@@ -63,7 +63,7 @@ async def deleted(store: PostgresStore, ref: str, *writes: Write) -> Deletion:
 
     async def job(db: PostgresConnection) -> Deletion:
         found = cast("Db", Interrupted(db, left))
-        return await family.delete_tree(found, OWNER, ref, may_delete(ref), a_stamp(), reason="test", dry_run=False)
+        return await family.delete_tree(found, OWNER, ref, may_delete(ref), a_stamp(), dry_run=False)
 
     return await store._access.write(job)
 
@@ -161,12 +161,12 @@ async def test_session_is_deleted_in_two_round_trips(stores: list[PostgresStore]
     one, _ = stores
     for session_id in ("first", "second"):
         await one.create(OWNER, a_session(session_id))
-    await one.delete_tree(OWNER, "first", may_delete("first"), a_stamp(), reason="test")
+    await one.delete_tree(OWNER, "first", may_delete("first"), a_stamp())
     asked: list[str] = []
     for db in one._access.pool._idle:
         db.raw.add_query_logger(lambda record: asked.append(record.query))
 
-    await one.delete_tree(OWNER, "second", may_delete("second"), a_stamp(), reason="test")
+    await one.delete_tree(OWNER, "second", may_delete("second"), a_stamp())
 
     await asyncio.sleep(0)  # the driver tells with the loop's next round
     assert [query.split()[0] for query in asked if "pg_" not in query] == ["WITH", "SELECT"], asked

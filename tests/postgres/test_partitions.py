@@ -37,7 +37,7 @@ async def test_everything_goes_on_when_the_log_and_the_feed_are_partitioned(
     for each in (store, model):
         await each.create(OWNER, a_session("later"))
         await each.append(OWNER, "later", said("on we go"), a_stamp())
-        await each.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+        await each.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
     assert await everything(store) == await everything(model)
     assert await store.check() == []
     await store.close()

@@ -232,14 +232,14 @@ async def test_a_source_and_its_fork_that_are_deleted_at_once_leave_nothing_behi
     has_deleted, may_commit = asyncio.Event(), asyncio.Event()
 
     async def delete_slowly(db: PostgresConnection) -> None:
-        await family.delete_tree(db, OWNER, first, lambda _: None, a_stamp(), reason="test", dry_run=False)
+        await family.delete_tree(db, OWNER, first, lambda _: "test", a_stamp(), dry_run=False)
         has_deleted.set()
         await may_commit.wait()
 
     async with asyncio.timeout(20):
         slow = asyncio.create_task(stores[0]._access.transact(delete_slowly))
         await has_deleted.wait()
-        other = asyncio.create_task(stores[1].delete_tree(OWNER, second, lambda _: None, a_stamp(), reason="test"))
+        other = asyncio.create_task(stores[1].delete_tree(OWNER, second, lambda _: "test", a_stamp()))
         while not other.done() and not await _lock_waits(stores[2]):  # noqa: ASYNC110 - the database has no event
             await asyncio.sleep(0.01)
         may_commit.set()

@@ -64,7 +64,7 @@ async def _work(store: RedisStore, owner: str) -> None:
     await store.append(owner, "s-1", said("hello", key="k"), a_stamp())
     await store.apply(owner, "s-1", updated(error="oops"))
     await store.create(owner, a_session("gone"))
-    await store.delete_tree(owner, "gone", may_delete("gone"), a_stamp(), reason="test")
+    await store.delete_tree(owner, "gone", may_delete("gone"), a_stamp())
 
 
 async def test_whatever_concerns_all_owners_asks_all_servers(store: RedisStore) -> None:

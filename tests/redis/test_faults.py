@@ -61,7 +61,7 @@ CHANGES: dict[str, Change] = {
     "create a child": lambda store: store.create(OWNER, a_session("s-2"), parent="s-1"),
     "remember": lambda store: write_context(store, OWNER, "s-1", remembering("key", "value")),
     "run": lambda store: launch(store, "s-2", "run-2"),
-    "delete": lambda store: store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="test"),
+    "delete": lambda store: store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp()),
 }
 
 

@@ -112,6 +112,6 @@ async def test_interrupted_deletion_is_finished_by_another_store(stores: list[Re
     assert [event.type for event in await whole_feed(stores[1])] == ["session_deleted"]
     assert (await stores[1].dump(DumpKind.ENTRY, 10)).items != []
     await stores[1].create(OWNER, a_session("s-2"))
-    await stores[1].delete_tree(OWNER, "s-2", may_delete("s-2"), a_stamp(), reason="deleted")
+    await stores[1].delete_tree(OWNER, "s-2", may_delete("s-2"), a_stamp())
     assert (await stores[1].dump(DumpKind.ENTRY, 10)).items == []
     assert (await stores[1].dump(DumpKind.SESSION, 10)).items == []

@@ -77,16 +77,17 @@ async def delete_session(
     """
     why, at_work = check_label("reason", reason), list[str]()
 
-    def decide(members: list[Member]) -> None:
+    def decide(members: list[Member]) -> str:
         check_deletion(root, members, cascade=cascade, force=force)
         at_work[:] = [member.session_id for member in members if member.is_running]
+        return why
 
     try:
         [head] = await without_due(deps, [await deps.store.get(caller.owner, ref)])
         root = head.session_id
     except SessionCorrupt as corrupt:  # what cannot be read can still be thrown away
         root = corrupt.session_id
-    gone = await deps.store.delete_tree(caller.owner, root, decide, stamp_of(deps, caller), reason=why, dry_run=dry_run)
+    gone = await deps.store.delete_tree(caller.owner, root, decide, stamp_of(deps, caller), dry_run=dry_run)
     if dry_run or not at_work:
         return gone
     return replace(gone, unconfirmed=await _unconfirmed(deps, caller.owner, at_work))

@@ -269,11 +269,12 @@ async def context_of(
     return items_in(filter(None, await store.records(owner, ref, [RecordName(CONTEXT, key)], at)))
 
 
-def may_delete(root: str, *, cascade: bool = True, force: bool = False) -> DeletionDecision:
+def may_delete(root: str, *, cascade: bool = True, force: bool = False, reason: str = "deleted") -> DeletionDecision:
     """A decision for `delete_tree` as the service takes it."""
 
-    def decide(members: list[Member]) -> None:
+    def decide(members: list[Member]) -> str:
         check_deletion(root, members, cascade=cascade, force=force)
+        return reason
 
     return decide
 

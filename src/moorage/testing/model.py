@@ -413,8 +413,8 @@ class StoreComparison(WorkRules):
 
     @rule(where=wheres, cascade=st.booleans(), force=st.booleans(), dry_run=st.booleans())
     def delete(self, where: Place, cascade: bool, force: bool, dry_run: bool) -> None:
-        decide, stamp = may_delete(where[1], cascade=cascade, force=force), self.stamp()
-        self.both(lambda store: store.delete_tree(*where, decide, stamp, reason="random", dry_run=dry_run))
+        decide, stamp = may_delete(where[1], cascade=cascade, force=force, reason="random"), self.stamp()
+        self.both(lambda store: store.delete_tree(*where, decide, stamp, dry_run=dry_run))
 
     @rule(
         owner=owners,

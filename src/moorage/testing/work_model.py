@@ -446,8 +446,8 @@ class WorkComparison(WorkRules):
 
     @rule(where=places, force=st.booleans(), chance=st.integers(0, 3))
     def delete(self, where: Place, force: bool, chance: int) -> None:
-        decide, stamp = may_delete(where[1], force=force), self.stamp()
-        self.both(lambda store: store.delete_tree(*where, decide, stamp, reason="random", dry_run=chance != 0))
+        decide, stamp = may_delete(where[1], force=force, reason="random"), self.stamp()
+        self.both(lambda store: store.delete_tree(*where, decide, stamp, dry_run=chance != 0))
 
     @rule(owner=owners, idle=steps)
     def sweep(self, owner: str, idle: timedelta) -> None:

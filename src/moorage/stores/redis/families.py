@@ -56,7 +56,6 @@ class RedisFamilies(Base):
         decide: DeletionDecision,
         stamp: Stamp,
         *,
-        reason: str,
         dry_run: bool = False,
         expected: int | None = None,
     ) -> Deletion:
@@ -64,7 +63,7 @@ class RedisFamilies(Base):
             session_id = await heads.id_of(self.db, owner, ref)
             tree = await load_tree(self.db, owner, session_id)
             tree.sessions[0].session.check_version(expected)
-            decide(tree.members())
+            reason = decide(tree.members())
             if not dry_run:
                 unit = Unit(self, owner)
                 tree.join(unit)

@@ -68,15 +68,7 @@ class TreeMember(NamedTuple):
 
 
 async def delete_tree(
-    db: Db,
-    owner: str,
-    ref: str,
-    decide: DeletionDecision,
-    stamp: Stamp,
-    *,
-    reason: str,
-    dry_run: bool,
-    expected: int | None = None,
+    db: Db, owner: str, ref: str, decide: DeletionDecision, stamp: Stamp, *, dry_run: bool, expected: int | None = None
 ) -> Deletion:
     """Delete a tree unless the decision refuses; or say what would go."""
     if not dry_run and db.lock():
@@ -85,7 +77,7 @@ async def delete_tree(
     root = members[-1]
     if expected is not None and root.version != expected:
         raise VersionConflict(root.session_id, expected, root.version)
-    decide([Member(member.session_id, member.depth, bool(member.is_running)) for member in members])
+    reason = decide([Member(member.session_id, member.depth, bool(member.is_running)) for member in members])
     if not dry_run:
         targets = [Target(member.pk, root.session_id, reason, member.revision) for member in members]
         await db.delete_sessions(owner, targets, stamp)

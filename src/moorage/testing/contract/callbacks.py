@@ -62,7 +62,7 @@ async def _finalized(store: Store) -> None:
 
 
 async def _deleted(store: Store) -> None:
-    await store.delete_tree(OWNER, "c-1", may_delete("c-1"), a_stamp(), reason="deleted")
+    await store.delete_tree(OWNER, "c-1", may_delete("c-1"), a_stamp())
 
 
 async def _swept(store: Store) -> None:
@@ -299,7 +299,7 @@ class CallbackRules:
         for name in ("c-1", "c-2"):
             await launch(store, name, a_child_run(f"run-{name}", "p-1", "run-p", join=Join.ALL), parent="group")
         await finish(store, parent)
-        await store.delete_tree(OWNER, "group", may_delete("group"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "group", may_delete("group"), a_stamp())
 
         assert [item.item_id for item in (await taken(store)).items] == ["callback:run-c-2", "callback:run-c-1"]
 
@@ -367,7 +367,7 @@ class CallbackRules:
         await launch(store, "p-1", "run-p")
         await carry(store)
         await launch(store, "c-1", a_child_run("run-c-1", "p-1", "run-p"))
-        await store.delete_tree(OWNER, "p-1", may_delete("p-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "p-1", may_delete("p-1"), a_stamp())
         await store.create(OWNER, a_session("s-9", "p-1"))  # a name may be an id that was spent
         async with _untouched(store, "s-9"):
             await carry(store)
@@ -420,19 +420,19 @@ class CallbackRules:
 
         async with nothing_changes(store):
             with pytest.raises(SessionRunning) as refused:
-                await store.delete_tree(OWNER, "p-1", may_delete("p-1"), a_stamp(), reason="deleted")
+                await store.delete_tree(OWNER, "p-1", may_delete("p-1"), a_stamp())
         assert refused.value.facts["session_ids"] == ["c-1", "p-1"]
         await finish(store, child)
         with pytest.raises(SessionRunning) as refused:
-            await store.delete_tree(OWNER, "p-1", may_delete("p-1"), a_stamp(), reason="deleted", dry_run=True)
+            await store.delete_tree(OWNER, "p-1", may_delete("p-1"), a_stamp(), dry_run=True)
         assert refused.value.facts["session_ids"] == ["p-1"]
 
     async def test_forced_deletion_deletes_running_sessions(self, store: Store) -> None:
         parent = await busy_parent(store, "c-1")
         await ask(store, "p-1", "run-q")
         forced = may_delete("p-1", force=True)
-        would = await store.delete_tree(OWNER, "p-1", forced, a_stamp(), reason="deleted", dry_run=True)
-        does = await store.delete_tree(OWNER, "p-1", forced, a_stamp(), reason="deleted")
+        would = await store.delete_tree(OWNER, "p-1", forced, a_stamp(), dry_run=True)
+        does = await store.delete_tree(OWNER, "p-1", forced, a_stamp())
 
         assert (would.runs, does.runs, does.deleted_sessions) == (3, 3, 2)
         assert (await all_runs(store), await all_items(store)) == ([], [])
@@ -447,7 +447,7 @@ class CallbackRules:
 
     async def test_key_of_a_run_that_was_deleted_is_free(self, store: Store) -> None:
         await launch(store, "s-1", a_run("run-1", idempotency_key="k-1"))
-        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
         await launch(store, "s-2", a_run("run-2", idempotency_key="k-1"))
 
         known = await store.run_by_key(OWNER, "k-1")
@@ -457,7 +457,7 @@ class CallbackRules:
     async def test_deleted_tree_tells_only_parents_outside_it(self, store: Store) -> None:
         parent = await busy_parent(store, "c-1")
         await launch(store, "d-1", a_child_run("run-d-1", "c-1", "run-c-1"), parent="c-1")
-        await store.delete_tree(OWNER, "c-1", may_delete("c-1"), a_stamp(after(3)), reason="deleted")
+        await store.delete_tree(OWNER, "c-1", may_delete("c-1"), a_stamp(after(3)))
 
         assert await inbox_of(store, "p-1") == {"message:run-p": "given", "callback:run-c-1": "waiting"}
         await finish(store, parent)
@@ -468,7 +468,7 @@ class CallbackRules:
         await busy_parent(store, "c-1")
 
         async with nothing_changes(store):
-            await store.delete_tree(OWNER, "c-1", may_delete("c-1"), a_stamp(), reason="deleted", dry_run=True)
+            await store.delete_tree(OWNER, "c-1", may_delete("c-1"), a_stamp(), dry_run=True)
             await store.sweep(OWNER, lambda _: "old", a_stamp(), SweepPart(before=after(9)), dry_run=True)
 
     async def test_sweep_of_parent_and_child_sends_no_callback(self, store: Store) -> None:
@@ -499,7 +499,7 @@ class CallbackRules:
         force = may_delete("p-1", force=True)
         await asyncio.gather(
             *(finish(store, child) for child in children[:2]),
-            store.delete_tree(OWNER, "p-1", force, a_stamp(), reason="deleted"),
+            store.delete_tree(OWNER, "p-1", force, a_stamp()),
             *(finish(store, child) for child in children[2:]),
         )
 

@@ -28,9 +28,7 @@ WRITERS: dict[str, Writer] = {  # everything that may name a version
     "context": lambda store, version: write_context(
         store, OWNER, "s-1", remembering("key", 1), "key", expected=version
     ),
-    "delete": lambda store, version: store.delete_tree(
-        OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted", expected=version
-    ),
+    "delete": lambda store, version: store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), expected=version),
 }
 
 

@@ -115,7 +115,7 @@ class CountingRules:
         await store.create(OWNER, a_session("s-1"))
         delegation = a_delegation(resumed=True, session_id="s-1")
         await store.record_delegation(OWNER, delegation)
-        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
 
         assert await all_sessions(store, OWNER) == []
         assert (await store.delegations(OWNER, Span(), MANY)).items == [delegation]
@@ -212,7 +212,7 @@ class CountingRules:
 
     async def test_deleted_session_is_not_counted(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
 
         assert await all_facts(store) == []
 
@@ -264,7 +264,7 @@ class CountingRules:
             await store.create(OWNER, a_session(f"s-{n}", at=after(n)))
         first: Page[SessionFact] = await store.facts(OWNER, Span(), 2)
         last = first.items[-1].session_id
-        await store.delete_tree(OWNER, last, may_delete(last), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, last, may_delete(last), a_stamp())
         rest = await store.facts(OWNER, Span(), 2, first.next)
 
         assert rest.next is None
@@ -292,7 +292,7 @@ class CountingRules:
         for name in ("done", "gone"):
             await store.apply(OWNER, name, finalized("completed"))
         for name in ("gone", "gone-open"):
-            await store.delete_tree(OWNER, name, may_delete(name), a_stamp(), reason="deleted")
+            await store.delete_tree(OWNER, name, may_delete(name), a_stamp())
 
         found = await store.fates(OWNER, ["open", "done", "gone", "gone-open", "never-was", "open"])
 

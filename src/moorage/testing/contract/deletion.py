@@ -27,7 +27,7 @@ class DeletionRules:
 
     async def test_deletion_takes_the_tree_and_nothing_else(self, store: Store) -> None:
         await family(store)
-        deletion = await store.delete_tree(OWNER, "a", may_delete("a"), a_stamp(), reason="deleted")
+        deletion = await store.delete_tree(OWNER, "a", may_delete("a"), a_stamp())
 
         assert [session.session_id for session in await all_sessions(store)] == ["r", "b", "b1", "c", "alone"]
         assert deletion.session_ids == ["x", "a2", "a1", "a"]
@@ -37,7 +37,7 @@ class DeletionRules:
 
     async def test_deletion_goes_deepest_first_then_newest_first(self, store: Store) -> None:
         await family(store)
-        deletion = await store.delete_tree(OWNER, "r", may_delete("r"), a_stamp(), reason="deleted")
+        deletion = await store.delete_tree(OWNER, "r", may_delete("r"), a_stamp())
 
         assert deletion.session_ids == ["x", "a2", "a1", "b1", "c", "b", "a", "r"]
 
@@ -50,7 +50,7 @@ class DeletionRules:
         await store.apply(OWNER, "c-1", lambda view: view.session.suspend(a_stamp(), checkpoint={"step": 1}))
         await store.apply(OWNER, "p-1", updated(error="oops"))
 
-        deletion = await store.delete_tree(OWNER, "mother", may_delete("p-1"), a_stamp(), reason="deleted")
+        deletion = await store.delete_tree(OWNER, "mother", may_delete("p-1"), a_stamp())
 
         assert deletion == Deletion(
             session_id="p-1",
@@ -67,8 +67,8 @@ class DeletionRules:
         await store.append(OWNER, "x", said("hello"), a_stamp())
 
         async with nothing_changes(store):
-            would = await store.delete_tree(OWNER, "a", may_delete("a"), a_stamp(), reason="deleted", dry_run=True)
-        does = await store.delete_tree(OWNER, "a", may_delete("a"), a_stamp(), reason="deleted")
+            would = await store.delete_tree(OWNER, "a", may_delete("a"), a_stamp(), dry_run=True)
+        does = await store.delete_tree(OWNER, "a", may_delete("a"), a_stamp())
 
         assert would.dry_run
         assert not does.dry_run
@@ -76,11 +76,15 @@ class DeletionRules:
 
     async def test_decision_sees_every_member_with_its_depth(self, store: Store) -> None:
         await family(store)
-        seen: list[list[Member]] = []
-        await store.delete_tree(OWNER, "a", seen.append, a_stamp(), reason="deleted", dry_run=True)
+        seen: list[Member] = []
 
-        members = sorted(seen[0], key=lambda member: member.session_id)
-        assert members == [Member("a", 1), Member("a1", 2), Member("a2", 2), Member("x", 3)]
+        def decide(members: list[Member]) -> str:
+            seen.extend(members)
+            return "deleted"
+
+        await store.delete_tree(OWNER, "a", decide, a_stamp(), dry_run=True)
+
+        assert sorted(seen, key=lambda member: member.session_id) == [Member("a", 1), Member("a1", 2), Member("a2", 2), Member("x", 3)]
 
     @pytest.mark.parametrize("dry_run", [False, True])
     async def test_refused_deletion_changes_nothing(self, store: Store, dry_run: bool) -> None:
@@ -89,23 +93,23 @@ class DeletionRules:
         async with nothing_changes(store):
             for decide, error in ((refusing, DecisionRefused), (may_delete("a", cascade=False), HasChildren)):
                 with pytest.raises(error):
-                    await store.delete_tree(OWNER, "a", decide, a_stamp(), reason="deleted", dry_run=dry_run)
+                    await store.delete_tree(OWNER, "a", decide, a_stamp(), dry_run=dry_run)
 
     async def test_unknown_session_cannot_be_deleted(self, store: Store) -> None:
         with pytest.raises(SessionNotFound):
-            await store.delete_tree(OWNER, "nobody", refusing, a_stamp(), reason="deleted")
+            await store.delete_tree(OWNER, "nobody", refusing, a_stamp())
 
     async def test_deleted_session_cannot_be_deleted_again(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
 
         async with nothing_changes(store):
             with pytest.raises(SessionGone):
-                await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+                await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
 
     async def test_one_of_many_wins_a_race_to_delete(self, store: Store) -> None:
         await family(store)
-        tries = [store.delete_tree(OWNER, "r", may_delete("r"), a_stamp(), reason=str(n)) for n in range(5)]
+        tries = [store.delete_tree(OWNER, "r", may_delete("r", reason=str(n)), a_stamp()) for n in range(5)]
         outcomes = await asyncio.gather(*tries, return_exceptions=True)
 
         assert [type(outcome) for outcome in outcomes].count(SessionGone) == 4
@@ -115,7 +119,7 @@ class DeletionRules:
         await store.create(OWNER, a_session("p-1"))
         await asyncio.gather(
             *(store.create(OWNER, a_session(f"c-{n}"), parent="p-1") for n in range(5)),
-            store.delete_tree(OWNER, "p-1", may_delete("p-1"), a_stamp(), reason="deleted"),
+            store.delete_tree(OWNER, "p-1", may_delete("p-1"), a_stamp()),
             *(store.create(OWNER, a_session(f"d-{n}"), parent="p-1") for n in range(5)),
             return_exceptions=True,
         )
@@ -128,7 +132,7 @@ class DeletionRules:
         await store.create(OWNER, a_session("s-1"))
         for ref in ("p-1", "c-1", "s-1"):
             await store.apply(OWNER, ref, asked(an_approval(ref, f"approval-{ref}", expires_at=after(1))))
-        await store.delete_tree(OWNER, "p-1", may_delete("p-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "p-1", may_delete("p-1"), a_stamp())
 
         assert [approval.session_id for approval in await store.approvals(OWNER, pending_only=False)] == ["s-1"]
         assert [approval.session_id for approval in await store.due_approvals(OWNER, after(9))] == ["s-1"]
@@ -138,7 +142,7 @@ class DeletionRules:
     async def test_context_and_log_go_with_their_session(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         await write_context(store, OWNER, "s-1", merging({"a": 1}))
-        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
 
         with pytest.raises(SessionGone):
             await context_of(store, OWNER, "s-1", NOON)
@@ -150,7 +154,7 @@ class DeletionRules:
         await store.create(OWNER, a_session("s-1"))
         await store.append(OWNER, "s-1", said("old", key="k-1"), a_stamp())
         await write_context(store, OWNER, "s-1", merging({"a": 1}))
-        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
         await store.create(OWNER, a_session("s-2"))
         (entry,) = await store.append(OWNER, "s-2", said("new", key="k-1"), a_stamp())
 
@@ -172,7 +176,7 @@ class DeletionRules:
         await store.create(OWNER, a_session("p-1"))
         await store.create(OWNER, a_session("c-1", "child", task_id="task-7", agent_name="helper"), parent="p-1")
         await store.apply(OWNER, "c-1", finalized("failed"))
-        await store.delete_tree(OWNER, "p-1", may_delete("p-1"), a_stamp(after(5), by="ann"), reason="tidying up")
+        await store.delete_tree(OWNER, "p-1", may_delete("p-1", reason="tidying up"), a_stamp(after(5), by="ann"))
 
         root, child = await all_tombstones(store)
 
@@ -192,11 +196,11 @@ class DeletionRules:
     async def test_tombstones_come_newest_first_page_by_page(self, store: Store) -> None:
         for n in range(5):
             await store.create(OWNER, a_session(f"s-{n}"))
-            await store.delete_tree(OWNER, f"s-{n}", may_delete(f"s-{n}"), a_stamp(), reason="deleted")
+            await store.delete_tree(OWNER, f"s-{n}", may_delete(f"s-{n}"), a_stamp())
 
         first = await store.tombstones(OWNER, 2)
         await store.create(OWNER, a_session("s-5"))
-        await store.delete_tree(OWNER, "s-5", may_delete("s-5"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "s-5", may_delete("s-5"), a_stamp())
         second = await store.tombstones(OWNER, 2, first.next)
         third = await store.tombstones(OWNER, 2, second.next)
 
@@ -206,7 +210,7 @@ class DeletionRules:
 
     async def test_last_page_of_tombstones_says_that_it_is_the_last(self, store: Store) -> None:
         await family(store)
-        await store.delete_tree(OWNER, "a1", may_delete("a1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "a1", may_delete("a1"), a_stamp())
 
         assert (await store.tombstones(OWNER, 2)).next is None
         assert (await store.tombstones(OWNER, 1)).next is not None
@@ -215,7 +219,7 @@ class DeletionRules:
         for n in range(6):
             await store.create(OWNER, a_session(f"s-{n}"))
             why = "odd" if n % 2 else "even"
-            await store.delete_tree(OWNER, f"s-{n}", may_delete(f"s-{n}"), a_stamp(after(n)), reason=why)
+            await store.delete_tree(OWNER, f"s-{n}", may_delete(f"s-{n}", reason=why), a_stamp(after(n)))
 
         async def found(limit: int = 10, cursor: str | None = None, **wanted: Any) -> list[str]:
             page = await store.tombstones(OWNER, limit, cursor, TombstoneQuery(**wanted))
@@ -231,7 +235,7 @@ class DeletionRules:
     async def test_cursor_of_other_tombstones_is_refused(self, store: Store) -> None:
         for n in range(2):
             await store.create(OWNER, a_session(f"s-{n}"))
-            await store.delete_tree(OWNER, f"s-{n}", may_delete(f"s-{n}"), a_stamp(), reason="deleted")
+            await store.delete_tree(OWNER, f"s-{n}", may_delete(f"s-{n}"), a_stamp())
         cursor = (await store.tombstones(OWNER, 1)).next
 
         assert len(await store.tombstones(OWNER, 1, cursor)) == 1

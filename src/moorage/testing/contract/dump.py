@@ -56,7 +56,7 @@ async def _conversations(store: Store) -> None:
     await store.append(OWNER, "doomed", said("kept for a fork", "not kept"), a_stamp(after(3)))
     await store.fork(OWNER, "doomed", 2, a_fork("f-1"))
     await store.fork(OWNER, "f-1", None, a_fork("f-2"))
-    await store.delete_tree(OWNER, "doomed", may_delete("doomed"), a_stamp(after(4)), reason="deleted")
+    await store.delete_tree(OWNER, "doomed", may_delete("doomed"), a_stamp(after(4)))
     await store.create(OWNER, a_session("child"), parent="s-1")
     await write_context(store, OWNER, "s-1", remembering("colour", "red", NOON, timedelta(seconds=60), None))
     await write_context(store, OWNER, "child", remembering("clé", {"deep": [1.5, "é"]}, NOON, None, None))
@@ -146,7 +146,7 @@ class DumpRules:
         new = await store.create(OWNER, a_session("new"))
         await store.append(OWNER, "s-1", said("on we go"), a_stamp(after(20)))
         await store.fork(OWNER, "f-1", 2, a_fork("f-3"))
-        await store.delete_tree(OWNER, "f-1", may_delete("f-1"), a_stamp(after(21)), reason="deleted")
+        await store.delete_tree(OWNER, "f-1", may_delete("f-1"), a_stamp(after(21)))
 
         assert await store.get(OWNER, "new") == new
         told = [(event.id - end, event.type) for event in await store.feed(OWNER, end, 100)]

@@ -68,7 +68,7 @@ class FamilyRules:
 
     async def test_deleted_children_are_not_counted(self, store: Store) -> None:
         await family(store)
-        await store.delete_tree(OWNER, "a", may_delete("a"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "a", may_delete("a"), a_stamp())
 
         assert await store.count_children(OWNER, "r") == 2
         assert await _tree(store, "r") == ["r", "b", "c", "b1"]

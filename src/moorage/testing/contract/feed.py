@@ -71,7 +71,7 @@ class FeedRules:
         for n in range(3):
             await store.create(OWNER, a_session(f"s-{n}"))
             await store.append(OWNER, f"s-{n}", said("a", "b", "c", "d"), a_stamp())
-        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
         everything = await whole_feed(store)
 
         for limit in (1, 2, 3, 7):
@@ -131,7 +131,7 @@ class FeedRules:
         for session_id, parent in (("p-1", None), ("s-1", None), ("c-1", "p-1")):
             await store.create(OWNER, a_session(session_id, f"name-of-{session_id}"), parent=parent)
         stamp = a_stamp(after(9), by="ann")
-        await store.delete_tree(OWNER, "p-1", may_delete("p-1"), stamp, reason="tidying up")
+        await store.delete_tree(OWNER, "p-1", may_delete("p-1", reason="tidying up"), stamp)
 
         events = await whole_feed(store)
 
@@ -151,7 +151,7 @@ class FeedRules:
     async def test_cursors_are_never_used_again(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         await store.append(OWNER, "s-1", said("one", "two"), a_stamp())
-        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
         assert await store.feed_end(OWNER) == 4
 
         await store.create(OWNER, a_session("s-2"))
@@ -163,7 +163,7 @@ class FeedRules:
             await store.create(OWNER, a_session(f"s-{n}"))
             await store.append(OWNER, f"s-{n}", said("a", "b"), a_stamp())
         for n in range(1, 20):
-            await store.delete_tree(OWNER, f"s-{n}", may_delete(f"s-{n}"), a_stamp(), reason="deleted")
+            await store.delete_tree(OWNER, f"s-{n}", may_delete(f"s-{n}"), a_stamp())
 
         assert [event.id for event in await whole_feed(store, page=2)] == [1, 2, 3, *range(61, 80)]
 
@@ -182,7 +182,7 @@ class FeedRules:
         await store.fork(OWNER, "s-1", None, a_fork("f-1"))
         pulses.append(store.pulse())
         bundle = await bundle_of(store, "f-1")
-        await store.delete_tree(OWNER, "f-1", may_delete("f-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "f-1", may_delete("f-1"), a_stamp())
         pulses.append(store.pulse())
         await store.restore(OTHER, bundle)
         pulses.append(store.pulse())

@@ -75,7 +75,7 @@ class FindRules:
         await store.apply(OWNER, "second", updated(after(0), phase=Phase.PLANNING))
         await store.fork(OWNER, "third", None, a_fork("fork"))
         await store.create(OWNER, a_session("gone"))
-        await store.delete_tree(OWNER, "gone", may_delete("gone"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "gone", may_delete("gone"), a_stamp())
         await store.create(OTHER, a_session("theirs"))
 
         for limit in (1, 2, 9):
@@ -172,7 +172,7 @@ class FindRules:
             await store.create(OWNER, a_session(session_id, labels=["kept", "old"]))
         await store.apply(OWNER, "changed", lambda view: Change(session=replace(view.session, labels=["kept", "new"])))
         await store.fork(OWNER, "forked", None, a_fork("fork"))
-        await store.delete_tree(OWNER, "deleted", may_delete("deleted"), a_stamp(), reason="test")
+        await store.delete_tree(OWNER, "deleted", may_delete("deleted"), a_stamp())
 
         assert await found(store, label="old") == ["forked", "fork"]
         assert await found(store, label="kept") == ["changed", "forked", "fork"]
@@ -243,7 +243,7 @@ class FindRules:
 
     async def test_deleted_sessions_are_not_found(self, store: Store) -> None:
         await _population(store)
-        await store.delete_tree(OWNER, "mother", may_delete("mother"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "mother", may_delete("mother"), a_stamp())
 
         assert await found(store) == ["alone", "sleeper"]
         assert await found(store, parent="mother") == await found(store, task="task-7") == []
@@ -292,7 +292,7 @@ class FindRules:
             await store.create(OWNER, a_session(f"s-{n}"))
         [page] = await store.find(OWNER, SessionQuery(limit=2))
         for gone in ("s-3", "s-2"):
-            await store.delete_tree(OWNER, gone, may_delete(gone), a_stamp(), reason="deleted")
+            await store.delete_tree(OWNER, gone, may_delete(gone), a_stamp())
 
         [rest] = await store.find(OWNER, SessionQuery(limit=9, cursor=page.next))
         assert [session.session_id for session in rest.items] == ["s-1", "s-0"]

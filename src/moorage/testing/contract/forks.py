@@ -182,7 +182,7 @@ class ForkRules:
         await store.append(OWNER, "f-1", said("not shared"), a_stamp())
         await store.fork(OWNER, "f-1", 2, a_fork("f-2"))
         await store.fork(OWNER, "f-1", 3, a_fork("f-3"))
-        await store.delete_tree(OWNER, "f-1", may_delete("f-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "f-1", may_delete("f-1"), a_stamp())
 
         assert await contents(store, "f-2") == ["created", "one", "forked"]
         assert await contents(store, "f-3") == ["created", "one", "two", "forked"]
@@ -192,7 +192,7 @@ class ForkRules:
     async def test_deleting_the_source_keeps_entries_of_forks(self, store: Store) -> None:
         await _source(store)
         await store.fork(OWNER, "s-1", 3, a_fork("f-1"))
-        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
         await store.append(OWNER, "f-1", said("own"), a_stamp())
 
         with pytest.raises(SessionGone):
@@ -205,16 +205,16 @@ class ForkRules:
         expected = {ref: await contents(store, ref) for ref in ("s-1", "f-1", "f-2", "f-3")}
 
         for gone in ("f-1", "s-1", "f-3", "f-2"):
-            await store.delete_tree(OWNER, gone, may_delete(gone), a_stamp(), reason="deleted")
+            await store.delete_tree(OWNER, gone, may_delete(gone), a_stamp())
             del expected[gone]
             assert {ref: await contents(store, ref) for ref in expected} == expected
 
     async def test_forks_of_a_deleted_source_can_be_forked(self, store: Store) -> None:
         await _source(store)
         await store.fork(OWNER, "s-1", 3, a_fork("f-1"))
-        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
         await store.fork(OWNER, "f-1", 2, a_fork("f-2"))
-        await store.delete_tree(OWNER, "f-1", may_delete("f-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "f-1", may_delete("f-1"), a_stamp())
 
         assert await contents(store, "f-2") == ["created", "one", "forked"]
 
@@ -223,7 +223,7 @@ class ForkRules:
         await store.create(OWNER, a_session("s-1"), parent="p-1")
         await store.append(OWNER, "s-1", said("one"), a_stamp())
         await store.fork(OWNER, "s-1", None, a_fork("f-1"))
-        await store.delete_tree(OWNER, "p-1", may_delete("p-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "p-1", may_delete("p-1"), a_stamp())
 
         assert await contents(store, "f-1") == ["created", "one", "forked"]
 
@@ -237,11 +237,11 @@ class ForkRules:
         async def found(word: str) -> list[tuple[str, int]]:
             return [(hit.session_id, hit.number) for hit in await store.search(OWNER, word, 10)]
 
-        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
         assert (await found("one"), await found("two"), await found("three")) == ([("f-1", 2)], [("f-1", 3)], [])
-        await store.delete_tree(OWNER, "f-1", may_delete("f-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "f-1", may_delete("f-1"), a_stamp())
         assert (await found("one"), await found("two")) == ([("f-2", 2)], [])
-        await store.delete_tree(OWNER, "f-2", may_delete("f-2"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "f-2", may_delete("f-2"), a_stamp())
         assert await found("one") == []
 
     async def test_deletion_counts_entries_of_the_fork_itself(self, store: Store) -> None:
@@ -249,7 +249,7 @@ class ForkRules:
         await store.fork(OWNER, "s-1", None, a_fork("f-1"))
         await store.append(OWNER, "f-1", said("own"), a_stamp())
 
-        deletion = await store.delete_tree(OWNER, "f-1", may_delete("f-1"), a_stamp(), reason="deleted")
+        deletion = await store.delete_tree(OWNER, "f-1", may_delete("f-1"), a_stamp())
 
         assert (deletion.entries, deletion.messages) == (2, 1)
 

@@ -25,7 +25,7 @@ class ManyRules:
 
     async def test_missing_session_does_not_hide_others(self, store: Store) -> None:
         await _three(store)
-        await store.delete_tree(OWNER, "b", may_delete("b"), a_stamp(), reason="test")
+        await store.delete_tree(OWNER, "b", may_delete("b"), a_stamp())
         ids = ["nobody", "b", "a", "named-c", "né"]
 
         assert [each and each.session_id for each in await store.get_many(OWNER, ids)] == [None, None, "a", None, None]

@@ -152,7 +152,7 @@ class OnceRules:
 
     async def test_deleting_the_result_does_not_free_the_key(self, store: Store) -> None:
         await create(store, "s-1")
-        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="gone")
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1", reason="gone"), a_stamp())
 
         with pytest.raises(AlreadyDone):
             await create(store, "s-2")

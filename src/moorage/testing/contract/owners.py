@@ -43,7 +43,7 @@ UNKNOWN: dict[str, tuple[type[NotFound], StoreCall]] = {
     "count_children": (SessionNotFound, lambda store: store.count_children(OTHER, "theirs")),
     "delete_tree": (
         SessionNotFound,
-        lambda store: store.delete_tree(OTHER, "theirs", refusing, a_stamp(), reason="no"),
+        lambda store: store.delete_tree(OTHER, "theirs", refusing, a_stamp()),
     ),
     "records": (SessionNotFound, lambda store: store.records(OTHER, "theirs", [RecordName("n", "k")], NOON)),
     "list_records": (SessionNotFound, lambda store: store.list_records(OTHER, "theirs", RecordQuery(), NOON)),
@@ -151,7 +151,7 @@ class OwnerRules:
     @pytest.mark.parametrize("method", sorted(UNKNOWN.keys() - {"approval", "run", "item", "find_turn"}))
     async def test_anothers_deleted_session_behaves_as_unknown(self, store: Store, method: str) -> None:
         await _theirs(store)
-        await store.delete_tree(OWNER, "theirs", may_delete("theirs"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "theirs", may_delete("theirs"), a_stamp())
         error, call = UNKNOWN[method]
 
         with pytest.raises(error):
@@ -167,7 +167,7 @@ class OwnerRules:
     async def test_lists_hold_nothing_of_anothers(self, store: Store, method: str) -> None:
         await _theirs(store)
         await store.create(OWNER, a_session("deleted"))
-        await store.delete_tree(OWNER, "deleted", may_delete("deleted"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "deleted", may_delete("deleted"), a_stamp())
 
         async with nothing_changes(store, OWNER):
             assert await NOTHING[method](store) in ([], 0, None)
@@ -185,7 +185,7 @@ class OwnerRules:
 
     async def test_id_spent_by_one_owner_is_free_for_another(self, store: Store) -> None:
         await _theirs(store)
-        await store.delete_tree(OWNER, "theirs", may_delete("theirs"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "theirs", may_delete("theirs"), a_stamp())
 
         assert (await store.create(OTHER, a_session("theirs", "their-name", owner=OTHER))).session_id == "theirs"
 
@@ -194,7 +194,7 @@ class OwnerRules:
         await _theirs(store, OTHER)
 
         async with nothing_changes(store, OWNER):
-            await store.delete_tree(OTHER, "theirs", may_delete("theirs"), a_stamp(), reason="deleted")
+            await store.delete_tree(OTHER, "theirs", may_delete("theirs"), a_stamp())
 
     async def test_sweep_takes_only_its_owners_sessions(self, store: Store) -> None:
         await _theirs(store)

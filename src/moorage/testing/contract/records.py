@@ -423,7 +423,7 @@ class RecordRules:
         await store.create(OWNER, a_session("s-1"))
         await write(store, put("k"))
         await write(store, put("k"), ref=None)
-        await store.delete_tree(OWNER, "s-1", lambda _: None, a_stamp(), reason="test")
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
 
         with pytest.raises(SessionGone):
             await keys(store)

@@ -142,13 +142,13 @@ class SearchRules:
         await _said(store, "s-1", "hello")
         await _said(store, "s-2", "hello")
         assert await found(store, "hello") == {("s-1", 2), ("s-2", 2)}
-        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
 
         assert await found(store, "hello") == {("s-2", 2)}
 
     async def test_session_deleted_before_any_search_is_not_found(self, store: Store) -> None:
         await _said(store, "s-1", "hello")
-        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
         await _said(store, "s-2", "goodbye")
 
         assert await found(store, "hello") == set()
@@ -164,7 +164,7 @@ class SearchRules:
         await _said(store, "s-0", "of no concern")
         await _said(store, "s-1", "hello", "goodbye")
         await store.fork(OWNER, "s-1", 2, a_fork("f-1"))
-        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
 
         assert await found(store, "hello") == {("f-1", 2)}
         assert await found(store, "goodbye") == set()

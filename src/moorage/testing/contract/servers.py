@@ -59,7 +59,7 @@ class ServerRules:
         await store.feed("nobody", 0, 10)
 
         assert sorted(await store.owners()) == sorted([OWNER, OTHER])
-        await store.delete_tree(OTHER, f"s-{OTHER}", may_delete(f"s-{OTHER}"), a_stamp(), reason="gone")
+        await store.delete_tree(OTHER, f"s-{OTHER}", may_delete(f"s-{OTHER}", reason="gone"), a_stamp())
         assert await store.owners() == [OWNER]
 
     async def test_purge_deletes_heartbeats_older_than_an_hour(self, store: Store) -> None:

@@ -159,7 +159,7 @@ class SessionRules:
 
     async def test_deleted_id_is_gone_and_says_why(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1", "planner"))
-        await store.delete_tree(OWNER, "planner", may_delete("s-1"), a_stamp(by="ann"), reason="tidying up")
+        await store.delete_tree(OWNER, "planner", may_delete("s-1", reason="tidying up"), a_stamp(by="ann"))
 
         with pytest.raises(SessionGone) as gone:
             await store.get(OWNER, "s-1")
@@ -169,7 +169,7 @@ class SessionRules:
 
     async def test_name_of_a_deleted_session_is_unknown(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1", "planner"))
-        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
 
         with pytest.raises(SessionNotFound):
             await store.get(OWNER, "planner")
@@ -192,7 +192,7 @@ class SessionRules:
 
     async def test_deleted_id_stays_spent(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
-        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
 
         async with nothing_changes(store):
             with pytest.raises(IdTaken):
@@ -235,7 +235,7 @@ class SessionRules:
 
     async def test_name_is_free_once_its_session_is_deleted(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1", "planner"))
-        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
 
         assert (await store.create(OWNER, a_session("s-2", "planner"))).session_name == "planner"
 
@@ -327,7 +327,7 @@ class SessionRules:
     async def test_deleted_session_leaves_its_new_name_free(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1", "planner"))
         await store.apply(OWNER, "s-1", lambda view: view.session.rename("thinker", a_stamp()))
-        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
 
         for name in ("planner", "thinker"):
             await store.create(OWNER, a_session(f"new-{name}", name))
@@ -355,7 +355,7 @@ class SessionRules:
 
     async def test_deleted_parent_is_not_found(self, store: Store) -> None:
         await store.create(OWNER, a_session("p-1"))
-        await store.delete_tree(OWNER, "p-1", may_delete("p-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "p-1", may_delete("p-1"), a_stamp())
 
         async with nothing_changes(store):
             with pytest.raises(ParentNotFound):
@@ -421,6 +421,6 @@ class SessionRules:
     async def test_prefix_does_not_match_names_and_deleted_ids(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1", "abc-1"))
         await store.create(OWNER, a_session("abc-2"))
-        await store.delete_tree(OWNER, "abc-2", may_delete("abc-2"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "abc-2", may_delete("abc-2"), a_stamp())
 
         assert await store.match(OWNER, "abc", 10) == []

@@ -93,7 +93,7 @@ class StatusRules:
         await store.create(OWNER, a_session("s-1"))
         await launch(store, "c-1", a_child_run("run-2", "s-1"), parent="s-1")
         assert await status(store) == "waiting"
-        await store.delete_tree(OWNER, "c-1", may_delete("c-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "c-1", may_delete("c-1"), a_stamp())
         assert (await store.get(OWNER, "s-1")).awaited_child is None
 
     async def test_only_callbacks_are_waited_for_and_only_the_oldest_is_named(self, store: Store) -> None:

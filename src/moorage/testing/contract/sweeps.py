@@ -257,7 +257,7 @@ class SweepRules:
 
     async def test_deleted_sessions_are_not_swept(self, store: Store) -> None:
         await _tree(store)
-        await store.delete_tree(OWNER, "c-1", may_delete("c-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "c-1", may_delete("c-1"), a_stamp())
 
         assert await sweep(store) == ["c-2", "p-1"]
 

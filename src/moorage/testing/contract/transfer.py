@@ -84,7 +84,7 @@ class TransferRules:
 
         assert [session.session_id for session in await store.tree(OTHER, "p-1", 10)] == ["p-1", "c-1", "g-1"]
         assert [session.session_id for session in await store.ancestors(OTHER, "g-1")] == ["c-1", "p-1"]
-        deletion = await store.delete_tree(OTHER, "p-1", may_delete("p-1"), a_stamp(), reason="deleted")
+        deletion = await store.delete_tree(OTHER, "p-1", may_delete("p-1"), a_stamp())
         assert deletion.session_ids == ["g-1", "c-1", "p-1"]
 
     async def test_child_is_not_restored_without_its_parent(self, store: Store) -> None:
@@ -108,7 +108,7 @@ class TransferRules:
     async def test_deleted_session_is_not_restored(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         bundle = await bundle_of(store, "s-1")
-        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
 
         async with nothing_changes(store):
             with pytest.raises(SessionGone):
@@ -176,7 +176,7 @@ class TransferRules:
         await _rich_session(store)
         await store.fork(OWNER, "s-1", 2, a_fork("f-1"))
         await store.create(OWNER, a_session("c-1"), parent="s-1")
-        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp(), reason="deleted")
+        await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
 
         assert await store.check() == []
 

@@ -272,7 +272,6 @@ class ModelStore(Pulse, OneByOne):
         decide: DeletionDecision,
         stamp: Stamp,
         *,
-        reason: str,
         dry_run: bool = False,
         expected: int | None = None,
     ) -> Deletion:
@@ -280,7 +279,7 @@ class ModelStore(Pulse, OneByOne):
         with self._opened(owner) as partition:
             partition.find(ref).head.check_version(expected)
             tree = partition.find(ref).tree()
-            decide([record.as_member() for record in reversed(tree)])
+            reason = decide([record.as_member() for record in reversed(tree)])
             deletion = partition.deletion_of(tree, dry_run)
             if not dry_run:
                 partition.call_back_for(tree[::-1], stamp)
