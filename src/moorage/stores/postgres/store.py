@@ -18,12 +18,11 @@ from moorage import ports
 from moorage.clocks import SystemClock
 from moorage.core.dump import DumpKind, DumpRecord
 from moorage.core.entry import Entry, Message
-from moorage.core.fact import Size
 from moorage.core.session import Change, Stamp
 from moorage.ports import Capability, CommitWatcher
 from moorage.stores import sql
 from moorage.stores.postgres import care, log, many, queue, search
-from moorage.stores.postgres.access import PostgresAccess, PostgresJob, T
+from moorage.stores.postgres.access import PostgresAccess
 from moorage.stores.postgres.bus import PostgresBus
 from moorage.stores.postgres.connection import PostgresConnection
 from moorage.stores.postgres.groups import Groups
@@ -58,6 +57,7 @@ class PostgresStore(SqlStore):
     """Keeps sessions in a schema of a PostgreSQL database."""
 
     capabilities = frozenset({Capability.SEARCH, Capability.PUSH})
+    _access: PostgresAccess
 
     def __init__(self, url: str, sealer: Sealer | None = None, *, patience: float | None = None) -> None:
         """The store that a URL names. With `patience`, callers wait so many seconds for it and no longer."""
@@ -71,18 +71,6 @@ class PostgresStore(SqlStore):
         self._locks: dict[tuple[str, str], Lock] = {}
         self._hands = queue.Hands()
         self.clock = DatabaseClock(self._access.bus)
-
-    async def _read(self, job: PostgresJob[T]) -> T:
-        return await self._access.read(job)
-
-    async def _snapshot(self, job: PostgresJob[T]) -> T:
-        return await self._access.snapshot(job)
-
-    async def _write(self, job: PostgresJob[T]) -> T:
-        return await self._access.write(job)
-
-    async def _transact(self, job: PostgresJob[T]) -> T:
-        return await self._access.transact(job)
 
     async def _number(self, owner: str) -> None:
         await self._access.read(lambda db: log.number(db, owner))
@@ -125,11 +113,8 @@ class PostgresStore(SqlStore):
 
     # Care ---------------------------------------------------------------------------------------
 
-    async def size(self) -> Size | None:
-        return await self._snapshot(care.size)
-
-    async def check(self) -> list[str]:
-        return await self._snapshot(care.check)
+    size = job(ports.Counting.size, lambda: care.size, SNAPSHOT)
+    check = job(ports.Store.check, lambda: care.check, SNAPSHOT)
 
     def on_commit(self, watcher: CommitWatcher) -> None:
         self._access.watcher = watcher

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol
 
 from moorage import ports
 from moorage.core.event import Event, Hit, search_words
@@ -28,8 +28,27 @@ SHORT_LIST = 101  # records of a list that is quickly read: a page of a hundred,
 P = ParamSpec("P")
 Coro = Coroutine[Any, Any, T]
 
-# How a job runs: methods of the store.
-GLANCE, READ, SNAPSHOT, WRITE, TRANSACT = "_glance", "_read", "_snapshot", "_write", "_transact"
+# How a job runs: methods of `SqlAccess`.
+GLANCE, READ, SNAPSHOT, WRITE, TRANSACT = "glance", "read", "snapshot", "write", "transact"
+
+
+class SqlAccess(Protocol):
+    """The way to a database: how jobs run."""
+
+    async def read(self, job: SqlJob[T]) -> T:
+        """Run a job that makes one read."""
+
+    async def glance(self, job: SqlJob[T]) -> T:
+        """Run a job that reads a few rows by their keys."""
+
+    async def snapshot(self, job: SqlJob[T]) -> T:
+        """Run a job whose reads are all of one instant."""
+
+    async def write(self, job: SqlJob[T]) -> T:
+        """Run a job that writes with one statement, the last one. It may run again."""
+
+    async def transact(self, job: SqlJob[T]) -> T:
+        """Run a job that writes with several statements, all or none."""
 
 
 def job(
@@ -41,7 +60,7 @@ def job(
 
     async def run(self: Any, /, *args: P.args, **options: P.kwargs) -> T:
         todo = find()
-        result: T = await getattr(self, how)(lambda db: todo(db, *args, **options))
+        result: T = await getattr(self._access, how)(lambda db: todo(db, *args, **options))
         return result
 
     run.__name__, run.__doc__ = method.__name__, method.__doc__
@@ -49,30 +68,12 @@ def job(
 
 
 class SqlStore:
-    """The shared part of both SQL stores. Each of them defines how a job runs."""
+    """The shared part of both SQL stores."""
+
+    _access: SqlAccess
 
     def __init__(self) -> None:
         self._queued: WantedTurns | None = None  # of whose turns one was given out last, so that there may be more
-
-    async def _read(self, job: SqlJob[T]) -> T:
-        """Run a job that makes one read."""
-        raise NotImplementedError
-
-    async def _glance(self, job: SqlJob[T]) -> T:
-        """Run a job that reads a few rows by their keys."""
-        return await self._read(job)
-
-    async def _snapshot(self, job: SqlJob[T]) -> T:
-        """Run a job whose reads are all of one instant."""
-        raise NotImplementedError
-
-    async def _write(self, job: SqlJob[T]) -> T:
-        """Run a job that writes with one statement, the last one. It may run again."""
-        raise NotImplementedError
-
-    async def _transact(self, job: SqlJob[T]) -> T:
-        """Run a job that writes with several statements, all or none."""
-        raise NotImplementedError
 
     async def _is_due(self, wanted: WantedTurns, at: int, after: int) -> bool:
         """Return whether there is a queued turn that is due and wanted, behind another."""
@@ -103,7 +104,7 @@ class SqlStore:
     async def find(self, owner: str, *queries: SessionQuery) -> list[Page[Session]]:
         if any(query.by_update for query in queries):
             await self._number(owner)
-        run = self._read if len(queries) == 1 else self._snapshot
+        run = self._access.read if len(queries) == 1 else self._access.snapshot
         return await run(lambda db: sql.find.find(db, owner, queries))
 
     # Families -----------------------------------------------------------------------------------
@@ -117,7 +118,7 @@ class SqlStore:
     async def delete_tree(
         self, owner: str, ref: str, decide: DeletionDecision, stamp: Stamp, *, dry_run: bool = False, **options: Any
     ) -> Deletion:
-        run = self._snapshot if dry_run else self._write
+        run = self._access.snapshot if dry_run else self._access.write
         return await run(lambda db: sql.family.delete_tree(db, owner, ref, decide, stamp, dry_run=dry_run, **options))
 
     async def sweep(
@@ -125,10 +126,12 @@ class SqlStore:
     ) -> Sweep:
         """Look for candidates first; decide on what is there then."""
         idle_since, at = micros_or_none(part.before), micros(stamp.at)
-        found = await self._read(lambda db: sql.family.candidates(db, owner, idle_since, at, part.position, part.limit))
+        found = await self._access.read(
+            lambda db: sql.family.candidates(db, owner, idle_since, at, part.position, part.limit)
+        )
         if not found:
             return Sweep([], None)
-        run = self._snapshot if dry_run else self._write
+        run = self._access.snapshot if dry_run else self._access.write
         gone = await run(lambda db: sql.family.sweep(db, owner, found, decide, stamp, dry_run=dry_run))
         return Sweep(gone, found[-1] if len(found) == part.limit else None)
 
@@ -141,19 +144,19 @@ class SqlStore:
 
     async def feed(self, owner: str, after: int, limit: int) -> list[Event]:
         await self._number(owner)
-        return await self._snapshot(lambda db: sql.feed.feed(db, owner, after, limit))
+        return await self._access.snapshot(lambda db: sql.feed.feed(db, owner, after, limit))
 
     async def feed_end(self, owner: str) -> int:
         await self._number(owner)
-        return await self._read(lambda db: db.feed_end(owner))
+        return await self._access.read(lambda db: db.feed_end(owner))
 
     async def search(self, owner: str, text: str, limit: int) -> list[Hit]:
         jobs = self._search()
-        await self._read(sql.sealed.check_searchable)
+        await self._access.read(sql.sealed.check_searchable)
         upto = await self.feed_end(owner)  # later writes must not keep us from answering
-        while await self._read(lambda db: jobs.is_behind(db, owner, upto)):
-            await self._transact(lambda db: jobs.catch_up(db, owner))
-        return await self._snapshot(lambda db: jobs.search(db, owner, search_words(text), limit))
+        while await self._access.read(lambda db: jobs.is_behind(db, owner, upto)):
+            await self._access.transact(lambda db: jobs.catch_up(db, owner))
+        return await self._access.snapshot(lambda db: jobs.search(db, owner, search_words(text), limit))
 
     # Approvals, records -------------------------------------------------------------------------
 
@@ -167,11 +170,11 @@ class SqlStore:
     async def records_of(
         self, owner: str, session_ids: list[str], name: RecordName, at: datetime
     ) -> list[Record | None]:
-        run = self._glance if len(session_ids) < SHORT_LIST else self._read
+        run = self._access.glance if len(session_ids) < SHORT_LIST else self._access.read
         return await run(lambda db: sql.records.records_of(db, owner, session_ids, name, at))
 
     async def list_records(self, owner: str, ref: str | None, query: RecordQuery, at: datetime) -> list[Record]:
-        run = self._glance if query.limit <= SHORT_LIST else self._read
+        run = self._access.glance if query.limit <= SHORT_LIST else self._access.read
         return await run(lambda db: sql.records.list_records(db, owner, ref, query, at))
 
     # Runs, turns, inboxes -----------------------------------------------------------------------

@@ -12,15 +12,15 @@ from __future__ import annotations
 import os
 import time
 from _thread import RLock  # `threading` and what it imports would add half a millisecond to every hook
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol
 
 import apsw
 
 from moorage.core.errors import StoreUnavailable
 from moorage.stores.sql.db import T
 from moorage.stores.sqlite.connection import SqliteConnection, translated, translating
-from moorage.stores.sqlite.driven import SqliteJob, drive
+from moorage.stores.sqlite.driven import Driven, SqliteJob, drive
 
 LOOK_EVERY = 0.02  # seconds between looks at what other processes wrote
 
@@ -37,6 +37,14 @@ class SqliteAccess(Protocol):
     async def glance(self, job: SqliteJob[T]) -> T:
         """Run a job that reads a few rows by their keys."""
 
+    def snapshot(self, job: SqliteJob[T]) -> Coroutine[Any, Any, T]:
+        """Run a job whose reads are all of one instant."""
+        return self.read(_at_one_instant(job))
+
+    def transact(self, job: SqliteJob[T]) -> Coroutine[Any, Any, T]:
+        """Run a job that writes with several statements."""
+        return self.write(job)
+
     def on_commit(self, watcher: Callable[[int, float], None]) -> None:
         """Tell of every commit from now on: how many jobs it took, and how many seconds."""
 
@@ -50,7 +58,15 @@ class SqliteAccess(Protocol):
         """Let the file go."""
 
 
-class InlineAccess:
+def _at_one_instant(job: SqliteJob[T]) -> SqliteJob[T]:
+    async def in_a_snapshot(db: Driven) -> T:
+        with db.connection.snapshot():
+            return await job(db)
+
+    return in_a_snapshot
+
+
+class InlineAccess(SqliteAccess):
     """Runs jobs at once on one connection. Threads take turns."""
 
     def __init__(self, db: SqliteConnection) -> None:

@@ -9,18 +9,16 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
+from moorage import ports
 from moorage.core.entry import Entry, Message
 from moorage.core.session import Stamp
 from moorage.ports import Capability, CommitWatcher
-from moorage.stores.sql.db import T
-from moorage.stores.sql.store import Coro, SqlStore
+from moorage.stores.sql.store import SNAPSHOT, SqlStore, job
 from moorage.stores.sqlite.access import InlineAccess, SqliteAccess
 from moorage.stores.sqlite.connection import SqliteConnection
-from moorage.stores.sqlite.driven import Driven, SqliteJob
 from moorage.stores.sqlite.migrate import migrate
 
 if TYPE_CHECKING:
-    from moorage.core.fact import Size
     from moorage.core.work import Claim
     from moorage.ports import Claimed
     from moorage.stores.sealing import Sealer
@@ -31,6 +29,7 @@ class SqliteStore(SqlStore):
     """Keeps sessions in one SQLite database."""
 
     capabilities = frozenset({Capability.SEARCH, Capability.PUSH})
+    _access: SqliteAccess
 
     def __init__(self, access: SqliteAccess, *, is_sealed: bool = False) -> None:
         super().__init__()
@@ -63,29 +62,15 @@ class SqliteStore(SqlStore):
         migrate(db)
         return cls(MemoryAccess(db))
 
-    def _read(self, job: SqliteJob[T]) -> Coro[T]:
-        return self._access.read(job)
-
-    def _glance(self, job: SqliteJob[T]) -> Coro[T]:
-        return self._access.glance(job)
-
-    def _snapshot(self, job: SqliteJob[T]) -> Coro[T]:
-        return self._access.read(_at_one_instant(job))
-
-    def _write(self, job: SqliteJob[T]) -> Coro[T]:
-        return self._access.write(job)
-
-    _transact = _write
-
     async def _is_due(self, wanted: WantedTurns, at: int, after: int) -> bool:
         from moorage.stores.sqlite import queue
 
-        return await self._read(lambda db: queue.next_due(db, wanted, at, after)) is not None
+        return await self._access.read(lambda db: queue.next_due(db, wanted, at, after)) is not None
 
     async def _claim(self, wanted: WantedTurns, wish: Claim, stamp: Stamp, after: int) -> Claimed | int | None:
         from moorage.stores.sqlite import queue
 
-        return await self._write(lambda db: queue.claim_next(db, wanted, wish, stamp, after))
+        return await self._access.write(lambda db: queue.claim_next(db, wanted, wish, stamp, after))
 
     def _search(self) -> Any:
         from moorage.stores.sqlite import search  # who searches has the time
@@ -99,15 +84,8 @@ class SqliteStore(SqlStore):
         token, expected = options.get("token"), options.get("expected")
         return await self._access.write(lambda db: log.append(db, owner, ref, messages, stamp, token, expected), weight)
 
-    async def size(self) -> Size | None:
-        from moorage.stores.sqlite import care
-
-        return await self._snapshot(care.size)
-
-    async def check(self) -> list[str]:
-        from moorage.stores.sqlite import care
-
-        return await self._snapshot(care.check)
+    size = job(ports.Counting.size, lambda: _care().size, SNAPSHOT)
+    check = job(ports.Store.check, lambda: _care().check, SNAPSHOT)
 
     def on_commit(self, watcher: CommitWatcher) -> None:
         self._access.on_commit(watcher)
@@ -125,6 +103,12 @@ class SqliteStore(SqlStore):
         await self._access.close()
 
 
+def _care() -> Any:
+    from moorage.stores.sqlite import care
+
+    return care
+
+
 def prepared(
     path: str | os.PathLike[str], patience: float | None = None, sealer: Sealer | None = None
 ) -> SqliteConnection:
@@ -140,11 +124,3 @@ def prepared(
         db.close()
         raise
     return db
-
-
-def _at_one_instant(job: SqliteJob[T]) -> SqliteJob[T]:
-    async def in_a_snapshot(db: Driven) -> T:
-        with db.connection.snapshot():
-            return await job(db)
-
-    return in_a_snapshot

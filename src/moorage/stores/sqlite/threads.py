@@ -19,7 +19,7 @@ import apsw
 from moorage.core.errors import StoreUnavailable
 from moorage.stores.pulse import Pulse, call_on
 from moorage.stores.sql.db import T
-from moorage.stores.sqlite.access import LOOK_EVERY, OpeningProcess
+from moorage.stores.sqlite.access import LOOK_EVERY, OpeningProcess, SqliteAccess
 from moorage.stores.sqlite.connection import SqliteConnection, translated
 from moorage.stores.sqlite.driven import Glance, GlanceTooLong, SqliteJob, drive
 
@@ -39,7 +39,7 @@ CHECKPOINT_PAGES = 1000
 TRUNCATE_BYTES = 64 * 1024 * 1024
 
 
-class Threaded(Pulse):
+class Threaded(Pulse, SqliteAccess):
     """Runs jobs on threads, for an event loop that must not block."""
 
     def __init__(self, db: SqliteConnection) -> None:

@@ -84,7 +84,12 @@ class DeletionRules:
 
         await store.delete_tree(OWNER, "a", decide, a_stamp(), dry_run=True)
 
-        assert sorted(seen, key=lambda member: member.session_id) == [Member("a", 1), Member("a1", 2), Member("a2", 2), Member("x", 3)]
+        assert sorted(seen, key=lambda member: member.session_id) == [
+            Member("a", 1),
+            Member("a1", 2),
+            Member("a2", 2),
+            Member("x", 3),
+        ]
 
     @pytest.mark.parametrize("dry_run", [False, True])
     async def test_refused_deletion_changes_nothing(self, store: Store, dry_run: bool) -> None:
