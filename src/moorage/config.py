@@ -503,28 +503,25 @@ def environment(name: str) -> str | None:
 
 
 class AgentFiles:
-    """The folder with a file for each agent."""
+    """The folder with a file for each agent: the `DefinitionFiles` of a registry."""
 
-    def __init__(self, folder: str, suffix: str = ".toml") -> None:
-        self._folder, self._suffix = folder, suffix
+    def __init__(self, folder: str) -> None:
+        self._folder = folder
 
     def stamps(self) -> dict[str, tuple[int, ...]]:
-        """The paths of the files there, each with something that changes when the file does."""
         stamps = {}
         for name in _names(self._folder):
             path = os.path.join(self._folder, name)
-            if name.endswith(self._suffix) and not name.startswith(".") and os.path.isfile(path):
+            if name.endswith(".toml") and not name.startswith(".") and os.path.isfile(path):
                 with suppress(OSError):  # gone in the meantime
                     stamps[path] = _stamp(os.stat(path))
         return stamps
 
     def read(self, path: str) -> bytes:
-        """Return the content of a file."""
         with open(path, "rb") as file:
             return file.read()
 
     def write(self, name: str, text: str) -> str:
-        """Put a text into the file of that name, whole or not at all; its path."""
         path = os.path.join(self._folder, name)
         make_folder(self._folder)
         beside = os.path.join(self._folder, f".{name}.{os.getpid()}.part")
@@ -539,7 +536,6 @@ class AgentFiles:
         return path
 
     def remove(self, path: str) -> None:
-        """Take a file away."""
         try:
             os.unlink(path)
         except FileNotFoundError:

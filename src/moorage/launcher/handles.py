@@ -60,7 +60,6 @@ class StarterByKind:
         self._folder, self._inside, self._dies_with_us = folder, inside, dies_with_us
 
     async def start(self, job: Job, definition: AgentDefinition) -> InProcessHandle | SupervisedHandle:
-        """Begin one turn."""
         agent = self._inside(definition)
         if agent is not None:
             return InProcessHandle(agent, job)
@@ -70,7 +69,6 @@ class StarterByKind:
         return SupervisedHandle(folder, job, process, dies_with_us=self._dies_with_us)
 
     async def found(self) -> list[tuple[Job, Turn, SupervisedHandle]]:
-        """Return the turns that a former launcher process left in this folder."""
         return await asyncio.to_thread(self._found)
 
     def _found(self) -> list[tuple[Job, Turn, SupervisedHandle]]:

@@ -118,15 +118,13 @@ class Supervisor:
         os.set_blocking(end, False)
         self._selector.register(end, selectors.EVENT_READ, lambda: os.read(end, 4096))
 
-    # The agent's line, for its driver
+    # The agent's line, for its driver (`DriverChannel`)
 
     def send(self, data: bytes) -> None:
-        """Write to the agent's standard input, as soon as it reads."""
         if self._agent is not None:
             self._agent.send(data)
 
     def close_input(self) -> None:
-        """End the agent's standard input, after all that was sent."""
         if self._agent is not None:
             self._agent.close_input()
 
@@ -137,7 +135,6 @@ class Supervisor:
         self._outbox.put(event)
 
     def errors(self) -> str:
-        """The last of what the agent wrote to its standard error."""
         return self._stderr.text()
 
     # Starting

@@ -107,12 +107,10 @@ class PostgresConnection:
         self._is_committing = False
 
     async def one(self, sql: str, values: Sequence[Any] = ()) -> Row | None:
-        """The first row, or None."""
         row: Row | None = await self._asked(self.raw.fetchrow, sql, values)
         return row
 
     async def all(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        """All rows."""
         rows: list[Row] = await self._asked(self.raw.fetch, sql, values)
         return rows
 
@@ -134,7 +132,6 @@ class PostgresConnection:
         await writes.commit(self, commit)
 
     async def new_key(self) -> int:
-        """Return a key for a new session."""
         [(key,)] = await self.all("SELECT nextval('moor.sessions_pk_seq')")
         return int(key)
 
@@ -165,7 +162,6 @@ class PostgresConnection:
         return int(row[0]) if row else 0
 
     def listed(self, values: Sequence[Any]) -> Any:
-        """Return a list as one value of a statement."""
         return values
 
     async def commit_one(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
