@@ -263,9 +263,9 @@ OPERATIONS: dict[str, Operation] = {
         created_after=LONG_AGO, created_before=FAR_AHEAD, agent="agent-1"
     ),
     "facts": lambda moor: counted(moor),
-    "facts by time": lambda moor: counted(moor, after=LONG_AGO, before=FAR_AHEAD, agent="agent-1"),
+    "facts by time": lambda moor: counted(moor, created_after=LONG_AGO, created_before=FAR_AHEAD, agent="agent-1"),
     "facts by agent": lambda moor: counted(moor, agent="agent-1"),
-    "facts by task": lambda moor: counted(moor, task="t-1", before=FAR_AHEAD),
+    "facts by task": lambda moor: counted(moor, task_id="t-1", created_before=FAR_AHEAD),
     "fates": lambda moor: drive(store_of(moor).fates("local", ["s-1", "s-2"])),
     "list by folder": lambda moor: moor.list(project_dir="dir-1", limit=5),
     "list by label": lambda moor: moor.list(label="label-1", limit=5),

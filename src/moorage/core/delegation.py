@@ -35,19 +35,19 @@ class Span(Struct, frozen=True, kw_only=True):
     """The range to count: agent, task, start and end."""
 
     agent: str | None = None
-    task: str | None = None
-    after: datetime | None = None  # at that instant or later
-    before: datetime | None = None  # earlier than that
+    task_id: str | None = None
+    created_after: datetime | None = None  # at that instant or later
+    created_before: datetime | None = None  # earlier than that
 
     def __post_init__(self) -> None:
-        for name in ("agent", "task"):
+        for name in ("agent", "task_id"):
             value = getattr(self, name)
             if value is not None and not (isinstance(value, str) and is_text(value)):
-                raise InvalidField("task_id" if name == "task" else name, "must be text")
-        for name in ("after", "before"):
+                raise InvalidField(name, "must be text")
+        for name in ("created_after", "created_before"):
             at = getattr(self, name)
             if at is not None and not (isinstance(at, datetime) and at.tzinfo is not None):
-                raise InvalidField(f"created_{name}", "must be a time with a time zone, such as 2026-01-31T12:00:00Z")
+                raise InvalidField(name, "must be a time with a time zone, such as 2026-01-31T12:00:00Z")
 
     def fingerprint(self, what: str) -> int:
         """Return the fingerprint that binds cursors to a list over this span."""
@@ -57,7 +57,7 @@ class Span(Struct, frozen=True, kw_only=True):
         """Whether something of that time, agent and task is to be counted."""
         return (
             (self.agent is None or self.agent == agent)
-            and (self.task is None or self.task == task)
-            and (self.after is None or at >= self.after)
-            and (self.before is None or at < self.before)
+            and (self.task_id is None or self.task_id == task)
+            and (self.created_after is None or at >= self.created_after)
+            and (self.created_before is None or at < self.created_before)
         )

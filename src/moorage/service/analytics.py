@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -18,6 +18,7 @@ from moorage.core.delegation import Delegation, Span
 from moorage.core.errors import InvalidField, utc_text
 from moorage.core.fact import Fate, SessionFact
 from moorage.core.query import Page
+from moorage.core.render import like
 from moorage.core.session import FINAL_STATES, State
 from moorage.service.deps import Caller, Deps
 
@@ -129,35 +130,24 @@ class Analytics(Struct, frozen=True, kw_only=True):
     storage: Storage
 
 
-async def analytics(
-    deps: Deps,
-    caller: Caller,
-    *,
-    agent: str | None = None,
-    task_id: str | None = None,
-    created_after: datetime | None = None,
-    created_before: datetime | None = None,
-    by: str | None = None,
-) -> Analytics:
-    """Count the sessions created, and the delegations made, from one instant until before another.
+async def analytics(deps: Deps, caller: Caller, *, by: str | None = None, **limits: Any) -> Analytics:
+    """Count the sessions created, and the delegations made, in a span; `limits` are the fields of `Span`.
 
     `by` groups them: agents and tasks with the largest first, times in order, at most 1,000
     of the largest or newest.
     """
     if by is not None and by not in GROUPINGS:
         raise InvalidField("by", f"is {by!r}; use one of {', '.join(GROUPINGS)}")
-    span = Span(agent=agent, task=task_id, after=created_after, before=created_before)
+    span = Span(**limits)
     tallies = await _tallied(deps, caller.owner, span, by)
     total = _Tally()
     for tally in tallies.values():
         total.add(tally)
     fates = await _fates(deps, caller.owner, total.picked_up)
     groups = [] if by is None else _chosen(tallies, by)
-    return Analytics(
-        agent=agent,
-        task_id=task_id,
-        created_after=created_after,
-        created_before=created_before,
+    return like(
+        Analytics,
+        span,
         by=by,
         total=total.counts(None, fates),
         groups=[tally.counts(utc_text(key) if isinstance(key, datetime) else key, fates) for key, tally in groups],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
@@ -101,19 +100,10 @@ async def resumable_sessions(deps: Deps, caller: Caller, *, agent: str | None = 
 
 
 async def list_delegations(
-    deps: Deps,
-    caller: Caller,
-    *,
-    agent: str | None = None,
-    task_id: str | None = None,
-    created_after: datetime | None = None,
-    created_before: datetime | None = None,
-    limit: int = 100,
-    cursor: str | None = None,
+    deps: Deps, caller: Caller, *, limit: int = 100, cursor: str | None = None, **span: Any
 ) -> Page[Delegation]:
-    """Return a page of what was delegated, oldest first."""
-    span = Span(agent=agent, task=task_id, after=created_after, before=created_before)
-    return await deps.store.delegations(caller.owner, span, check_limit(limit), cursor)
+    """Return a page of what was delegated in a span, given by the fields of `Span`; oldest first."""
+    return await deps.store.delegations(caller.owner, Span(**span), check_limit(limit), cursor)
 
 
 # Delegating -------------------------------------------------------------------------------------

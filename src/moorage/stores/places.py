@@ -38,9 +38,9 @@ def by_time(span: Span, at: str, key: str, place: SortPlace) -> tuple[list[str],
     """
     wanted = (
         (f"({at}, {key}) > (?, ?)", place),
-        (f"{at} < ?", None if span.before is None else (micros(span.before),)),
+        (f"{at} < ?", None if span.created_before is None else (micros(span.created_before),)),
         ("agent = ?", None if span.agent is None else (span.agent,)),
-        ("task = ?", None if span.task is None else (span.task,)),
+        ("task = ?", None if span.task_id is None else (span.task_id,)),
     )
     given = [(condition, values) for condition, values in wanted if values is not None]
     return [condition for condition, _ in given], [value for _, values in given for value in values]
@@ -49,7 +49,7 @@ def by_time(span: Span, at: str, key: str, place: SortPlace) -> tuple[list[str],
 def start(span: Span, cursor: str | None, mark: int) -> SortPlace:
     """Where a list begins: after the cursor's place, else before everything that the span takes in."""
     if cursor is None:
-        return (-MAX_POSITION if span.after is None else micros(span.after)), -1
+        return (-MAX_POSITION if span.created_after is None else micros(span.created_after)), -1
     text, _, rest = str(cursor).rpartition(".")
     key = read_cursor(rest, mark)
     try:

@@ -114,9 +114,9 @@ spans = st.fixed_dictionaries(
     {},
     optional={
         "agent": agents,
-        "task": st.sampled_from(["task-1", "task-2", "s-1"]),
-        "after": steps,
-        "before": steps,
+        "task_id": st.sampled_from(["task-1", "task-2", "s-1"]),
+        "created_after": steps,
+        "created_before": steps,
     },
 )
 
@@ -386,7 +386,7 @@ class StoreComparison(WorkRules):
     def count(self, owner: str, wanted: dict[str, Any], page: int) -> None:
         now = self.clock.now()
         fields: dict[str, Any] = {
-            name: now - one if name in ("after", "before") else one for name, one in wanted.items()
+            name: now - one if name.startswith("created_") else one for name, one in wanted.items()
         }
         span = Span(**fields)
 

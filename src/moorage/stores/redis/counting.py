@@ -111,7 +111,7 @@ class RedisCounting(Base):
 async def _timed(db: RedisDb, key: str, span: Span, cursor: str | None, mark: int) -> list[tuple[int, int, str]]:
     """Return a part of a list along times, after a cursor: time, number and id."""
     at, number = start(span, cursor, mark)
-    most = "+inf" if span.before is None else f"({micros(span.before)}"
+    most = "+inf" if span.created_before is None else f"({micros(span.created_before)}"
     least, found, offset = max(at, 0), list[tuple[int, int, str]](), 0
     while not found:
         part = await db.one("ZRANGEBYSCORE", key, least, most, "WITHSCORES", "LIMIT", offset, PART)

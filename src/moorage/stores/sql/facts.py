@@ -45,9 +45,9 @@ async def facts(db: Db, owner: str, span: Span, limit: int, cursor: str | None =
 
 
 def _statement(select: str, owner: str, span: Span, place: SortPlace, limit: int) -> tuple[str, list[Any]]:
-    if span.task is not None:
+    if span.task_id is not None:
         return _of_task(select, owner, span, place, limit)
-    if span.agent is not None and span.after is None and span.before is None:
+    if span.agent is not None and span.created_after is None and span.created_before is None:
         sql = f"{select} INDEXED BY sessions_by_agent WHERE owner = ? AND agent = ? AND pk > ? ORDER BY pk LIMIT ?"
         return sql, [owner, span.agent, place[1], limit]
     conditions, values = by_time(span, "created_at", "pk", place)
@@ -61,8 +61,8 @@ def _of_task(select: str, owner: str, span: Span, place: SortPlace, limit: int) 
     wanted = (
         ("pk > ?", place[1]),
         ("agent = ?", span.agent),
-        ("created_at >= ?", None if span.after is None else micros(span.after)),
-        ("created_at < ?", None if span.before is None else micros(span.before)),
+        ("created_at >= ?", None if span.created_after is None else micros(span.created_after)),
+        ("created_at < ?", None if span.created_before is None else micros(span.created_before)),
     )
     given = [(condition, value) for condition, value in wanted if value is not None]
     order = f"ORDER BY pk LIMIT {limit}"
@@ -70,7 +70,7 @@ def _of_task(select: str, owner: str, span: Span, place: SortPlace, limit: int) 
     for source in _TASK_SOURCES:
         conditions = " AND ".join([source, *(condition for condition, _ in given)])
         parts.append(f"SELECT * FROM ({select} INDEXED BY {conditions} {order}) part")
-    return f"{' UNION ALL '.join(parts)} {order}", [owner, span.task, *(value for _, value in given)] * 2
+    return f"{' UNION ALL '.join(parts)} {order}", [owner, span.task_id, *(value for _, value in given)] * 2
 
 
 _FATES = Query("fates")

@@ -52,7 +52,7 @@ class CountingRules:
         delegation = a_delegation(agent_name=text, task_id=text, project_dir=text)
         await store.record_delegation(OWNER, delegation)
 
-        assert (await store.delegations(OWNER, Span(agent=text, task=text), MANY)).items == [delegation]
+        assert (await store.delegations(OWNER, Span(agent=text, task_id=text), MANY)).items == [delegation]
 
     async def test_delegation_told_twice_is_recorded_once(self, store: Store) -> None:
         first = a_delegation()
@@ -74,7 +74,7 @@ class CountingRules:
         for delegation in made:
             await store.record_delegation(OWNER, delegation)
 
-        found = await store.delegations(OWNER, Span(after=after(1), before=after(3)), MANY)
+        found = await store.delegations(OWNER, Span(created_after=after(1), created_before=after(3)), MANY)
 
         assert found.items == made[1:3]
 
@@ -94,7 +94,7 @@ class CountingRules:
 
         found, cursor = [], None
         while True:
-            page = await store.delegations(OWNER, Span(task="task-0"), 2, cursor)
+            page = await store.delegations(OWNER, Span(task_id="task-0"), 2, cursor)
             assert len(page) <= 2
             found += page.items
             if (cursor := page.next) is None:
@@ -181,7 +181,7 @@ class CountingRules:
             await carry(store, "failed")
         assert await _callbacks(store) == {"p-1": CallbackCounts(2, 0, 1)}
         assert await _callbacks(store, Span(agent="echo-agent")) == await _callbacks(store)
-        assert await _callbacks(store, Span(task="task-p")) == await _callbacks(store)
+        assert await _callbacks(store, Span(task_id="task-p")) == await _callbacks(store)
         assert await _callbacks(store, Span(agent="other")) == {}
 
     async def test_errors_stay_errors_after_a_turn_that_went_well(self, store: Store) -> None:
@@ -220,18 +220,18 @@ class CountingRules:
         ("span", "expected"),
         [
             (Span(), "a b c d e"),
-            (Span(after=after(1)), "b c d e"),
-            (Span(before=after(3)), "a b c"),
-            (Span(after=after(1), before=after(3)), "b c"),
-            (Span(after=after(9)), ""),
-            (Span(after=after(3), before=after(1)), ""),
+            (Span(created_after=after(1)), "b c d e"),
+            (Span(created_before=after(3)), "a b c"),
+            (Span(created_after=after(1), created_before=after(3)), "b c"),
+            (Span(created_after=after(9)), ""),
+            (Span(created_after=after(3), created_before=after(1)), ""),
             (Span(agent="echo-agent"), "a c e"),
             (Span(agent="nobody"), ""),
-            (Span(agent="echo-agent", after=after(1), before=after(4)), "c"),
-            (Span(task="task-1"), "a b"),
-            (Span(task="c"), "c e"),
-            (Span(task="c", after=after(3)), "e"),
-            (Span(task="task-1", agent="echo-agent", before=after(1)), "a"),
+            (Span(agent="echo-agent", created_after=after(1), created_before=after(4)), "c"),
+            (Span(task_id="task-1"), "a b"),
+            (Span(task_id="c"), "c e"),
+            (Span(task_id="c", created_after=after(3)), "e"),
+            (Span(task_id="task-1", agent="echo-agent", created_before=after(1)), "a"),
         ],
     )
     @pytest.mark.parametrize("limit", [1, 2, MANY])
@@ -247,7 +247,9 @@ class CountingRules:
 
         assert " ".join(sorted(fact.session_id for fact in found)) == expected
 
-    @pytest.mark.parametrize("span", [Span(), Span(after=NOON), Span(agent="echo-agent"), Span(task="task-1")])
+    @pytest.mark.parametrize(
+        "span", [Span(), Span(created_after=NOON), Span(agent="echo-agent"), Span(task_id="task-1")]
+    )
     async def test_pages_of_facts_have_no_gap_and_no_double_though_all_began_together(
         self, store: Store, span: Span
     ) -> None:
