@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 from moorage import api, config, records
 from moorage.client import LocalMoorage, OpenStore
 from moorage.connection import Connection, LaunchOptions, caller_for
-from moorage.service.inline import NEEDS_A_LOOP, drive, drive_each
+from moorage.core.inline import NEEDS_A_LOOP, drive
+from moorage.service.inline import drive_each
 
 if TYPE_CHECKING:
     from moorage.remote.background import Background

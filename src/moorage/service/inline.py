@@ -4,22 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Iterator
 
-T = TypeVar("T")
-NEEDS_A_LOOP = "this store needs an event loop; use moorage.connect"
-
-
-def drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that never suspends."""
-    try:
-        coroutine.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    coroutine.close()
-    raise RuntimeError(NEEDS_A_LOOP)
+from moorage.core.inline import T
+from moorage.core.inline import drive as drive
 
 
 def drive_each(stream: AsyncIterator[T]) -> Iterator[T]:

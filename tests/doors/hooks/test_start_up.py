@@ -25,8 +25,8 @@ RULES = {
         "moorage.service",
         "moorage.stores",
     ),
-    *(f"moorage.core.{name}" for name in "approval codec delegation duration entry errors".split()),
-    *(f"moorage.core.{name}" for name in "event fact family ids policy query redact session status window".split()),
+    *(f"moorage.core.{name}" for name in "approval codec delegation duration entry errors event fact family".split()),
+    *(f"moorage.core.{name}" for name in "ids inline policy query redact session status window".split()),
     *(f"moorage.service.{name}" for name in "approvals delegation deps inline retention".split()),
 }
 STORE = {

@@ -18,9 +18,10 @@ from typing import Any, Protocol
 import apsw
 
 from moorage.core.errors import StoreUnavailable
+from moorage.core.inline import drive
 from moorage.stores.sql.db import T
 from moorage.stores.sqlite.connection import SqliteConnection, translated, translating
-from moorage.stores.sqlite.driven import Driven, SqliteJob, drive
+from moorage.stores.sqlite.driven import Driven, SqliteJob
 
 LOOK_EVERY = 0.02  # seconds between looks at what other processes wrote
 

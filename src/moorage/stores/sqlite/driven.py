@@ -144,15 +144,4 @@ def _translated(sql: str) -> str:
     return " ".join(sql.split())  # a statement is looked up by its text whenever it runs
 
 
-def drive(job: Coroutine[Any, Any, T]) -> T:
-    """Run a job to its end."""
-    try:
-        job.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    job.close()
-    raise RuntimeError("a job of SQLite has suspended")
-
-
 SqliteJob = Callable[[Driven], Coroutine[Any, Any, T]]

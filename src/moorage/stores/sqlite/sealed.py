@@ -7,10 +7,10 @@ from typing import Any
 import apsw
 from msgspec.structs import asdict
 
+from moorage.core.inline import drive
 from moorage.stores.sql import sealed
 from moorage.stores.sql.db import SqlJob
 from moorage.stores.sqlite.connection import SqliteConnection, translating
-from moorage.stores.sqlite.driven import drive
 
 
 class FileRewritten(sealed.Rewritten, frozen=True, kw_only=True):

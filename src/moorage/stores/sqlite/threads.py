@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 import apsw
 
 from moorage.core.errors import StoreUnavailable
+from moorage.core.inline import drive
 from moorage.stores.pulse import Pulse, call_on
 from moorage.stores.sql.db import T
 from moorage.stores.sqlite.access import LOOK_EVERY, OpeningProcess, SqliteAccess
 from moorage.stores.sqlite.connection import SqliteConnection, translated
-from moorage.stores.sqlite.driven import Glance, GlanceTooLong, SqliteJob, drive
+from moorage.stores.sqlite.driven import Glance, GlanceTooLong, SqliteJob
 
 if TYPE_CHECKING:
     import asyncio
