@@ -124,16 +124,22 @@ def check_no_context_url(context_url: str | None) -> None:
 
 
 def open_deps(
-    url: str | None = None, *, threaded: bool, patience: float | None = None, context_url: str | None = None
+    url: str | None = None,
+    *,
+    threaded: bool,
+    patience: float | None = None,
+    context_url: str | None = None,
+    is_known: bool = False,
 ) -> Deps:
     """Everything a service needs, on the store that the URL names.
 
     Threaded stores suit an event loop; the others run inline and never suspend. With
     `patience`, an inline store waits for others so many seconds in all and no longer.
+    A store's server that was never reached and refuses is given up at once, unless it `is_known` to be there.
     """
     settings, picked = read_settings(), pick_url(url)
     beside = pick_context_url(picked, context_url)
-    store = open_store(picked, threaded=threaded, patience=patience)
+    store = open_store(picked, threaded=threaded, patience=patience, is_known=is_known)
     chance = DrawnEntropy() if threaded else entropy
     clock = getattr(store, "clock", None) or SystemClock()  # a store of several machines has a clock for all of them
     if beside is not None:
@@ -141,17 +147,18 @@ def open_deps(
     return Deps(store, clock, chance, settings, find_agent, defined_agents=agents)
 
 
-def open_store(url: str, *, threaded: bool, patience: float | None = None) -> Store:
-    """The store behind a URL. Raises Unsupported for a scheme that is not known."""
+def open_store(url: str, *, threaded: bool, patience: float | None = None, is_known: bool = False) -> Store:
+    """The store behind a URL, opened as `open_deps` does. Raises Unsupported for a scheme that is not known."""
+    is_known = is_known or run_from_environment() is not None  # it was there when the agent was started
     scheme, separator, rest = url.partition("://")
     if scheme == "sqlite" and separator:
         return _open_sqlite(sqlite_path(url), threaded=threaded, patience=patience)
     if scheme == "memory" and separator:
         return _open_memory(rest)
     if is_postgres(url):
-        return _open_postgres(url, threaded=threaded, patience=patience)
+        return _open_postgres(url, threaded=threaded, patience=patience, is_known=is_known)
     if is_redis(url):
-        return _open_redis(url, threaded=threaded, patience=patience)
+        return _open_redis(url, threaded=threaded, patience=patience, is_known=is_known)
     shown = without_password(url)
     if is_server(url):
         raise Unsupported(f"{shown} is a server, and this needs the store itself; use sqlite:///FILE", url=shown)
@@ -213,21 +220,21 @@ def _open_sqlite(path: str, *, threaded: bool, patience: float | None) -> Store:
         return opened()  # raises again if the file is no older orchestrator's
 
 
-def _open_postgres(url: str, *, threaded: bool, patience: float | None) -> Store:
+def _open_postgres(url: str, *, threaded: bool, **how: Any) -> Store:
     from moorage.core.extras import provided_by
 
     with provided_by("postgres", "PostgreSQL"):
         from moorage.stores.postgres.store import PostgresStore
-    store = PostgresStore(url, find_sealer(), patience=patience)
+    store = PostgresStore(url, find_sealer(), **how)
     return store if threaded else _inline(store)
 
 
-def _open_redis(url: str, *, threaded: bool, patience: float | None) -> Store:
+def _open_redis(url: str, *, threaded: bool, **how: Any) -> Store:
     from moorage.core.extras import provided_by
 
     with provided_by("redis", "Redis"):
         from moorage.stores.redis.store import RedisStore
-    store = RedisStore(url, find_sealer(), patience=patience)
+    store = RedisStore(url, find_sealer(), **how)
     return store if threaded else _inline(store)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Iterator
 
 import asyncpg
@@ -173,9 +174,20 @@ async def test_an_edited_migration_is_noticed(postgres_url: str, raw: asyncpg.Co
 
 
 async def test_a_database_that_is_not_there_is_waited_for_and_then_given_up() -> None:
-    store = PostgresStore("postgresql://nobody@127.0.0.1:1/none?patience=0.3")
+    store = PostgresStore("postgresql://nobody@127.0.0.1:1/none?patience=0.3", is_known=True)
+    began = time.monotonic()
     with pytest.raises(StoreUnavailable, match="nothing was changed"):
         await store.owners()
+    assert time.monotonic() - began > 0.2
+    await store.close()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1:1", "localhost:1", "no-such-host.invalid"])
+async def test_address_that_was_never_reached_is_given_up_at_once(host: str) -> None:
+    store = PostgresStore(f"postgresql://nobody@{host}/none")
+    async with asyncio.timeout(10):  # callers wait 30 seconds for a database that was there
+        with pytest.raises(StoreUnavailable, match="nothing was changed"):
+            await store.owners()
     await store.close()
 
 

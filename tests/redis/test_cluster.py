@@ -86,6 +86,19 @@ async def test_whatever_concerns_all_owners_asks_all_servers(store: RedisStore) 
     assert await store.check() == []
 
 
+async def test_url_that_takes_a_cluster_for_one_server_is_told_so(cluster: RedisCluster) -> None:
+    store = RedisStore(f"redis://127.0.0.1:{cluster.servers[0].port}")
+    told = set()
+    async with asyncio.timeout(10):
+        for owner in OWNERS:
+            try:
+                await store.approvals(owner, limit=1)  # owners that are on this server are found
+            except StoreUnavailable as error:
+                told.add("add `?cluster=true` to the URL" in error.message)
+    await store.close()
+    assert told == {True}
+
+
 async def test_documents_are_kept_beside_the_owners(store: RedisStore) -> None:
     note = Document(kind=DocumentKind.DRAINED_LAUNCHER, key="l-1", body="{}")
     assert await store.put_document(note.kind, note.key, lambda _: note) == note

@@ -422,6 +422,41 @@ async def test_cancelled_callers_do_not_disturb_those_they_share_a_connection_wi
             assert [entries[0].content for entries in await asyncio.gather(*saying)] == [str(n) for n in range(40)]
 
 
+# Wrong addresses --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["redis://127.0.0.1:1", "redis://no-such-host.invalid", "unix:///no/such.socket", "redis+cluster://127.0.0.1:1"],
+)
+async def test_address_that_was_never_reached_is_given_up_at_once(url: str) -> None:
+    async with opened(url) as store, asyncio.timeout(10):  # callers wait 30 seconds for a server that was there
+        with pytest.raises(StoreUnavailable, match="nothing was changed"):
+            await store.get(OWNER, "s-1")
+
+
+async def test_server_that_is_known_to_be_there_is_waited_for(server: RedisServer) -> None:
+    server.kill()
+    store = RedisStore(server.url(), is_known=True)
+    reading = asyncio.create_task(store.owners())
+    await asyncio.sleep(0)
+    await asyncio.to_thread(server.start)
+    assert await reading == []
+    await store.close()
+
+
+async def test_database_that_is_not_there_is_told_at_once(server: RedisServer) -> None:
+    async with opened(f"redis://127.0.0.1:{server.port}/99") as store, asyncio.timeout(10):
+        with pytest.raises(StoreUnavailable, match="out of range; name another database"):
+            await store.get(OWNER, "s-1")
+
+
+async def test_url_that_takes_one_server_for_a_cluster_is_told_so(server: RedisServer) -> None:
+    async with opened(server.url("cluster=true", tcp=True)) as store, asyncio.timeout(10):
+        with pytest.raises(StoreUnavailable, match="leave `cluster` out of the URL"):
+            await store.get(OWNER, "s-1")
+
+
 # Durability -------------------------------------------------------------------------------------
 
 
@@ -453,7 +488,8 @@ async def test_missing_replica_leaves_the_outcome_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", ["durability=perhaps", "pool=0", "patience=never", "cluster=yes", "prefix=a{b}", "timeout=0"]
+    "options",
+    ["durability=perhaps", "pool=0", "patience=never", "cluster=yes", "prefix=a{b}", "timeout=0", "colour=red"],
 )
 def test_options_that_make_no_sense_are_refused(options: str) -> None:
     with pytest.raises(InvalidField):

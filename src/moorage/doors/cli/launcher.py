@@ -67,7 +67,7 @@ async def _on_store(url: str, _: str | None, limits: dict[str, Any], options: di
     from moorage.launcher.standalone import serve
     from moorage.service.turns import TurnDispatcher
 
-    deps = config.open_deps(url, threaded=True)
+    deps = config.open_deps(url, threaded=True, is_known=True)  # it may start before its store
     looking = asyncio.create_task(deps.registered.keep_looking())
     try:
         dispatcher, agents = TurnDispatcher(deps, **limits), partial(config.agents_of, deps)

@@ -101,7 +101,9 @@ async def serve(options: ServeOptions) -> None:
     if options.fd is None:
         workers.clear_up()
         await asyncio.to_thread(presence.clear_up)
-    deps = await asyncio.to_thread(config.open_deps, options.url, threaded=True, context_url=options.context_url)
+    deps = await asyncio.to_thread(
+        config.open_deps, options.url, threaded=True, context_url=options.context_url, is_known=True
+    )
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(deps.store.close)

@@ -26,6 +26,7 @@ import asyncpg
 
 from moorage.core.errors import MoorageError, StoreBusy, StoreUnavailable
 from moorage.stores import Stale
+from moorage.stores.dead_addresses import is_dead
 from moorage.stores.postgres.bus import PostgresBus
 from moorage.stores.postgres.connection import LostConnection, PostgresConnection, Statements, connect, unknown
 from moorage.stores.postgres.statistics import Statistics
@@ -47,9 +48,12 @@ _NEVER_MIND = ("28", "3D", "42")  # no such user, password, database: waiting do
 class PostgresAccess:
     """Runs jobs."""
 
-    def __init__(self, options: PostgresOptions, sealer: Sealer | None, prepare: PostgresJob[None]) -> None:
+    def __init__(
+        self, options: PostgresOptions, sealer: Sealer | None, prepare: PostgresJob[None], *, is_known: bool = False
+    ) -> None:
+        """`is_known`: a database is known to be there, so wait for it even if the first connection is refused."""
         self.options = options
-        self.pool = Pool(options, sealer, self._prepare)
+        self.pool = Pool(options, sealer, self._prepare, is_known=is_known)
         self.bus = PostgresBus(options, self.pool)
         self._statistics = Statistics(self.pool)
         self._prepare_store = prepare
@@ -160,7 +164,7 @@ class PostgresRetries:
 
     async def wait(self, error: BaseException) -> None:
         """Pause before another try; StoreUnavailable if there is no time for one."""
-        if self.left <= self._pause:
+        if self.left <= self._pause or (not self._pool.is_known and is_dead(error)):
             raise StoreUnavailable(
                 f"{self._shown} cannot be reached ({error}); nothing was changed, try again", store=self._shown
             ) from error
@@ -171,8 +175,10 @@ class PostgresRetries:
 class Pool:
     """Connections, made when they are needed and kept for the next who comes."""
 
-    def __init__(self, options: PostgresOptions, sealer: Sealer | None, prepare: PostgresJob[None]) -> None:
-        self._options, self._sealer, self._prepare = options, sealer, prepare
+    def __init__(
+        self, options: PostgresOptions, sealer: Sealer | None, prepare: PostgresJob[None], *, is_known: bool
+    ) -> None:
+        self._options, self._sealer, self._prepare, self.is_known = options, sealer, prepare, is_known
         self._statements = Statements(options.schema)
         self._idle: list[PostgresConnection] = []
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -239,6 +245,7 @@ class Pool:
             if (error.sqlstate or "").startswith(_NEVER_MIND):
                 raise StoreUnavailable(f"{self._options.shown}: {error}", store=self._options.shown) from error
             raise LostConnection(error, is_certain=True) from error
+        self.is_known = True
         return PostgresConnection(raw, self._options.shown, self._statements, self._sealer)
 
     async def _prepare_once(self, db: PostgresConnection) -> None:

@@ -59,14 +59,19 @@ class PostgresStore(SqlStore):
     capabilities = frozenset({Capability.SEARCH, Capability.PUSH})
     _access: PostgresAccess
 
-    def __init__(self, url: str, sealer: Sealer | None = None, *, patience: float | None = None) -> None:
-        """The store that a URL names. With `patience`, callers wait so many seconds for it and no longer."""
+    def __init__(
+        self, url: str, sealer: Sealer | None = None, *, patience: float | None = None, is_known: bool = False
+    ) -> None:
+        """The store that a URL names. With `patience`, callers wait so many seconds for it and no longer.
+
+        `is_known`: a database is known to be there, so wait for it even if the first connection is refused.
+        """
         super().__init__()
         self._is_sealed = sealer is not None and sealer.seals
         if self._is_sealed:
             self.capabilities = frozenset({Capability.PUSH})
         options = read_url(url) if patience is None else replace(read_url(url), patience=patience)
-        self._access = PostgresAccess(options, sealer, prepared)
+        self._access = PostgresAccess(options, sealer, prepared, is_known=is_known)
         self._groups = Groups(self._access)
         self._locks: dict[tuple[str, str], Lock] = {}
         self._hands = queue.Hands()

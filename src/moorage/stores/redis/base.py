@@ -38,9 +38,14 @@ LOCKED_FOR = 500  # milliseconds at most
 class Base:
     """The servers of a store, and how changes are committed to them."""
 
-    def __init__(self, url: str, sealer: Sealer | None = None, *, patience: float | None = None) -> None:
-        """The store that a URL names. With `patience`, callers wait so many seconds for it and no longer."""
-        self.db = RedisDb(url, sealer, patience)
+    def __init__(
+        self, url: str, sealer: Sealer | None = None, *, patience: float | None = None, is_known: bool = False
+    ) -> None:
+        """The store that a URL names. With `patience`, callers wait so many seconds for it and no longer.
+
+        `is_known`: a server is known to be there, so wait for it even if the first connection is refused.
+        """
+        self.db = RedisDb(url, sealer, patience, is_known=is_known)
         self.db.committed = self._committed
         self.bus = RedisBus(self.db)
         self.ready = Ready(self.db)

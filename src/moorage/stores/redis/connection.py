@@ -45,6 +45,7 @@ from moorage.core.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from moorage.stores.dead_addresses import is_dead
 from moorage.stores.redis.options import RedisOptions
 
 FIRST_BACKOFF, LONGEST_BACKOFF = 0.02, 0.5  # seconds between two tries
@@ -52,12 +53,14 @@ IN_A_HURRY = 0.5  # seconds that callers wait once the process is about to end
 LANES = 4  # connections that commands share; more only cost more packets
 MOST_TOGETHER = 64  # calls sent in one go
 TRUSTED_FOR = 1.0  # seconds that an idle connection counts as whole
-_SAID = (ResponseError, AuthenticationError, BusyLoadingError)  # by the server; the connection is whole
+_REFUSALS = (ResponseError, AuthenticationError)  # of a user, a password, a database: waiting does not help
+_SAID = (*_REFUSALS, BusyLoadingError)  # by the server; the connection is whole
 _PASSING = (  # over in a moment; where a slot has moved, its server is looked for anew
     BusyLoadingError, TryAgainError, ClusterDownError, MasterDownError, ReadOnlyError, MovedError, AskError,
 )  # fmt: skip
 _PASSING_TEXTS = ("NOREPLICAS", "BUSY ", "Script killed by user")  # likewise; such a script has written nothing
 
+_MARK_IT = "write redis+cluster:// or add `?cluster=true` to the URL"
 FOREIGN = "something else writes under its keys, or part of it was deleted"
 
 RedisCommand = Sequence[Any]
@@ -195,9 +198,9 @@ class RedisNode:
         try:
             async with asyncio.timeout(timeout):
                 await connection.connect()  # type: ignore[no-untyped-call]
-        except AuthenticationError:
-            raise
         except (RedisError, OSError, TimeoutError) as error:
+            if isinstance(error, _REFUSALS) and not _is_passing(error):
+                raise
             raise Lost(error, is_certain=True) from error
         return connection
 
@@ -253,12 +256,16 @@ async def _is_whole(connection: AbstractConnection, timeout: float) -> bool:
 class Servers:
     """The server of a store, or all servers of its cluster."""
 
-    def __init__(self, options: RedisOptions) -> None:
-        self.options = options
+    def __init__(self, options: RedisOptions, *, is_known: bool = False) -> None:
+        """`is_known`: a server is known to be there, so wait for it even if the first connection is refused."""
+        self.options, self.is_known = options, is_known
         try:
             self._given = dict(parse_url(options.url))
+            self.connection()  # opens nothing yet
         except ValueError as error:
             raise InvalidField("url", f"cannot be read ({error})") from error
+        except TypeError as error:
+            raise InvalidField("url", f"has an option that Redis URLs do not have ({error})") from error
         self._nodes: dict[tuple[str, int] | None, RedisNode] = {}
         self._slots: dict[int, tuple[str, int]] = {}
         self._process = os.getpid()
@@ -288,13 +295,16 @@ class Servers:
             try:
                 node = await choose()
                 answers = await node.exchange(commands, self.options.timeout)
+                self.is_known = True
                 if isinstance(answers[0], AuthenticationError):
                     raise answers[0]
+                if isinstance(answers[0], MovedError) and not self.options.cluster:
+                    raise StoreUnavailable(f"{self.options.shown} is a cluster; {_MARK_IT}", store=self.options.shown)
                 if _is_passing(answers[0]):
                     await node.close()  # after a failover it has to be found anew
                     raise Lost(answers[0], is_certain=True)
                 return answers
-            except AuthenticationError as error:
+            except _REFUSALS as error:
                 raise self.translated(error) from error
             except Lost as error:
                 self._slots.clear()
@@ -332,7 +342,7 @@ class Servers:
                 known = (host.decode() if host else str(self._given.get("host", "127.0.0.1")), int(port))
                 self._slots.update(dict.fromkeys(range(start, end + 1), known))
             return
-        raise Lost(trouble or OSError("no server"), is_certain=True)
+        raise Lost(trouble or OSError("no server"), is_certain=True) from trouble
 
     async def ask_all(self, *commands: RedisCommand) -> list[list[Any]]:
         """Return the answers of every server to commands about itself; a ResponseError for one that is refused."""
@@ -394,6 +404,10 @@ def _said(error: RedisError) -> str:
         return f"NOPERM: {text}; docs/redis.md lists the permissions that a user needs"
     if isinstance(error, AuthenticationError):
         return f"it refuses the user or the password: {text}"
+    if "cluster support disabled" in text:
+        return "it is no cluster; leave `cluster` out of the URL"
+    if "DB index is out of range" in text:
+        return f"{text}; name another database, or none"
     if text.startswith("MISCONF"):
         return f"it refuses writes because it cannot save to its disk: {text}"
     if "unknown command" in text and "eval" in text.lower():
@@ -412,7 +426,7 @@ class RedisRetries:
         """Pause before another try. Raises what the caller hears if there is no time for one."""
         hurried = max(self._began, self._servers.hurried_at) + IN_A_HURRY
         left = min(self._began + self._servers.options.patience, hurried) - time.monotonic()
-        if left <= self._pause:
+        if left <= self._pause or (not self._servers.is_known and is_dead(error)):
             raise self._servers.given_up(error) from error.cause
         if isinstance(error.cause, MovedError):
             return

@@ -76,14 +76,16 @@ class Plan:
 class RedisDb:
     """The servers of a store, as its jobs see them."""
 
-    def __init__(self, url: str, sealer: Sealer | None = None, patience: float | None = None) -> None:
+    def __init__(
+        self, url: str, sealer: Sealer | None = None, patience: float | None = None, *, is_known: bool = False
+    ) -> None:
         options = read_url(url)
         if patience is not None:
             from msgspec.structs import replace
 
             options = replace(options, patience=patience)
         self.options: RedisOptions = options
-        self.servers = Servers(options)
+        self.servers = Servers(options, is_known=is_known)
         self.opener = sealer  # opens what is sealed, whether or not new bodies are
         self.sealer = sealer if sealer is not None and sealer.seals else None
         self.name = os.urandom(6).hex()  # by which a process knows what it told itself

@@ -33,9 +33,11 @@ class RedisStore(RedisWork, RedisFamilies, RedisLog, RedisApprovals, RedisCounti
 
     capabilities = frozenset({Capability.PUSH})
 
-    def __init__(self, url: str, sealer: Sealer | None = None, *, patience: float | None = None) -> None:
-        """The store that a URL names. With `patience`, callers wait so many seconds for it and no longer."""
-        super().__init__(url, sealer, patience=patience)
+    def __init__(
+        self, url: str, sealer: Sealer | None = None, *, patience: float | None = None, is_known: bool = False
+    ) -> None:
+        """The store that a URL names, as `Base` takes it."""
+        super().__init__(url, sealer, patience=patience, is_known=is_known)
         self.clock = ServerClock(self.bus)
 
     def pulse(self) -> int:
