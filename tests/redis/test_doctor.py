@@ -120,6 +120,13 @@ def test_doctor_says_that_the_server_is_away(server: RedisServer, tmp_path: Path
     assert (done.code, "cannot be used" in done.json["problems"][0]) == (1, True), done
 
 
+def test_doctor_shows_no_password(server: RedisServer, tmp_path: Path) -> None:
+    server.ask("ACL", "SETUSER", "ann", "on", ">s3cret", "~*", "&*", "+@all")
+    done = doctor(f"redis://ann:s3cret@127.0.0.1:{server.port}/0", tmp_path)
+    assert (done.code, done.json["url"]) == (0, f"redis://…@127.0.0.1:{server.port}/0")
+    assert "s3cret" not in done.out + done.err
+
+
 def test_replica_is_counted(server: RedisServer, tmp_path: Path) -> None:
     with RedisServer() as replica:
         replica.ask("REPLICAOF", "127.0.0.1", str(server.port))

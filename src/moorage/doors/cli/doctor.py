@@ -57,7 +57,7 @@ def doctor(app: App, quarantine: bool) -> int:
     """
     if quarantine and app.is_remote:
         raise Unsupported("--quarantine moves the store's file: run it where the server keeps its store")
-    found = Findings(app.full_url)
+    found = Findings(without_password(app.full_url))
     if not app.is_remote and (context_url := pick_context_url(app.full_url)) is not None:
         found.facts["context_url"] = without_password(context_url)
     _look(app, found)
