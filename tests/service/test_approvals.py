@@ -206,6 +206,8 @@ def test_another_owner_neither_sees_nor_answers(place: Place) -> None:
     "wrong",
     [
         {"question": 7},
+        {"question": ""},
+        {"question": " \n"},
         {"question": "x" * 100_000},
         {"question": "Apply?", "plan": float("nan")},
         {"question": "Apply?", "plan": "x" * 2_000_000},

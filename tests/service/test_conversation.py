@@ -251,6 +251,16 @@ def test_a_summary_ends_at_an_entry_that_is_there(place: Place) -> None:
             moor.compact(session.id, "so far", upto=upto)
 
 
+@pytest.mark.parametrize("summary", ["", " \n"])
+def test_empty_summary_is_refused_and_hides_no_messages(place: Place, summary: str) -> None:
+    moor = place.connect()
+    session = moor.create("agent")
+    moor.append(session.id, "keep this in the window")
+    with pytest.raises(InvalidField, match="summary is empty"):
+        moor.compact(session.id, summary)
+    assert [entry.text for entry in moor.messages(session.id, last=10)] == ["keep this in the window"]
+
+
 # Search -----------------------------------------------------------------------------------------
 
 

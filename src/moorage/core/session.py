@@ -787,11 +787,11 @@ def check_text(field_name: str, text: object, limit: int = MAX_TEXT) -> str:
     return text
 
 
-def check_said(field_name: str, text: object) -> str:
+def check_said(field_name: str, text: object, wanted: str = "say what happened") -> str:
     """A text that says something."""
     said = check_text(field_name, text)
     if not said.strip():
-        raise InvalidField(field_name, "is empty; say what happened")
+        raise InvalidField(field_name, f"is empty; {wanted}")
     return said
 
 

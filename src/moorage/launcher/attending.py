@@ -277,7 +277,7 @@ class TurnAtWork:
 
     async def _request(self, event: AgentEvent) -> Approval:
         options = {name: event[name] for name in ("plan", "options", "expires_in") if event.get(name)}
-        question, waits = str(event.get("question") or "May I?"), bool(event.get("wait"))
+        question, waits = str(event.get("question") or "").strip() or "May I?", bool(event.get("wait"))
         return await self._dispatcher.request_approval(
             self._owner, self.turn, question, key=event["key"], waits=waits, **options
         )

@@ -12,7 +12,7 @@ from moorage.core.duration import check_ttl
 from moorage.core.errors import ApprovalClosed, ApprovalNotFound, InvalidField, NotFound, SessionCorrupt, TooLarge
 from moorage.core.ids import check_label, looks_like_ref
 from moorage.core.query import check_limit
-from moorage.core.session import MAX_CHECKPOINT_BYTES, Change, Needs, Stamp, View, check_text
+from moorage.core.session import MAX_CHECKPOINT_BYTES, Change, Needs, Stamp, View, check_said, check_text
 from moorage.service.deps import Caller, Deps, done_once, once_key, stamp_of
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ async def request_approval(
     approval = Approval(
         approval_id=approval_id or deps.new_id(),
         session_id=session.session_id,
-        question=check_text("question", question),
+        question=check_said("question", question, "say what to decide"),
         plan=_check_plan(plan),
         plan_hash=hash_of_plan(plan),
         options=_check_options(options),

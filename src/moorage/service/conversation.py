@@ -12,7 +12,7 @@ from moorage.core.entry import Entry, Kind, Message, check_messages
 from moorage.core.errors import EntryNotFound, InvalidField, SessionGone
 from moorage.core.event import SESSION_DELETED, Event, Hit, event_of
 from moorage.core.query import LogQuery, Page, check_limit, check_number, check_numbers
-from moorage.core.session import Change, Session, View, check_text
+from moorage.core.session import Change, Session, View, check_said, check_text
 from moorage.core.window import (
     TokenCounter,
     WindowBuilder,
@@ -208,7 +208,10 @@ async def compact(
     idempotency_key: str | None = None,
 ) -> Entry:
     """Add a summary that stands for the messages up to `upto` in every later window; the log stays."""
-    text, once = check_text("summary", summary), once_key("compact", idempotency_key, [ref, summary, upto])
+    text, once = (
+        check_said("summary", summary, "say what happened so far"),
+        once_key("compact", idempotency_key, [ref, summary, upto]),
+    )
     session = await deps.store.get(caller.owner, ref)
     wanted = session.last_entry if upto is None else upto
     if type(wanted) is not int or not 1 <= wanted <= session.last_entry:

@@ -135,6 +135,8 @@ FIELDS: dict[str, Schema] = {
     **{f"context.{name}.ttl": LIFETIME for name in ("put", "merge", "replace")},
     "update.phase": one_of(WORKING_PHASES),
     "update.error": SAID,
+    "request_approval.question": SAID,
+    "compact.summary": SAID,
     "finalize.outcome": one_of(sorted(FINAL_STATES)),
     "fork.at": whole(1),
     "cleanup.states": one_of(State),

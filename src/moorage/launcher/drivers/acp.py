@@ -309,7 +309,7 @@ class AcpDriver(LineDriver):
             {
                 "type": "approval",
                 "id": question_id,
-                "question": str(call.get("title") or "May it go on?"),
+                "question": str(call.get("title") or "").strip() or "May it go on?",
                 "plan": {key: call[key] for key in ("kind", "rawInput", "locations", "content") if call.get(key)},
                 "options": list(question.names),
                 "wait": True,
