@@ -179,11 +179,11 @@ def calls(*names: str) -> Iterator[tuple[str, str]]:
 def computed_codes() -> set[str]:
     """Codes that are made when the error is: from a field's name, or given by the rule that raises it."""
     found = {"invalid_id", "invalid_name", "approval_expired", "approval_withdrawn"}
-    for name, text in calls("InvalidField", "TooLarge", "check_label", "check_text", "FamilyLimit"):
+    for name, text in calls("InvalidField", "TooLarge", "check_label", "check_text", "check_said", "FamilyLimit"):
         field = text.split(".")[0]
-        if name in ("InvalidField", "check_label", "check_text"):
-            found.add(f"invalid_{field}")
-        if name in ("TooLarge", "check_text"):
+        if name in ("InvalidField", "check_label", "check_text", "check_said"):
+            found.add(f"invalid_{field.replace('-', '_')}")
+        if name in ("TooLarge", "check_text", "check_said"):
             found.add(f"{field.replace(' ', '_')}_too_large")
         if name == "FamilyLimit":
             found.add(field)

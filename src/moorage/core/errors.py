@@ -202,7 +202,7 @@ class InvalidField(InvalidRequest):
     """A value of the wrong kind, length or range."""
 
     def __init__(self, field: str, why: str) -> None:
-        self.code = f"invalid_{field.split('.')[0].split('[')[0]}"
+        self.code = f"invalid_{field.split('.')[0].split('[')[0].replace('-', '_')}"
         super().__init__(f"{field} {why}", field=field)
 
 

@@ -297,7 +297,7 @@ async def test_no_message_is_taken_for_a_version_from_yesterday(world: World) ->
 @pytest.mark.parametrize("wanted", ["", "abc", '"1-1", "2-2"', '"1-x"'])
 async def test_invalid_etag_is_refused(world: World, wanted: str) -> None:
     answer = await world.http.patch("/sessions/s-1", json={}, headers={"if-match": wanted})
-    problem(answer, 422, "invalid_if-match")
+    problem(answer, 422, "invalid_if_match")
 
 
 async def test_a_conflict_is_409_with_its_facts(world: World) -> None:
@@ -323,6 +323,33 @@ async def test_a_conflict_is_409_with_its_facts(world: World) -> None:
 async def test_a_wrong_field_is_named(world: World, verb: str, path: str, body: Any, field: str) -> None:
     answer = await world.ask(verb, path, body)
     assert problem(answer, 422, f"invalid_{field}")["field"] == field
+
+
+@pytest.mark.parametrize(
+    ("verb", "path", "body", "told"),
+    [
+        ("POST", "/sessions", {"metadata": [1]}, "metadata must be an object or null, not a list"),
+        ("PATCH", "/sessions/s-1", {"resume_ready": "yes"}, "resume_ready must be true or false or null, not a text"),
+        ("GET", "/sessions?limit=0", None, "limit must be a whole number of at least 1"),
+        ("GET", "/sessions?limit=x", None, "limit must be a whole number, not a text"),
+        ("POST", "/cleanup", {"hours": -1}, "hours must be a number of at least 0"),
+        (
+            "GET",
+            "/sessions?created_after=now",
+            None,
+            "created_after must be a time with a time zone, such as 2026-01-31",
+        ),
+        (
+            "POST",
+            "/sessions/s-1/messages",
+            {"content": "x", "client_key": "k" * 251},
+            "client_key must be a text with a length of at most 250",
+        ),
+    ],
+)
+async def test_a_wrong_value_is_told_in_plain_words(world: World, verb: str, path: str, body: Any, told: str) -> None:
+    answer = await world.ask(verb, path, body)
+    assert (answer.status_code, answer.json()["detail"].startswith(told)) == (422, True), answer.text
 
 
 @pytest.mark.parametrize("body", [b"{", b"\xff", b"[" * 100_000, b'{"metadata": NaN}', b"3"])

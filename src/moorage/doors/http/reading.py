@@ -24,6 +24,13 @@ MAX_REREAD = 256 * 1024  # bytes of a body that is worth reading twice
 _PLACE = re.compile(r"(?P<why>.*?)(?: - at `\$(?P<place>.*)`)?", re.DOTALL)  # names may contain any character
 _UNKNOWN = re.compile(r"unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(.*)`")
+_EXPECTED = re.compile(r"Expected `(?P<wanted>[^`]+)`(?P<bound>[^,]*)(?:, got `(?P<got>[^`]+)`)?")
+_BOUND = re.compile(r"( of length|) ([<>]=?) (-?\d+)(?:\.0)?$")
+_BOUNDS = {">=": "of at least", "<=": "of at most", ">": "above", "<": "below"}
+_KINDS = {
+    "str": "a text", "int": "a whole number", "float": "a number", "bool": "true or false", "object": "an object",
+    "array": "a list",
+}  # fmt: skip
 _TAG = re.compile(r'(?:W/)?"?(\d{1,18})(?:-\d{1,18})?"?')  # version and last entry, as `etag_of` writes them
 
 
@@ -179,8 +186,8 @@ def _instant(name: str, text: str) -> datetime:
     """An instant as RFC 3339 writes it; a number of seconds is none."""
     try:
         return msgspec.convert(text, datetime)
-    except msgspec.ValidationError as error:
-        raise _explained(error, name) from None
+    except msgspec.ValidationError:
+        raise InvalidField(name, "must be a time with a time zone, such as 2026-01-31T12:00:00Z") from None
 
 
 def _json_or_text(value: str) -> Any:
@@ -207,7 +214,18 @@ def _explained(error: msgspec.ValidationError, field: str = "body") -> MoorageEr
         return InvalidField(unknown[1][:80] or "body", "is not a field of this request; check its spelling")
     if missing := _MISSING.search(why):
         return InvalidField(missing[1], "must be given")
-    return InvalidField(place or field, f"is wrong: {why[:1].lower()}{why[1:]}")
+    return InvalidField(place or field, _in_words(why))
+
+
+def _in_words(why: str) -> str:
+    """Say in plain words which kind of value msgspec expected, and which it got."""
+    if (told := _EXPECTED.fullmatch(why)) is None:
+        return f"is wrong: {why[:1].lower()}{why[1:]}"
+    wanted = told["wanted"].split(" | ")
+    kinds = [_KINDS.get(kind, kind) for kind in wanted if kind != "null"]
+    bound = _BOUND.sub(lambda found: f"{found[1] and ' with a length'} {_BOUNDS[found[2]]} {found[3]}", told["bound"])
+    got = "" if told["got"] is None else f", not {_KINDS.get(told['got'], told['got'])}"
+    return f"must be {' or '.join(kinds)}{bound}{' or null' if 'null' in wanted else ''}{got}"
 
 
 def _read_headers(operation: Operation, exchange: Exchange, arguments: Arguments) -> None:
