@@ -59,7 +59,7 @@ def test_same_holder_resuming_again_renews_its_hold_under_a_new_token() -> None:
 def test_resume_under_the_name_of_a_live_turn_is_refused() -> None:
     hold = Hold("launcher:launcher-1", NOON, "secret")
     running = replace(a_head(State.ACTIVE), live_turn="s-1:t1", hold=hold)
-    with pytest.raises(HeldByAnother):
+    with pytest.raises(HeldByAnother, match="wait until that turn ends, or stop it"):  # it cannot be released
         running.resume("launcher:launcher-1", "another token", STAMP)
 
 

@@ -316,6 +316,8 @@ def test_message_to_an_agent_that_cannot_be_started_is_kept_or_refused(place: Pl
     with pytest.raises(AgentNotFound, match="did you mean echo-agent") as unknown:
         moor.send(session.id, "go on", run=True)
     assert unknown.value.facts["nearest"] == ["echo-agent"]
+    with pytest.raises(AgentNotFound, match="no agent is named; name one"):
+        moor.send(moor.create().id, "go on", run=True)
     assert moor.get(session.id).last_entry == before
 
 

@@ -416,9 +416,10 @@ class AgentNotFound(NotFound):
 
     def __init__(self, name: str, nearest: Sequence[str] = ()) -> None:
         shown = _plain(name)
+        what = f"there is no agent {shown!r} that could be started" if shown else "no agent is named; name one"
         meant = f"; did you mean {' or '.join(nearest)}?" if nearest else ";"
         super().__init__(
-            f"there is no agent {shown!r} that could be started{meant} `moorage agents list` shows those there are",
+            f"{what}{meant} `moorage agents list` shows those there are",
             agent_name=shown,
             nearest=list(nearest),
         )
@@ -455,11 +456,17 @@ class SessionClosed(Conflict):
 class HeldByAnother(Conflict):
     """Another holder is driving the session."""
 
-    def __init__(self, session_id: str, holder: str, until: datetime, *, asks: bool = False) -> None:
-        """`asks`: it was asked for an answer, which can be queued."""
-        way = ", release it, or ask with `queue` to be answered when the hold ends" if asks else ", or release it"
+    def __init__(
+        self, session_id: str, holder: str, until: datetime, *, asks: bool = False, runs: bool = False
+    ) -> None:
+        """`asks`: it was asked for an answer, which can be queued. `runs`: the holder is a launcher, for its turn."""
+        way = "wait, or release it"
+        if runs:
+            way = "its agent is at work: wait until that turn ends, or stop it"
+        elif asks:
+            way = "wait, release it, or ask with `queue` to be answered when the hold ends"
         super().__init__(
-            f"session {session_id} is held by {holder} until {utc_text(until)}; wait{way}",
+            f"session {session_id} is held by {holder} until {utc_text(until)}; {way}",
             session_id=session_id,
             holder=holder,
             until=utc_text(until),

@@ -82,7 +82,11 @@ def _check_may_have_child(parent: Session, birth: Birth, new: NewSession, limits
     if parent.session_id == new.session_id:
         raise OwnAncestor(new.session_id)
     if parent.depth + 1 > limits.depth:
-        raise FamilyLimit("too_deep", f"a family may be {limits.depth} generations deep, not more", limits.depth)
+        raise FamilyLimit(
+            "too_deep",
+            f"a family may be {limits.depth} generations deep, not more; name another parent, or none",
+            limits.depth,
+        )
     if birth.open_descendants >= limits.open_children:
         raise FamilyLimit(
             "too_many_children",

@@ -403,7 +403,8 @@ class Session(Struct, frozen=True, gc=False):
     def check_holder(self, holder: str | None, at: datetime, *, asks: bool = False) -> None:
         """Raise HeldByAnother if a launcher or a holder other than `holder` drives the session."""
         if self.hold is not None and self.is_held(at) and (self.live_turn is not None or self.hold.holder != holder):
-            raise HeldByAnother(self.session_id, self.hold.holder, self.hold.until, asks=asks)
+            runs = self.live_turn is not None
+            raise HeldByAnother(self.session_id, self.hold.holder, self.hold.until, asks=asks, runs=runs)
 
     def release(self, stamp: Stamp, *, token: str | None = None) -> Change:
         """Give the hold up. Nothing to give up is harmless."""

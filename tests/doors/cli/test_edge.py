@@ -147,8 +147,8 @@ def test_commands_in_an_error_repeat_the_url(cli: Cli) -> None:
     assert "--url" not in cli("show", "nothing-here", "--url", url, "--json").json["detail"]
 
 
-def test_command_that_names_its_stores_gets_no_url() -> None:
-    command = "`moorage migrate --from redis://… --to sqlite:///FILE`"
+@pytest.mark.parametrize("command", ["`moorage migrate --from redis://… --to sqlite:///FILE`", "`moorage serve`"])
+def test_command_that_names_its_stores_gets_no_url(command: str) -> None:
     hints.remember_url("redis://127.0.0.1")
     try:
         assert hints.with_url(f"{command}, `moorage list`") == f"{command}, `moorage list --url redis://127.0.0.1`"

@@ -84,7 +84,7 @@ def at_this_door(error: MoorageError) -> str:
     """Return the message of an error, in the words of this command line."""
     from moorage.doors.cli.hints import command_line, with_url
 
-    if error.code != "held_by_another":
+    if error.code != "held_by_another" or "release it" not in error.message:
         return with_url(error.message)
     from moorage.doors.cli.connection import HOLDER, holder
 

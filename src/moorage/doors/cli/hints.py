@@ -34,10 +34,15 @@ def command_line(*words: str) -> str:
 
 
 def with_url(message: str) -> str:
-    """Return a message whose commands in backticks have the `--url` that was given, unless they name their stores."""
+    """Return a message whose commands in backticks have the `--url` that was given.
+
+    Those that name their stores are left alone, and so is `serve`: it runs elsewhere, on a store of its own.
+    """
     if not _given:
         return message
-    return re.sub(r"`moorage ((?:(?! --(?:url|from) )[^`])+)`", lambda found: f"`{command_line(found[1])}`", message)
+    return re.sub(
+        r"`moorage (?!serve\b)((?:(?! --(?:url|from) )[^`])+)`", lambda found: f"`{command_line(found[1])}`", message
+    )
 
 
 def shown_id(id: str) -> str:
