@@ -196,6 +196,18 @@ async def test_log_goes_on_while_the_context_is_away(moor: Any, server: RedisSer
     assert await moor.check() == []
 
 
+@pytest.mark.parametrize("hold", [True, False])
+async def test_resume_without_the_context_changes_and_holds_nothing(moor: Any, server: RedisServer, hold: bool) -> None:
+    session = await moor.create()
+    before = await moor.suspend(session.id)
+    server.kill()
+    with pytest.raises(ContextUnavailable):
+        await moor.resume(session.id, hold=hold, holder="ann")
+    assert await moor.get(session.id) == before
+    await asyncio.to_thread(server.start)
+    assert (await moor.resume(session.id, hold=True, holder="bob")).hold is not None
+
+
 async def test_turn_waits_for_the_context_and_gets_it(server: RedisServer, tmp_path: Path) -> None:
     url = server.url("patience=0.2")
     async with moorage.connect(file_url(tmp_path), context_url=url) as moor:

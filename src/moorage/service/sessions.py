@@ -273,6 +273,8 @@ async def resume_session(
         change = view.session.resume(who, token, stamp) if hold else view.session.wake(who, stamp)
         return with_what_follows(view, change, stamp)
 
+    if Capability.SHARED_CONTEXT in deps.store.capabilities:  # if its server is away, nothing is changed and held
+        await context_for_agent(deps, caller, await deps.store.get(caller.owner, ref))
     change = await _applied(deps, caller, ref, decide, version)
     session = change.session
     if hold and change.entries:  # of a new holder: one that asks again may still be waiting for its own calls
