@@ -24,7 +24,7 @@ from moorage.testing.contract.turns import TurnRules
 
 
 class RulesOfVersions(TurnRules, CallbackRules, FeedRules, LogRules):
-    """Rules that depend most on how a version locks, plans and counts."""
+    """Rules that depend most on how a server locks, plans and counts."""
 
 
 class RulesOfSealing(
@@ -42,5 +42,5 @@ all_only = pytest.mark.skipif(not IS_ALL, reason="MOORAGE_TEST_ALL=1 runs it")
 
 
 def unless_all(rules: type) -> type:
-    """These rules, or the whole contract if that is asked for."""
+    """These rules, or the whole contract if that is asked for; `object` has none."""
     return StoreContract if IS_ALL else rules

@@ -20,7 +20,7 @@ from moorage.testing.contract import StoreContract
 from moorage.testing.model import StoreComparison
 from moorage.testing.postgres import Databases, GivenServer, PostgresServer
 from moorage.testing.work_model import WorkComparison
-from tests.contract.choice import RulesOfSealedBodies, RulesOfVersions, unless_all
+from tests.contract.choice import RulesOfSealedBodies, unless_all
 from tests.contract.files import KEYS
 from tests.postgres.stores import DatabasePool, Loop
 
@@ -66,7 +66,7 @@ class TestPostgresStore(StoreContract):
 
 
 @on_one_loop
-class TestPostgresStoreOnTheOldestVersion(unless_all(RulesOfVersions)):  # type: ignore[misc]
+class TestPostgresStoreOnTheOldestVersion(unless_all(object)):  # type: ignore[misc]
     @pytest_asyncio.fixture(loop_scope="session")
     async def store(self, oldest_pool: DatabasePool, request: pytest.FixtureRequest) -> Store:
         return await oldest_pool.kept_store(is_new="size" in request.node.name)
