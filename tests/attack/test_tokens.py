@@ -37,6 +37,13 @@ PAGES = {"children": "(first: 5)", "history": "(last: 5)", "approvals": "(pendin
 DEPTH = 3  # of the objects in an answer: a session, its children, their parent
 VISIBLE = {**VISIBLE_TO, "bob": {"bob"}}  # to tokens of sessions, and to another owner's key for everything
 UNASKED = {"invalid_query", "query_too_deep", "query_too_costly", "query_too_large"}
+STUBS = {"SessionService": "sessions", "AgentService": "agents", "ToolService": "tools", "TaskWorker": "workers"}
+METHODS = [
+    (name, method)
+    for file in (sp, pb)
+    for name, service in file.DESCRIPTOR.services_by_name.items()
+    for method in service.methods
+]
 PLATFORM = {"agent_id": "echo-agent", "tool_id": "weather-tool", "task_id": "t", "input": "x", "endpoint": "here:1"}
 
 
@@ -136,26 +143,15 @@ async def test_no_answer_of_grpc_tells_a_caller_of_others(place: Guarded, caller
     metadata = [("authorization", f"Bearer {await credential_of(place, caller)}")]
     try:
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-            for stub, method in every_method(Stubs(channel)):
+            stubs = Stubs(channel)
+            for service, method in METHODS:
                 for who in EVERYONE:
-                    text = await told_by_grpc(stub, method, places[who], metadata)
+                    text = await told_by_grpc(getattr(stubs, STUBS[service]), method, places[who], metadata)
                     check(VISIBLE[caller], text, asked_for={"session_id": id_of(who)})
                     heard += text
     finally:
         await server.close(0)
     assert secret(caller) in heard
-
-
-def every_method(stubs: Stubs) -> Iterator[tuple[Any, Any]]:
-    """Return each method of all services, with its stub."""
-    services = {**sp.DESCRIPTOR.services_by_name, **pb.DESCRIPTOR.services_by_name}
-    of = {
-        "SessionService": stubs.sessions,
-        "AgentService": stubs.agents,
-        "ToolService": stubs.tools,
-        "TaskWorker": stubs.workers,
-    }
-    return ((of[name], method) for name, service in services.items() for method in service.methods)
 
 
 async def told_by_grpc(stub: Any, method: Any, places: dict[str, str], metadata: Any) -> str:

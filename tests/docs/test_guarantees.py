@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from moorage.doors.mcp.tools import TOOLS
 from scripts.mutants import MUTANTS
 from tests.attack.access import COVERS, ROWS
 from tests.attack.family import VISIBLE_TO
+from tests.attack.test_tokens import METHODS, VISIBLE, every_query
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/guarantees.md").read_text(encoding="utf-8")
@@ -31,8 +33,10 @@ def test_every_promise_names_a_test() -> None:
 
 def test_figures_are_true() -> None:
     callers = UNKNOWN_CALLERS + 2 * len(COVERS) + len(VISIBLE_TO)
-    [routes, kinds] = re.findall(r"at least (\d+) × (\d+) \|", PAGE)[0]
+    (routes, kinds), (others, of_others) = re.findall(r"at least (\d+) × (\d+) \|", PAGE)
     [safeguards] = re.findall(r"taken out one by one \| at least (\d+) \|", PAGE)
     assert int(routes) <= len(ROWS)
     assert int(kinds) == callers
+    assert int(others) <= len([*every_query()]) + len(METHODS) + len(TOOLS)
+    assert int(of_others) == len(VISIBLE)
     assert int(safeguards) <= len(MUTANTS)
