@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -55,6 +56,18 @@ def test_run_prints_the_answer_and_keeps_the_session(cli: Cli) -> None:
     session = cli("get", "greeting", "--json").json
     assert (session["agent_name"], session["purpose"], session["task_id"]) == ("echo-agent", "trying", "T1")
     assert (session["state"], session["status"], session["parent_session_id"]) == ("active", "idle", None)
+
+
+def test_run_on_a_terminal_prints_messages_on_lines_of_their_own(cli: Cli, home: Path, terminal: Terminal) -> None:
+    lines = [
+        {"type": "message", "content": "I look."},
+        *({"type": "chunk", "text": part} for part in ("I fou", "nd it.")),
+    ]
+    lines += [{"type": "message", "content": "I found it."}, {"type": "result", "text": "Done."}]
+    script = "\n".join(f"echo {shlex.quote(json.dumps(line))}" for line in lines)
+    define(home, parent_agent("talker", script).replace('"command"\n', '"command"\nprotocol = "jsonl"\n'))
+    assert terminal.run("run", "talker", "look").out.startswith("I look.\nI found it.\nDone.\n")
+    assert cli("run", "talker", "look").out == "Done.\n"
 
 
 def test_run_as_a_document(cli: Cli) -> None:
@@ -456,6 +469,37 @@ def test_inbox_lists_waiting_items_and_dead_letters(cli: Cli, home: Path) -> Non
     assert cli("inbox", "--send-again", item["item_id"]).out == f"{item['item_id']}\twaiting\n"
     assert cli("inbox", "--dead-letters").out == ""
     assert cli("inbox", failed, "--json").json["items"][0]["given"] == 0
+
+
+def test_dead_letter_is_sent_again_by_the_id_that_a_terminal_shows(cli: Cli, home: Path, terminal: Terminal) -> None:
+    define(home, FAILING)
+    cli("run", "failing", "keep this", "--name", "first")
+    head, row, hint = terminal.run("inbox", "--dead-letters").out.splitlines()
+    assert head.split() == ["CONTENT", "ITEM", "SESSION", "TURNS", "SINCE"]
+    content, item, session, *_ = re.split("  +", row)
+    assert (content, len(item), session) == ("keep this", len("message:0199a3f2-7c1e"), "first")
+    assert hint == f"Send one again: moorage inbox --send-again {item}"
+    assert terminal.run("inbox", "--send-again", item).out == "Sent again: it waits for the next turn of first.\n"
+
+
+def test_beginning_of_several_dead_letters_is_refused(cli: Cli, home: Path) -> None:
+    define(home, FAILING)
+    for prompt in ("one", "two"):
+        cli("run", "failing", prompt)
+    done = cli("inbox", "--send-again", "message:", "--json")
+    assert (done.json["code"], len(done.json["candidates"])) == ("ambiguous_reference", 2)
+
+
+def test_inbox_of_a_terminal_shows_callbacks_and_decisions_as_sentences(
+    cli: Cli, home: Path, terminal: Terminal
+) -> None:
+    define(home, FAILING)
+    cli("create", "--name", "by-hand")
+    cli("run", "failing", "look", "--parent", "by-hand", "--mode", "async_callback", "--json")
+    with a_launcher("--name", "build-box"):
+        until(lambda: cli("inbox", "by-hand").lines)
+    _, row = terminal.run("inbox", "by-hand").out.splitlines()
+    assert row.startswith("failing in ")
 
 
 # launcher ---------------------------------------------------------------------------------------

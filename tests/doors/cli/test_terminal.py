@@ -10,6 +10,7 @@ import pytest
 from moorage import sync
 from moorage.config import user
 from moorage.doors.cli.wording import short_ids
+from tests.doors.cli.agent_files import FAILING, define
 from tests.doors.cli.running import Cli, Terminal, a_terminal, contents
 
 COLUMNS = ["NAME", "SESSION", "STATUS", "PHASE", "AGENT", "UPDATED"]
@@ -65,10 +66,10 @@ def test_wide_shows_everything_whole(cli: Cli) -> None:
         ("list", "No sessions. Create one: moorage create --agent NAME"),
         ("list --agent nobody", "No sessions that fit."),
         ("runs", "No runs."),
-        ("approvals", "Nothing waits for an answer."),
+        ("approvals", "No open approvals."),
         ("approvals --all", "No approvals."),
         ("resume", "No session can be picked up."),
-        ("inbox", "Nothing waits in an inbox."),
+        ("inbox", "No items in the inbox."),
         ("launchers", "No launchers."),
         ("keys list", "No keys."),
         ("search nothing", "Nothing found."),
@@ -220,6 +221,22 @@ def test_stop_and_delete_say_what_they_did_in_one_line(cli: Cli, plan: str, term
 def test_stop_counts_the_runs(cli: Cli, terminal: Terminal) -> None:
     cli("run", "echo-agent", "hi", "--name", "first", "--mode", "async_poll")
     assert terminal.run("stop", "first").out == "Stopped 1 run in first.\n"
+
+
+def test_show_of_a_failed_run_has_its_error_and_the_whole_command(cli: Cli, home: Path) -> None:
+    define(home, FAILING)
+    cli("run", "failing", "hello", "--name", "first" + "x" * 30)
+    with a_terminal(80) as narrow:
+        head, told, command, *_ = narrow.run("show", "first" + "x" * 30).out.splitlines()
+    assert head == f"first{'x' * 30} has a failed run, in phase initializing."
+    assert told.startswith("Its last run failed ")
+    assert ": it ended with exit status" in told
+    assert command == f"Retry it: moorage retry first{'x' * 30}"
+
+
+def test_doctor_shows_words_on_a_terminal(plan: str, terminal: Terminal) -> None:
+    lines = terminal.run("doctor").out.splitlines()
+    assert [line.split("  ")[0] for line in lines if line.startswith(("Open", "open_"))] == ["Open sessions"]
 
 
 def test_runs_show_the_prompt(cli: Cli, terminal: Terminal) -> None:

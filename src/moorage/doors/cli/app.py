@@ -19,7 +19,8 @@ from typing import Any
 import click
 
 from moorage import __version__, config
-from moorage.core.errors import MoorageError, SessionNotFound
+from moorage.core.errors import Forbidden, MoorageError, NotFound, SessionNotFound
+from moorage.core.session import Session
 from moorage.doors.cli import edge
 from moorage.doors.cli.connection import connect
 from moorage.doors.cli.edge import UsageProblem
@@ -43,7 +44,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "finalize": "sessions:finalize",
         "fork": "sessions:fork",
     },
-    "Pausing and picking up": {
+    "Pause and resume": {
         "suspend": "holds:suspend",
         "resume": "holds:resume",
         "release": "holds:release",
@@ -68,7 +69,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "result": "runs:result",
         "stop": "runs:stop",
         "retry": "runs:retry",
-        "inbox": "runs:inbox",
+        "inbox": "inbox:inbox",
         "launcher": "launcher:launcher",
         "launchers": "launcher:launchers",
         "drain": "launcher:drain",
@@ -87,7 +88,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "hooks": "hooks:hooks",
         "sample": "serve:sample",
     },
-    "Care": {
+    "Maintenance": {
         "stats": "stats:stats",
         "cleanup": "cleanup:cleanup",
         "audit": "cleanup:audit",
@@ -99,10 +100,10 @@ COMMANDS: dict[str, dict[str, str]] = {
         "doctor": "doctor:doctor",
         "completion": "completion:completion",
     },
-    "Help and other names": {"help": "help:help_", "get": "sessions:get", "agent": "agent:agent"},
+    "Help and aliases": {"help": "help:help_", "get": "sessions:get", "agent": "agent:agent"},
 }
 COMMON = ("agents", "run", "attach", "list", "show", "log", "approvals", "approve", "resume", "serve")
-OTHER_NAMES = {"get": "Another name of `show`."}
+OTHER_NAMES = {"get": "An alias of `show`."}
 
 
 class App:
@@ -133,6 +134,14 @@ class App:
     def id_of(self, ref: str) -> str:
         """Return the id for an id, a name, or a prefix of at least four characters."""
         return self.moor.resolve(ref)
+
+    def sessions(self, ids: Iterable[str]) -> dict[str, Session]:
+        """Return the sessions with these ids, without deleted ones and those that this caller may not read."""
+        found = {}
+        for session_id in dict.fromkeys(ids):
+            with suppress(Forbidden, NotFound):
+                found[session_id] = self.moor.get(session_id)
+        return found
 
     def show(self, answer: Any, as_text: Callable[[], None]) -> None:
         """Print an answer, as JSON if that was asked for, else as text."""

@@ -23,10 +23,10 @@ from moorage.doors.cli.tables import named, table, wide_option
 from moorage.doors.cli.terminal import paint, style_of_state
 from moorage.doors.cli.wording import ago, counted, short_ids
 
-note_option = click.option("--note", metavar="TEXT", help="A note to the agent that asked.")
+note_option = click.option("--note", metavar="TEXT", help="A note for the agent.")
 approval_argument = click.argument("approval", type=SESSION, metavar="APPROVAL")
 plan_hash_option = click.option(
-    "--plan-hash", metavar="HASH", help="Refuse if the plan in question is another one than you looked at."
+    "--plan-hash", metavar="HASH", help="The plan you looked at; refuse if it is another one now."
 )
 
 
@@ -40,13 +40,13 @@ plan_hash_option = click.option(
         "moorage approvals show 0199a3f2-7c1e",
     ),
 )
-@click.option("--all", "everything", is_flag=True, help="Answered, expired and withdrawn ones too.")
-@click.option("--session", type=SESSION, metavar="SESSION", help="Of this session.")
+@click.option("--all", "everything", is_flag=True, help="Also list answered, expired and withdrawn approvals.")
+@click.option("--session", type=SESSION, metavar="SESSION", help="Only approvals of this session.")
 @wide_option
 @pass_app
 @click.pass_context
 def approvals(ctx: click.Context, app: App, everything: bool, session: str | None) -> None:
-    """List open questions; `show` one with its plan.
+    """List open approvals; `show` one with its plan.
 
     Piped, one line for each: approval, session, state, time asked and question, separated by tabs.
     """
@@ -63,9 +63,9 @@ def _show_all(app: App, found: list[Approval], everything: bool) -> None:
             say(fields(asked.approval_id, asked.session_id, asked.state, utc_text(asked.asked_at), asked.question))
         return
     if not found:
-        hint("No approvals." if everything else "Nothing waits for an answer.")
+        hint("No approvals." if everything else "No open approvals.")
         return
-    sessions = _sessions(app, found)
+    sessions = app.sessions(asked.session_id for asked in found)
     names = {id: session.session_name for id, session in sessions.items()}
     rows = [
         (
@@ -95,17 +95,6 @@ def _propose(found: list[Approval]) -> None:
         note(f"Only the oldest {MAX_LIMIT:,} are shown; --session SESSION lists those of one session.")
 
 
-def _sessions(app: App, found: list[Approval]) -> dict[str, Session]:
-    """Return the sessions that ask; without those that this caller may not read."""
-    sessions = {}
-    for session_id in dict.fromkeys(asked.session_id for asked in found):
-        try:
-            sessions[session_id] = app.moor.get(session_id)
-        except (Forbidden, NotFound):
-            continue
-    return sessions
-
-
 @approvals.subcommand("show", "moorage approvals show plan-prod", "moorage approvals show 0199a3f2-7c1e --json")
 @approval_argument
 def show(app: App, approval: str) -> None:
@@ -124,7 +113,7 @@ def _show_one(app: App, asked: Approval, earlier: Approval | None) -> None:
     if not is_terminal():
         say(facts(to_json(asked).items()))
         return
-    session = _sessions(app, [asked]).get(asked.session_id)
+    session = app.sessions([asked.session_id]).get(asked.session_id)
     lines = [paint(printable(asked.question), "bold"), *_circumstances(asked, session)]
     if asked.plan is not None:
         lines += ["", paint("Plan", "bold"), *(f"  {line}" for line in plan_lines(asked.plan))]
@@ -193,10 +182,10 @@ def _quoted(word: str) -> str:
 )
 @approval_argument
 @note_option
-@click.option("--option", metavar="CHOICE", help="Answer with one of the options asked for.")
+@click.option("--option", metavar="CHOICE", help="Answer with one of the options of the question.")
 @plan_hash_option
 def approve(app: App, /, approval: str, option: str | None, **details: Any) -> None:
-    """Approve what an agent asks.
+    """Approve a question of an agent.
 
     APPROVAL is its id, the beginning of it, or a session that waits for exactly one. If the question has options,
     give one with --option; on a terminal you are asked which.
@@ -226,7 +215,7 @@ def _chosen(app: App, asked: Approval) -> str:
 @note_option
 @plan_hash_option
 def reject(app: App, /, approval: str, **details: Any) -> None:
-    """Reject what an agent asks.
+    """Reject a question of an agent.
 
     APPROVAL is its id, the beginning of it, or a session that waits for exactly one.
     """
@@ -235,7 +224,7 @@ def reject(app: App, /, approval: str, **details: Any) -> None:
 
 def _decide(app: App, asked: Approval, decision: str, details: dict[str, Any]) -> None:
     decided = app.moor.decide(asked.approval_id, decision, **details)
-    session = _sessions(app, [decided]).get(decided.session_id)
+    session = app.sessions([decided.session_id]).get(decided.session_id)
     name = shown_id(decided.session_id) if session is None else ref_of(session)
     answer = f"Answered {decision!r}" if decided.state is ApprovalState.ANSWERED else decided.state.value.capitalize()
     app.tell(
@@ -309,13 +298,15 @@ def _session_id(app: App, ref: str) -> str:
 )
 @session_argument
 @click.argument("question")
-@click.option("--plan", type=JSON, metavar="JSON|@FILE", help="What would be done; its hash is kept.")
-@click.option("--option", "options", multiple=True, metavar="CHOICE", help="A possible answer; may be repeated.")
-@click.option("--expires", "expires_in", type=DURATION, metavar="DURATION", help="Give up after: seconds, or 24h, 7d.")
+@click.option(
+    "--plan", type=JSON, metavar="JSON|@FILE", help="The plan to approve; its hash is stored with the answer."
+)
+@click.option("--option", "options", multiple=True, metavar="CHOICE", help="A possible answer. Can be repeated.")
+@click.option("--expires", "expires_in", type=DURATION, metavar="DURATION", help="Expire after: seconds, or 24h, 7d.")
 def request_approval(app: App, /, session: str, question: str, **known: Any) -> None:
-    """Put a question to a person.
+    """Ask a person for approval.
 
-    The session waits for the answer.
+    Prints the id of the approval. The session waits for the answer.
     """
     asked = app.moor.request_approval(app.id_of(session), question, **known)
     look = command_line("approvals", "show", shown_id(asked.approval_id))

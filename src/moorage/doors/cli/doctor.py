@@ -17,7 +17,7 @@ from moorage.config import is_redis, pick_context_url, without_password
 from moorage.core.errors import AccessError, ServerUnreachable, StoreCorrupt, StoreError, Unsupported, utc_text
 from moorage.doors.cli.app import App, command
 from moorage.doors.cli.migrate import sqlite_file
-from moorage.doors.cli.output import complain, facts, say
+from moorage.doors.cli.output import complain, facts, say, worded
 from moorage.doors.cli.verdicts import NO
 from moorage.sync import OnServer
 
@@ -49,11 +49,11 @@ class Findings:
 
 
 @command("doctor", "moorage doctor", "moorage --json doctor", "moorage doctor --quarantine")
-@click.option("--quarantine", is_flag=True, help="Move a damaged file away; a whole one stays where it is.")
+@click.option("--quarantine", is_flag=True, help="Move a damaged store file aside. A healthy one is not touched.")
 def doctor(app: App, quarantine: bool) -> int:
     """Check the store and report problems.
 
-    Exit code 1 if something is.
+    Exit code 1 if there is a problem.
     """
     if quarantine and app.is_remote:
         raise Unsupported("--quarantine moves the store's file: run it where the server keeps its store")
@@ -192,7 +192,7 @@ def _quarantine(path: str) -> str:
 
 
 def _show(found: Findings, moved: str | None, quarantine: bool) -> None:
-    say(facts(found.facts.items()))
+    say(facts(worded(found.facts.items())))
     for remark in found.notes:
         say(remark)
     for problem in found.problems:

@@ -187,9 +187,9 @@ def _of_work(kind: str, data: dict[str, Any]) -> str:
             attempt = data.get("attempt") or 1
             return "started" if attempt == 1 else f"started again, attempt {attempt}"
         case Kind.TURN_ENDED:
-            return _joined(str(data.get("outcome")), about=data.get("error") or data.get("reason")) + _tokens(data)
+            return _joined(str(data.get("outcome")), about=data.get("error") or _reason(data)) + _tokens(data)
         case Kind.RUN_SETTLED:
-            return _joined(str(data.get("outcome")), about=data.get("reason"))
+            return _joined(str(data.get("outcome")), about=_reason(data))
         case Kind.RUN_RETRIED:
             return f"asked again; it repeats run {short_id(str(data.get('retry_of')))}"
         case Kind.CALLBACK:
@@ -210,6 +210,10 @@ def _of_work(kind: str, data: dict[str, Any]) -> str:
         case "session_deleted":
             return _joined("deleted", about=data.get("reason"), by=data.get("deleted_by"))
     return _pairs({name: value for name, value in data.items() if name not in _NOT_TOLD})
+
+
+def _reason(data: dict[str, Any]) -> str:
+    return str(data.get("reason") or "").replace("_", " ")
 
 
 def _json(value: Any) -> str:

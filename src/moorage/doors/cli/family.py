@@ -19,6 +19,7 @@ from moorage.doors.cli.app import App, command
 from moorage.doors.cli.arguments import session_argument
 from moorage.doors.cli.output import complain, is_terminal, note, page_of, printable, say
 from moorage.doors.cli.pages import every
+from moorage.doors.cli.session_text import titled
 from moorage.doors.cli.tables import LEAST, show_sessions, wide_option
 from moorage.doors.cli.terminal import columns, cut, paint, style_of_state, width_of
 from moorage.doors.cli.verdicts import NO
@@ -32,9 +33,9 @@ CLEAR = "\x1b[2J\x1b[H"  # clears a terminal
 
 @command("tree", "moorage tree plan-prod", "moorage tree plan-prod --watch")
 @session_argument
-@click.option("--watch", is_flag=True, help="Draw it again whenever it changes, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Redraw on every change, until Ctrl-C.")
 def tree(app: App, session: str, watch: bool) -> None:
-    """Draw a session with its children and their children.
+    """Draw a session with all its descendants.
 
     With --watch and --json, a document in each line.
     """
@@ -122,17 +123,17 @@ def children(app: App, session: str) -> None:
     "moorage delete plan-prod --no-cascade",
 )
 @session_argument
-@click.option("--force", is_flag=True, help="Even if something in the tree is running.")
+@click.option("--force", is_flag=True, help="Also delete running sessions; their agents are stopped.")
 @click.option("--no-cascade", is_flag=True, help="Refuse if it has children.")
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 def delete(app: App, session: str, force: bool, no_cascade: bool, dry_run: bool, yes: bool) -> int:
     """Delete a session with its tree.
 
-    On a terminal it shows what would go and asks; elsewhere it never does.
+    On a terminal it shows what would be deleted and asks for confirmation. Elsewhere it does not ask.
     """
     delete = partial(app.moor.delete, app.id_of(session), cascade=not no_cascade, force=force)
-    if not (dry_run or yes) and is_terminal() and sys.stdin.isatty() and not _confirmed(delete(dry_run=True)):
+    if not (dry_run or yes) and is_terminal() and sys.stdin.isatty() and not _confirmed(app, delete(dry_run=True)):
         note("Nothing was deleted.")
         return NO
     gone = delete(dry_run=dry_run)
@@ -140,9 +141,10 @@ def delete(app: App, session: str, force: bool, no_cascade: bool, dry_run: bool,
     return 0
 
 
-def _confirmed(preview: Deletion) -> bool:
+def _confirmed(app: App, preview: Deletion) -> bool:
     ids = preview.session_ids
-    click.echo(printable("\n".join(ids[:SHOWN])), err=True)
+    for session in app.sessions(ids[:SHOWN]).values():
+        click.echo(printable(titled(session)), err=True)
     if len(ids) > SHOWN:
         click.echo(f"… and {len(ids) - SHOWN} more", err=True)
     return click.confirm(f"Delete {_counted(preview)}?", err=True)

@@ -15,7 +15,7 @@ from moorage import config
 from moorage.core.errors import InvalidField, Unsupported
 from moorage.doors.cli.app import App, command
 from moorage.doors.cli.connection import connect
-from moorage.doors.cli.output import complain, facts, flat, say
+from moorage.doors.cli.output import complain, facts, flat, say, worded
 from moorage.doors.cli.progress import counting, stating
 from moorage.doors.cli.verdicts import NO
 from moorage.ports import Store
@@ -32,28 +32,28 @@ Done = dict[str, Any]  # what was done, by name
     "moorage migrate --seal",
     "moorage migrate --from sqlite:///moorage.db --to sqlite:///elsewhere.db",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what is missing, or what would be copied.")
-@click.option("--seal", is_flag=True, help="Then seal everything that is there with the first encryption key.")
-@click.option("--from", "source", metavar="URL", help="Copy this whole store instead …")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--seal", is_flag=True, help="Then encrypt all stored data with the first encryption key.")
+@click.option("--from", "source", metavar="URL", help="Copy this store …")
 @click.option("--to", "target", metavar="URL", help="… into this empty one.")
-@click.option("--force", is_flag=True, help="Copy although a server uses the store, or turns run in it.")
+@click.option("--force", is_flag=True, help="Copy even if a server uses the store or turns are running.")
 def migrate(app: App, dry_run: bool, seal: bool, source: str | None, target: str | None, force: bool) -> int:
     """Update the schema, or copy everything into another store.
 
-    Twice is harmless. Every command updates the schema by itself; this one tells what it did. The database of an
-    older orchestrator is brought in: its sessions become ours, its own tables are kept beside them. Sealing goes in
-    small steps, and may be interrupted and repeated; it removes the search index.
+    Every command updates the schema by itself; this one prints what it did. Repeating it is harmless. The database of
+    an older orchestrator is converted, and its tables are kept. --seal works in small steps, can be interrupted and
+    repeated, and removes the search index.
 
-    With --from and --to, everything one store has is copied into another, as it is, while the first stays
-    readable; both are compared in the end. Cut off, the same command goes on where it was.
+    With --from and --to, one store is copied into another and both are compared at the end. The first stays readable.
+    After an interruption, the same command continues.
     """
     if source is not None or target is not None:
         copied = _copied(source, target, force=force, dry_run=dry_run)
-        app.show(copied, lambda: say(facts(flat(copied))))
+        app.show(copied, lambda: say(facts(worded(flat(copied)))))
         return 0
     is_postgres = app.full_url.startswith(("postgresql://", "postgres://"))
     done = asyncio.run(_postgres(app.full_url, dry_run, seal)) if is_postgres else _sqlite(app, dry_run, seal)
-    app.show(done, lambda: say(facts(flat({name: value or "nothing" for name, value in done.items()}))))
+    app.show(done, lambda: say(facts(worded(flat({name: value or "nothing" for name, value in done.items()})))))
     return NO if seal and not dry_run and _is_plain_left(done["sealed"]) else 0
 
 

@@ -107,6 +107,17 @@ def facts(pairs: Iterable[tuple[str, object]]) -> str:
     return "\n".join(f"{name:<{width}}  {_fact(value)}" for name, value in known)
 
 
+def worded(pairs: Iterable[tuple[str, object]]) -> Iterator[tuple[str, object]]:
+    """Yield names and values for people on a terminal: names as words, yes and no, grouped digits."""
+    for name, value in pairs:
+        if not is_terminal():
+            yield name, value
+            continue
+        words = name.replace("_", " ").replace(".", ": ")
+        told = ("no", "yes")[value] if isinstance(value, bool) else f"{value:,}" if isinstance(value, int) else value
+        yield words[:1].upper() + words[1:], told
+
+
 def flat(answer: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
     """Yield names and values; those of an inner object under `outer.inner`."""
     for name, value in answer.items():

@@ -16,8 +16,8 @@ from msgspec import convert
 from msgspec.structs import replace
 
 from moorage.core.answer import RunAnswer, answer_of
-from moorage.core.entry import Kind
-from moorage.core.errors import InvalidField, MoorageError, NotFound, RunNotFound, RunSettled, utc_text
+from moorage.core.entry import Kind, text_of
+from moorage.core.errors import InvalidField, NotFound, RunNotFound, RunSettled, utc_text
 from moorage.core.ids import MIN_PREFIX
 from moorage.core.problem import Problem
 from moorage.core.query import MAX_LIMIT
@@ -65,20 +65,34 @@ ASKED_PAUSE = 0.5  # seconds between two looks at a run whose agent waits for a 
 )
 @click.argument("agent", metavar="AGENT")
 @click.argument("prompt", required=False, metavar="[PROMPT|-]")
-@click.option("--name", metavar="NAME", help="What the session is called.")
-@click.option("--session", type=SESSION, metavar="SESSION", help="Ask in this session, not in one of its own.")
-@click.option("--parent", type=SESSION, metavar="SESSION", help="The session that asks; inside an agent, its own.")
-@click.option("--mode", default=Mode.SYNC.value, show_default=True, shell_complete=one_of(*Mode), help=", ".join(Mode))
-@click.option("--join", default=Join.EACH.value, show_default=True, shell_complete=one_of(*Join), help=", ".join(Join))
-@click.option("--correlation", metavar="TEXT", help="Handed back with the callback.")
-@click.option("--parameters", type=OBJECT, metavar="JSON|@FILE", help="Named values that go with the prompt.")
-@click.option("--idempotency-key", metavar="KEY", help="Asking twice with one key asks once.")
-@click.option("--purpose", metavar="TEXT", help="Why.")
-@click.option("--task-id", metavar="ID", help="What it belongs to.")
-@click.option("--metadata", type=OBJECT, metavar="JSON", help="Anything to remember.")
-@click.option("--project-dir", type=FOLDER, metavar="FOLDER", help="Where the agent works.")
-@click.option("--no-session", is_flag=True, help="Keep nothing.")
-@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Stop the run if it takes longer.")
+@click.option("--name", metavar="NAME", help="A name for the session.")
+@click.option("--session", type=SESSION, metavar="SESSION", help="Ask in this session instead of a new one.")
+@click.option("--parent", type=SESSION, metavar="SESSION", help="The session that asks. Inside an agent, its own.")
+@click.option(
+    "--mode",
+    metavar="MODE",
+    default=Mode.SYNC.value,
+    show_default=True,
+    shell_complete=one_of(*Mode),
+    help=", ".join(Mode),
+)
+@click.option(
+    "--join",
+    metavar="JOIN",
+    default=Join.EACH.value,
+    show_default=True,
+    shell_complete=one_of(*Join),
+    help=", ".join(Join),
+)
+@click.option("--correlation", metavar="TEXT", help="A value that the callback returns.")
+@click.option("--parameters", type=OBJECT, metavar="JSON|@FILE", help="Parameters for the agent.")
+@click.option("--idempotency-key", metavar="KEY", help="Requests with the same key create one run.")
+@click.option("--purpose", metavar="TEXT", help="What the session is for.")
+@click.option("--task-id", metavar="ID", help="The task it belongs to.")
+@click.option("--metadata", type=OBJECT, metavar="JSON", help="Metadata of the session.")
+@click.option("--project-dir", type=FOLDER, metavar="FOLDER", help="The folder in which the agent works.")
+@click.option("--no-session", is_flag=True, help="Store nothing.")
+@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Stop the run after this long.")
 @queue_option
 @stop_on_exit_option
 def run(app: App, /, agent: str, prompt: str | None, **options: Any) -> int:
@@ -128,8 +142,8 @@ def start_chat(app: App, agent: str | None, options: dict[str, Any]) -> None:
 def attach(app: App, session: str, stop_on_exit: bool) -> None:
     """Follow a session live and talk in it.
 
-    A suspended session goes on. It shows what was asked last and what was said since, then what is being said. Type
-    to talk; /help lists the commands. Leaving is as for `run`.
+    It shows the last question and all messages since, then new output as it comes. A suspended session is resumed.
+    Type to talk; /help lists the commands. Leaving works as for `run`.
     """
     if not on_terminal(app):
         raise UsageProblem("attach talks at a terminal; a program follows with `moorage watch`, and says with `send`")
@@ -252,16 +266,33 @@ class StreamPrinter:
         """Print the words of the agent that was asked; its children speak for themselves."""
         if event["type"] == "asked":
             self.run_id, self.session_id = event["run_id"], session_id
-        elif event["type"] == "chunk" and session_id == self.session_id and not self.is_silent:
-            words = str(event.get("text") or "")
-            self.text += words
-            sys.stdout.write(printable(words))
-            sys.stdout.flush()
+        elif event["type"] == "chunk" and session_id == self.session_id:
+            self._write(str(event.get("text") or ""))
+        elif event["type"] == "message" and session_id == self.session_id:
+            self._see_message(event)
         elif event["type"] == "approval":
             self._ask(session_id, event)
 
+    def _see_message(self, event: dict[str, Any]) -> None:
+        """Print a message of the agent on lines of its own, unless its chunks have been printed."""
+        text = text_of(event["content"]) if event.get("role", "assistant") == "assistant" else ""
+        if text.strip() and text.strip() not in self.text:
+            self._end_line()
+            self._write(text if text.endswith("\n") else f"{text}\n")
+
+    def _write(self, words: str) -> None:
+        if not self.is_silent:
+            self.text += words
+            sys.stdout.write(printable(words))
+            sys.stdout.flush()
+
+    def _end_line(self) -> None:
+        if self.text and not self.text.endswith("\n"):
+            self._write("\n")
+
     def _ask(self, session_id: str, event: dict[str, Any]) -> None:
         """Print a question to a person with its plan, and where to answer it."""
+        self._end_line()
         hint(f"It asks a person: {event.get('question')}")
         for line in short_plan(event.get("plan")):
             hint(line)
@@ -271,8 +302,7 @@ class StreamPrinter:
 
     def end(self, result: str | None) -> None:
         """Close the line, and print the result unless it has been said."""
-        if self.text and not self.text.endswith("\n"):
-            sys.stdout.write("\n")
+        self._end_line()
         if result and result.strip().removesuffix("…") not in self.text:
             say(result)
 
@@ -310,16 +340,16 @@ def _show_open(reply: RunAnswer) -> None:
 
 
 @command("runs", "moorage runs --open", "moorage runs --session plan-prod --json")
-@click.option("--session", type=SESSION, metavar="SESSION", help="Only of this session.")
-@click.option("--parent", type=SESSION, metavar="SESSION", help="Only those that this session has asked for.")
-@click.option("--agent", metavar="NAME", help="Only of this agent.")
+@click.option("--session", type=SESSION, metavar="SESSION", help="Only runs of this session.")
+@click.option("--parent", type=SESSION, metavar="SESSION", help="Only runs that this session requested.")
+@click.option("--agent", metavar="NAME", help="Only runs of this agent.")
 @click.option("--state", metavar="STATE", shell_complete=one_of(*RunState), help=", ".join(RunState))
-@click.option("--open", "open_only", is_flag=True, help="Only those that have not settled.")
-@click.option("--limit", type=int, default=50, show_default=True, metavar="N", help="How many.")
-@click.option("--cursor", metavar="CURSOR", help="Where the last page ended.")
+@click.option("--open", "open_only", is_flag=True, help="Only runs that have not settled.")
+@click.option("--limit", type=int, default=50, show_default=True, metavar="N", help="Show at most N.")
+@click.option("--cursor", metavar="CURSOR", help="The `next` of an earlier --json answer.")
 @wide_option
 def runs(app: App, /, session: str | None, parent: str | None, **filters: Any) -> None:
-    """List runs, newest first, and why they wait.
+    """List runs, newest first, and why queued ones wait.
 
     Piped, one line for each: run, state, agent, session, time asked and reason, separated by tabs.
     """
@@ -346,15 +376,11 @@ def _run_fields(run: Run) -> TableRow:
 
 def _run_cells(app: App, found: list[Run]) -> Iterator[TableRow]:
     """Yield runs as rows of a table, with the names of their sessions."""
-    names: dict[str, str | None] = {}
+    names = {id: session.session_name for id, session in app.sessions(run.session_id for run in found).items()}
     for run in found:
-        if run.session_id not in names:
-            names[run.session_id] = None
-            with suppress(MoorageError):  # deleted meanwhile
-                names[run.session_id] = app.moor.get(run.session_id).session_name
         about = (run.agent_name, " ".join(run.asked.split()), run.run_id, run.state.value)
         because = run.because and run.because.reason.value.replace("_", " ")
-        yield *about, named(names[run.session_id], run.session_id), ago(run.created_at), because
+        yield *about, named(names.get(run.session_id), run.session_id), ago(run.created_at), because
 
 
 @command("result", "moorage result 019a4c1e --wait", "moorage result 019a4c1e --wait 60")
@@ -365,7 +391,7 @@ def _run_cells(app: App, found: list[Run]) -> Iterator[TableRow]:
     is_flag=False,
     flag_value=str(FOREVER),
     metavar="[SECONDS]",
-    help="Wait for its end: as long as it takes, or so long.",
+    help="Wait for its end, without a value as long as it takes.",
 )
 def result(app: App, run_id: str, wait: Any) -> int:
     """Print the result of a run.
@@ -420,10 +446,10 @@ def _say_if_cut(run: Run) -> None:
 
 @command("stop", "moorage stop plan-prod", "moorage stop --run 019a4c1e")
 @optional_session_argument
-@click.option("--run", "run_id", metavar="RUN", help="Stop one run, not all of a session.")
-@click.option("--no-tree", is_flag=True, help="Leave what the session has started alone.")
+@click.option("--run", "run_id", metavar="RUN", help="Stop this run only.")
+@click.option("--no-tree", is_flag=True, help="Do not stop its children.")
 def stop(app: App, session: str | None, run_id: str | None, no_tree: bool) -> None:
-    """Stop what runs in a session and in its children.
+    """Stop the runs of a session and of its children.
 
     Piped, one line for each session, or the run and its state.
     """
@@ -468,11 +494,11 @@ def _hint_at_silence(session_id: str, because: Because | None) -> None:
 @click.argument("what", metavar="RUN|SESSION")
 @click.option("--no-wait", is_flag=True, help="Do not wait for the answer.")
 def retry(app: App, what: str, no_wait: bool) -> int:
-    """Ask again what a failed run was asked.
+    """Retry a failed run and print its result.
 
-    RUN|SESSION is the failed run, or the session whose last run it is. That is a new run, with the prompt and the
-    dead letters of the failed one; asked again, the same new run answers. Without a launcher running, this command is
-    one until it ends. Exit code 1 if the run did not complete.
+    RUN|SESSION is the failed run, or the session whose last run it is. The retry is a new run with the prompt and the
+    dead letters of the failed one; a repeated request returns the same new run. If no launcher is running, this command
+    is the launcher. Exit code 1 if the run did not complete.
     """
     try:
         failed = _run_id(app, what)
@@ -496,21 +522,3 @@ async def _retried(app: App, run_id: str, *, wait: bool) -> Run:
             return run
     finally:
         await moor.close()
-
-
-@command("inbox", "moorage inbox", "moorage inbox --dead-letters", "moorage inbox --send-again ITEM")
-@optional_session_argument
-@click.option("--dead-letters", is_flag=True, help="List the items that could not be delivered.")
-@click.option("--send-again", "item_id", metavar="ITEM", help="Send a dead letter again.")
-@click.option("--limit", type=int, default=100, show_default=True, metavar="N", help="How many.")
-def inbox(app: App, session: str | None, dead_letters: bool, item_id: str | None, limit: int) -> None:
-    """List what waits for sessions' next turns."""
-    if item_id is not None:
-        again = app.moor.send_again(item_id)
-        app.show(again, lambda: say(fields(again.item_id, again.state.value)))
-        return
-    page = app.moor.inbox(None if session is None else app.id_of(session), dead_letters=dead_letters, limit=limit)
-    rows = [(each.item_id, each.state.value, each.kind.value, each.session_id, each.given) for each in page.items]
-    nothing = "No dead letters." if dead_letters else "Nothing waits in an inbox."
-    columns = ("item", "state", "kind", "session", "given")
-    app.show(page_of(page.items, page.next), lambda: show_rows(columns, rows, nothing=nothing))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -9,8 +10,9 @@ from moorage.core.approval import Approval
 from moorage.core.codec import encode_text
 from moorage.core.session import Session, State
 from moorage.core.status import Status
+from moorage.core.work import LAUNCHER
 from moorage.doors.cli.hints import command_line, ref_of, shown_id
-from moorage.doors.cli.output import groups, printable
+from moorage.doors.cli.output import folded, groups, printable
 from moorage.doors.cli.terminal import paint, style_of_state
 from moorage.doors.cli.wording import ago, counted, seconds_text, span
 
@@ -20,31 +22,36 @@ def titled(session: Session) -> str:
     return f"{session.session_name} ({session.session_id})" if session.session_name else session.session_id
 
 
+_STATUS = {Status.RUN_FAILED: "has a failed run", "failed": "has failed", "abandoned": "was abandoned"}
+
+
 def described(session: Session, waiting: Sequence[Approval] = ()) -> str:
     """Return the status of a session, what to do about it, and its facts; `waiting` are its open questions."""
-    lines = [_headline(session), *(printable(line) for line in _circumstances(session, waiting))]
+    told = "\n".join(_circumstances(session, waiting)).splitlines()
+    lines = [_headline(session), *(folded(printable(line), sys.stdout) for line in told)]
     return "\n".join(lines) + "\n" + groups(_facts(session))
 
 
 def _headline(session: Session) -> str:
-    status = session.status.replace("_", " ")
     title = paint(printable(session.session_name or session.session_id), "bold")
-    return f"{title} is {paint(status, style_of_state(status))}, in phase {session.phase}."
+    verb, _, word = _STATUS.get(session.status, f"is {session.status}").partition(" ")
+    told = f"{title} {verb} {paint(word, style_of_state(session.status.replace('_', ' ')))}"
+    return f"{told}." if session.is_final else f"{told}, in phase {session.phase}."
 
 
 def _circumstances(session: Session, waiting: Sequence[Approval]) -> list[str]:
     """Return what a person should know first, and the commands that go with it."""
     told = [_question(asked) for asked in waiting]
     if session.because is not None and not waiting:
-        told.append(f"What was asked waits {session.because.in_words}.")
-    if session.hold is not None and session.live_turn is None:
+        told.append(f"The request waits {session.because.in_words}.")
+    if session.hold is not None and not session.hold.holder.startswith(LAUNCHER):
         told.append(f"{session.hold.holder} holds it; the hold ends {ago(session.hold.until)}.")
     if session.last_run is not None and not session.is_final:
         told.append(_last_run(session))
     if session.is_final:
         told.append(_ending(session))
     elif session.state is State.SUSPENDED and not waiting:
-        told.append(f"Take it up: {command_line('resume', ref_of(session))}")
+        told.append(f"Resume it: {command_line('resume', ref_of(session))}")
     return told
 
 
@@ -57,8 +64,11 @@ def _question(asked: Approval) -> str:
 def _last_run(session: Session) -> str:
     assert session.last_run is not None
     run = session.last_run
+    has_failed = session.status == Status.RUN_FAILED
     why = f" ({run.reason.replace('_', ' ')})" if run.reason else ""
-    again = f" Ask again: {command_line('retry', ref_of(session))}" if session.status == Status.RUN_FAILED else ""
+    if has_failed and session.last_error:
+        why = f": {session.last_error.rstrip('.')}"
+    again = f" Retry it: {command_line('retry', ref_of(session))}" if has_failed else ""
     return f"Its last run {run.state} {ago(run.settled_at)}{why}.{again}"
 
 
@@ -104,7 +114,8 @@ def _moment(at: datetime | None) -> str | None:
 def _errors(session: Session) -> str | None:
     if not session.error_count:
         return None
-    return f"{session.error_count}, the last: {session.last_error}" if session.last_error else str(session.error_count)
+    is_told = session.status == Status.RUN_FAILED or not session.last_error
+    return str(session.error_count) if is_told else f"{session.error_count}, the last: {session.last_error}"
 
 
 def _relative(session_id: str | None, name: str | None) -> str | None:

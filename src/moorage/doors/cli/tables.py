@@ -23,7 +23,8 @@ GAP = 2  # blanks between columns
 LONGEST_NAME = 24  # columns of a session's name in a table of other things
 LEAST = 8  # columns that a text is cut to at most
 TEXTS = frozenset(  # columns whose cells may be cut
-    "name agent question description checkpoint value found prompt answer purpose because by scopes task why".split()
+    "name agent question content description checkpoint value found prompt answer "
+    "purpose because by scopes task why".split()
 )
 IDS = ("session", "approval", "run", "item", "launcher", "went with", "key id")
 STATES = ("state", "status", "result")

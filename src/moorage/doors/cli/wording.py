@@ -1,8 +1,8 @@
 """Wording for people: counts, ages, times and short ids.
 
 Ids that Moorage makes begin with their time of creation, so the ids of one morning begin alike. A short id is the whole
-of that time (13 characters), and longer if another id of the same list begins so, too. Commands take a short id as they
-take any prefix.
+of that time (13 characters), and longer if another id of the same list begins so, too. The id of an inbox item keeps
+its kind: `message:0199a3f2-7c1e`. Commands take a short id as they take any prefix.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from moorage.core.errors import utc_text
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
+_MADE = re.compile(r"((?:[a-z]+:)?)[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 _TIME_ORDERED = "7"  # the version of such a UUID
 _OF_TIME, _OF_CHANCE = 13, 8  # characters: a time in milliseconds; enough random ones
 
@@ -71,12 +71,12 @@ def seconds_text(at: datetime | None) -> str | None:
 
 def short_id(id: str, among: Iterable[str] = ()) -> str:
     """Return the beginning of an id, long enough to differ from the others; an id that a person chose stays whole."""
-    made = _UUID.fullmatch(id)
+    made = _MADE.fullmatch(id)
     if made is None:
         return id
     shared = max((_shared(id, other) for other in among if other != id), default=0)
-    length = max(_OF_TIME if made[1] == _TIME_ORDERED else _OF_CHANCE, shared + 1)
-    return id[:length]
+    length = len(made[1]) + (_OF_TIME if made[2] == _TIME_ORDERED else _OF_CHANCE)
+    return id[: max(length, shared + 1)]
 
 
 def _shared(one: str, other: str) -> int:
