@@ -16,7 +16,7 @@ PLACES = {
 
 @group("agent", 'moorage agent run echo-agent "hello"', "moorage agent list-sessions --active-only", places=PLACES)
 def agent() -> None:
-    """Other names: agent run, list-sessions, show-session, …
+    """Aliases: agent run, agent list-sessions, agent resume, …
 
     They are run, list, show, suspend and cleanup; `resume` talks to the session's agent.
     """

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def agents() -> None:
     """List, show, add, remove and check agents.
 
-    An agent is a named recipe for what `run` starts.
+    An agent is a definition of what `run` starts: a program, a function, a model.
     """
 
 
@@ -33,7 +33,7 @@ def agents() -> None:
 def list_(app: App) -> None:
     """List agents by name.
 
-    A file that describes no agent gets a warning.
+    Definition files with errors are reported as warnings.
 
     Piped, one line for each: name, kind, whether it is enabled, and its description.
     """
@@ -51,7 +51,7 @@ def list_(app: App) -> None:
 @agents.subcommand("show", "moorage agents show echo-agent", "moorage agents show reviewer --json")
 @click.argument("name", metavar="NAME")
 def show(app: App, name: str) -> None:
-    """Show one agent as it is defined."""
+    """Show the definition of an agent."""
     agent = app.moor.agent(name)
     app.show(agent, lambda: _show_one(agent))
 
@@ -68,12 +68,11 @@ def _show_one(agent: dict[str, Any]) -> None:
 
 @agents.subcommand("add", "moorage agents add reviewer.toml", "cat reviewer.toml | moorage agents add - --replace")
 @click.argument("file", metavar="FILE|-")
-@click.option("--replace", is_flag=True, help="Put it in the place of the agent that has its name.")
+@click.option("--replace", is_flag=True, help="Replace an existing agent of this name.")
 def add(app: App, file: str, replace: bool) -> None:
-    """Add the agent that a TOML file describes, and print its name.
+    """Add an agent from a TOML file and print its name.
 
-    The program beside the file is copied along. A mistake in the file is reported with its line, and nothing is
-    added.
+    A program beside the file is copied too. If the file has an error, the line is reported and nothing is added.
     """
     from moorage import config
     from moorage.agents.registry import decoded
@@ -111,7 +110,7 @@ def _warnings(app: App, agent: AgentDefinition, program: str | None, folder: str
 @agents.subcommand("remove", "moorage agents remove reviewer")
 @click.argument("name", metavar="NAME")
 def remove(app: App, name: str) -> None:
-    """Remove an agent that was added; its sessions stay."""
+    """Remove an added agent. Its sessions stay."""
     agent = app.moor.remove_agent(name)
     app.tell(agent, f"Removed {agent['name']}: {agent['source']}", agent["name"])
 
@@ -119,12 +118,12 @@ def remove(app: App, name: str) -> None:
 @agents.subcommand("check", "moorage agents check reviewer", 'moorage agents check reviewer "Review README.md" --json')
 @click.argument("name", metavar="NAME")
 @click.argument("prompt", default="Hello", metavar="[PROMPT]")
-@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Stop it if it takes longer.")
+@click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Stop the run after this long.")
 def check(app: App, name: str, prompt: str, timeout: float | None) -> int:
     """Run an agent once in a scratch session and report every line that does not validate.
 
-    It runs here, whatever --url says, and leaves nothing behind. Its questions are rejected. Exit code 1
-    if there are problems or it did not complete.
+    The agent runs on this machine, even with --url, and the session is deleted afterwards. Approvals are rejected.
+    Exit code 1 if there are problems or the run did not complete.
     """
     checked = asyncio.run(_checked(name, prompt, timeout))
     app.show(checked, lambda: _show_checked(checked))

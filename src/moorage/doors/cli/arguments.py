@@ -175,7 +175,7 @@ token_option = click.option("--token", metavar="TOKEN", help="The token of your 
 queue_option = click.option(
     "--queue",
     is_flag=True,
-    help="While another holder has the session, wait for the hold to end instead of being refused.",
+    help="If another holder has the session, wait for the end of the hold instead of failing.",
 )
 version_option = click.option(
     "--expected-version", "version", type=int, metavar="N", help="Refuse if the session is not at this version."
@@ -187,5 +187,5 @@ labels_option = click.option(
     multiple=True,
     metavar="WORD",
     callback=lambda _context, _option, words: list(words) or None,
-    help="A word to find it by; give several to have several.",
+    help="A label to filter by. Can be repeated.",
 )

@@ -22,7 +22,7 @@ from moorage.service.sessions import Checkpoint
     "checkpoint", 'moorage checkpoint save plan-prod \'{"applied": ["bucket-a"]}\'', "moorage checkpoint show plan-prod"
 )
 def checkpoint() -> None:
-    """Keep, show and list checkpoints: state an agent hands over."""
+    """Save, show and list checkpoints: state for a later resume."""
 
 
 @checkpoint.subcommand(
@@ -34,7 +34,7 @@ def checkpoint() -> None:
 @click.argument("checkpoint", type=OBJECT, metavar="JSON|@FILE")
 @token_option
 def save(app: App, session: str, checkpoint: Any, token: str | None) -> None:
-    """Keep a checkpoint without pausing."""
+    """Save a checkpoint without suspending the session."""
     kept = app.moor.save_checkpoint(app.id_of(session), checkpoint, token=token)
     app.tell(kept, f"Kept as entry {kept.number}.", str(kept.number))
 
@@ -43,14 +43,14 @@ def save(app: App, session: str, checkpoint: Any, token: str | None) -> None:
 @session_argument
 @click.argument("number", type=int, required=False)
 def show(app: App, session: str, number: int | None) -> None:
-    """Show the newest checkpoint, or the one with that entry's number."""
+    """Show the newest checkpoint, or the one of that entry."""
     found = app.moor.checkpoint(app.id_of(session), number)
     app.show(found, lambda: say(encode_text(found.checkpoint)))
 
 
 @checkpoint.subcommand("list", "moorage checkpoint list plan-prod")
 @session_argument
-@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Show at most N.")
 @wide_option
 def list_(app: App, session: str, limit: int | None) -> None:
     """List checkpoints, newest first."""

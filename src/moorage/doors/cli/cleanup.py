@@ -31,21 +31,21 @@ from moorage.service.retention import Cleanup, Removal
     "moorage cleanup",
     "moorage cleanup --hours 168 --state completed --state failed",
 )
-@click.option("--hours", type=float, metavar="N", help="Untouched for so long, whatever the configuration says.")
+@click.option("--hours", type=float, metavar="N", help="Delete sessions idle for this long, in every state.")
 @click.option(
     *("--state", "states"),
     multiple=True,
     metavar="STATE",
     shell_complete=one_of(*State),
-    help="Only in these states; may be repeated.",
+    help="Only sessions in this state. Can be repeated.",
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would go.")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
 @wide_option
 def cleanup(app: App, hours: float | None, states: tuple[str, ...], dry_run: bool) -> None:
     """Delete sessions that were idle for too long.
 
-    Those past their time to live go, too. The configuration says how long, by state; 24 hours if it says nothing. A
-    tree is deleted only if every member may be: none that runs, is held or waits for an answer. Piped, one line for
+    Sessions past their time to live are deleted as well. The configuration sets the age for each state; the default
+    is 24 hours. A tree is deleted only if no member is running, held or waiting for an approval. Piped, one line for
     each: id, state, agent, name, reason, time idle, its limit, and the setting that says so.
     """
     with counting("Cleaning up") as progress, _counting_deleted(progress, dry_run) as count:
@@ -102,13 +102,16 @@ REASONS = ("deleted", "retention", "expired")
     "moorage --json audit --limit 100",
 )
 @click.option(
-    "--reason", metavar="REASON", shell_complete=one_of(*REASONS), help="Only what went for this: deleted, expired, …"
+    "--reason",
+    metavar="REASON",
+    shell_complete=one_of(*REASONS),
+    help="Only this reason: deleted, expired or retention.",
 )
-@click.option("--since", type=INSTANT, metavar="TIME", help="Only what went since then: 24h, 7d, 2026-01-31.")
+@click.option("--since", type=INSTANT, metavar="TIME", help="Only deletions since then: 24h, 7d, 2026-01-31.")
 @wide_option
 @page_options
 def audit(app: App, /, reason: str | None, since: datetime | None, **pages: Any) -> None:
-    """List what was deleted: when, by whom and why; newest first.
+    """List deleted sessions, newest first: when, by whom and why.
 
     The reason is `deleted` (on request), `retention` (cleanup) or `expired` (its time to live
     ended). Piped, one line for each: id, when, by, why, state, agent, name, task, and the

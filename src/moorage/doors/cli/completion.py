@@ -27,7 +27,7 @@ PATIENCE = 2.0  # seconds that a person who pressed Tab waits for a server
 )
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(app: App, shell: str) -> None:
-    """Print the script for completion in a shell."""
+    """Print the completion script for a shell."""
     kind = get_completion_class(shell)
     assert kind is not None
     script = kind(cli, {}, PROGRAM, COMPLETE).source()

@@ -17,7 +17,7 @@ version_option = click.option(
     *("--expected-version", "version"),
     type=int,
     metavar="N",
-    help="Refuse if the key (without KEY: the context) is not at it.",
+    help="Refuse if the key (without KEY: the context) is at another version.",
 )
 
 
@@ -34,9 +34,9 @@ def context() -> None:
 )
 @session_argument
 @click.argument("key", required=False)
-@click.option("--details", is_flag=True, help="With versions and expiries.")
+@click.option("--details", is_flag=True, help="Also show versions and expiry.")
 def get(app: App, session: str, key: str | None, details: bool) -> None:
-    """Show the context, or one key's value; {} if nothing is there."""
+    """Show the context, or the value of one key. An empty context is {}."""
     session_id = app.id_of(session)
     if details:
         items = app.moor.context.items(session_id)
@@ -55,13 +55,13 @@ def get(app: App, session: str, key: str | None, details: bool) -> None:
 @session_argument
 @click.argument("key")
 @click.argument("value")
-@click.option("--text", is_flag=True, help="Keep VALUE as text, even if it is JSON.")
+@click.option("--text", is_flag=True, help="Store VALUE as text, even if it is JSON.")
 @ttl_option
 @version_option
 def set_(app: App, /, session: str, key: str, value: str, text: bool, **options: Any) -> None:
-    """Remember a value under a key.
+    """Store a value under a key.
 
-    VALUE is taken as JSON if it is that, else as text. Version 0 means: the key must be new.
+    VALUE is stored as JSON if it is valid JSON, else as text. Version 0 means that the key must be new.
     """
     kept = value if text else read_value(value, key)
     written = app.moor.context.put(app.id_of(session), key, kept, **options)
@@ -72,12 +72,12 @@ def set_(app: App, /, session: str, key: str, value: str, text: bool, **options:
 @context.subcommand("delete", "moorage context delete plan-prod region", "moorage context delete plan-prod --all")
 @session_argument
 @click.argument("key", required=False)
-@click.option("--all", "everything", is_flag=True, help="Forget everything.")
+@click.option("--all", "everything", is_flag=True, help="Delete all keys.")
 @version_option
 def delete(app: App, session: str, key: str | None, everything: bool, version: int | None) -> None:
-    """Delete a key; a missing key is no error."""
+    """Delete a key. A missing key is no error."""
     if (key is None) is not everything:
-        raise UsageProblem("say what to forget: either KEY or --all")
+        raise UsageProblem("say what to delete: either KEY or --all")
     _show_written(app, app.moor.context.delete(app.id_of(session), key, version=version), "Forgotten")
 
 

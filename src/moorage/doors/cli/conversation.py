@@ -51,18 +51,18 @@ LABEL_WIDTH = 16  # columns of a session's name in front of its events
 @click.option(
     "--role", default="user", show_default=True, metavar="ROLE", shell_complete=one_of(*ROLES), help=", ".join(ROLES)
 )
-@click.option("--agent", metavar="AGENT", help="Another agent that is to answer, in this session.")
-@click.option("--parameters", type=OBJECT, metavar="JSON|@FILE", help="Named values that go with the message.")
-@click.option("--client-key", metavar="KEY", help="Makes sending the same again harmless.")
+@click.option("--agent", metavar="AGENT", help="Ask this agent instead of the session's own.")
+@click.option("--parameters", type=OBJECT, metavar="JSON|@FILE", help="Parameters for the agent.")
+@click.option("--client-key", metavar="KEY", help="A message with the same key is stored once.")
 @token_option
 @queue_option
-@click.option("--no-wake", is_flag=True, help="Let the message wait in a suspended session, which stays so.")
+@click.option("--no-wake", is_flag=True, help="Do not resume a suspended session; the message waits.")
 def send(app: App, /, session: str, text: str, role: str, no_wake: bool, queue: bool, **known: Any) -> None:
     """Send a message to a session; print the number of its entry.
 
-    A user's message asks the session's agent for an answer if that agent can be started, else it is only kept, as is
-    a message with --token; a line on standard error says which, and with --json `run_id` does. `-` reads standard
-    input, without the line end that closes it.
+    A user's message asks the session's agent for an answer if the agent can be started. Otherwise, and with --token,
+    it is only stored. A line on standard error says which; with --json, `run_id` does. `-` reads standard input,
+    without its last line end.
     """
     said = read_text(text, "message")
     if role == "user":
@@ -96,13 +96,18 @@ def _show_sent(reply: Answer, ref: str) -> None:
 )
 @session_argument
 @click.option(
-    "--kind", "kinds", multiple=True, metavar="KIND", shell_complete=one_of(*Kind), help="Only these; may be repeated."
+    "--kind",
+    "kinds",
+    multiple=True,
+    metavar="KIND",
+    shell_complete=one_of(*Kind),
+    help="Only this kind. Can be repeated.",
 )
-@click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the last N.")
-@click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Only what comes after entry N.")
-@click.option("-f", "--follow", is_flag=True, help="Then print what happens, until Ctrl-C.")
+@click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the last N entries.")
+@click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Only entries after number N.")
+@click.option("-f", "--follow", is_flag=True, help="Keep printing new entries until Ctrl-C.")
 def log(app: App, session: str, kinds: tuple[str, ...], last: int | None, after: int, follow: bool) -> None:
-    """Show the log: what was said and what happened.
+    """Show the log of a session.
 
     On a terminal: number, time, who, and a sentence. Piped, one line for each entry: number, time, kind, role and
     text, separated by tabs. With --follow and --json, a document in each line.
@@ -153,16 +158,16 @@ def _printer(app: App) -> Callable[[Entry], None]:
 )
 @session_argument
 @click.argument("summary", required=False, metavar="[SUMMARY|-]")
-@click.option("--agent", metavar="NAME", help="Let this agent write it.")
-@click.option("--upto", type=click.IntRange(min=1), metavar="N", help="Sum up to entry N; to the last if not given.")
+@click.option("--agent", metavar="NAME", help="Let this agent write the summary.")
+@click.option("--upto", type=click.IntRange(min=1), metavar="N", help="Summarize up to entry N; by default all.")
 @token_option
 def compact(app: App, /, session: str, summary: str | None, agent: str | None, **known: Any) -> None:
     """Add a summary that later windows begin with.
 
-    It is yours or an agent's; the log stays whole. Prints the number of its entry.
+    You give the summary, or an agent writes it. The log keeps every entry. Prints the number of the new entry.
     """
     if (summary is None) == (agent is None):
-        raise UsageProblem("say what to sum up with: a summary, or --agent")
+        raise UsageProblem("give a summary, or --agent to let an agent write it")
     text = None if summary is None else read_text(summary, "message")
     entry = app.moor.compact(app.id_of(session), text, agent=agent, **known)
     app.tell(entry, f"Entry {entry.number}.", str(entry.number))
@@ -170,12 +175,14 @@ def compact(app: App, /, session: str, summary: str | None, agent: str | None, *
 
 @command("search", "moorage search bucket", 'moorage --json search "invoice 2026*" --limit 5')
 @click.argument("words", nargs=-1, required=True)
-@click.option("--limit", type=click.IntRange(1, MAX_LIMIT), default=20, show_default=True, help="At most so many.")
+@click.option(
+    "--limit", type=click.IntRange(1, MAX_LIMIT), metavar="N", default=20, show_default=True, help="Show at most N."
+)
 @wide_option
 def search(app: App, words: tuple[str, ...], limit: int) -> None:
-    """Find entries that have all these words.
+    """Find entries that contain all these words.
 
-    `word*` finds words that begin so. Piped, one line for each: session, entry, kind, role and the place found,
+    `word*` finds words with this beginning. Piped, one line for each: session, entry, kind, role and the place found,
     separated by tabs.
     """
     hits = app.moor.search(" ".join(words), limit=limit)
@@ -190,10 +197,10 @@ def search(app: App, words: tuple[str, ...], limit: int) -> None:
 
 @command("watch", "moorage watch plan-prod", "moorage watch --after 120 --json")
 @optional_session_argument
-@click.option("--after", type=int, default=None, metavar="N", help="Begin after this event; else with what is new.")
-@click.option("--once", is_flag=True, help="Print what is there and end.")
+@click.option("--after", type=int, default=None, metavar="N", help="Start after this event; by default with new ones.")
+@click.option("--once", is_flag=True, help="Print the events so far and exit.")
 def watch(app: App, session: str | None, after: int | None, once: bool) -> None:
-    """Print what happens in one session or in all, until Ctrl-C.
+    """Print the events of one session or of all, until Ctrl-C.
 
     On a terminal: session, time, who, and a sentence. Piped, one line for each event: number, time, session, type,
     role and text, separated by tabs. With --json, a document in each line.
@@ -230,11 +237,13 @@ class Labels:
 
 @command("replay", "moorage replay plan-prod", "moorage replay plan-prod --speed 60")
 @session_argument
-@click.option("--speed", type=click.FloatRange(0), default=0.0, metavar="N", help="So many times as fast; 0: at once.")
+@click.option(
+    "--speed", type=click.FloatRange(0), default=0.0, metavar="N", help="Speed factor; 0 prints without pauses."
+)
 def replay(app: App, session: str, speed: float) -> None:
-    """Print a session's log as it happened.
+    """Print a session's log again, as it happened.
 
-    With its pauses if a speed is given. With --json, a document in each line.
+    --speed keeps the pauses between entries. With --json, a document in each line.
     """
     before: Entry | None = None
     show = _printer(app)

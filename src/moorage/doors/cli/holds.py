@@ -1,4 +1,4 @@
-"""Pausing and picking up: suspend, resume, release, and whether to resume at all."""
+"""Pause and resume: suspend, resume, release, and whether to resume at all."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ HOLDER = "[env: MOORAGE_HOLDER; else this terminal, else this process]"
     "moorage suspend plan-prod --checkpoint @checkpoint.json",
 )
 @session_argument
-@click.option("--checkpoint", type=OBJECT, metavar="JSON|@FILE", help="State for the next holder: a JSON object.")
-@click.option("--reason", metavar="TEXT", help="Why it is paused.")
+@click.option("--checkpoint", type=OBJECT, metavar="JSON|@FILE", help="State for the next process: a JSON object.")
+@click.option("--reason", metavar="TEXT", help="Why the session is paused.")
 @version_option
 @token_option
 def suspend(app: App, /, session: str, **known: Any) -> None:
-    """Pause a session, keeping what its agent hands over."""
+    """Pause a session, with a checkpoint if given."""
     show_changed(app, app.moor.suspend(app.id_of(session), **known), "Suspended")
 
 
@@ -63,15 +63,14 @@ def suspend(app: App, /, session: str, **known: Any) -> None:
 @version_option
 @wide_option
 def resume(app: App, /, session: str | None, prompt: str | None, **known: Any) -> int:
-    """Take a session to drive, with all that it hands over.
+    """Resume a session and hold it, so that no other process can.
 
-    That is a hold, the checkpoint, the context and the last messages. Without SESSION: what could be picked up.
-    The hold of another keeps you away until it ends; resuming again as the same holder renews your own, and asking
-    its agent something (`send`, `run`, `attach`, PROMPT) hands the session over to the agent. All commands at one
-    terminal are one holder; in a script, set MOORAGE_HOLDER to a name for all of them.
+    Prints the hold with its token, the checkpoint, the context and the last messages. Without SESSION: list sessions
+    that could be resumed. A session that another holder has is refused; the same holder renews its hold and gets a new
+    token. All commands at one terminal are one holder; in a script, MOORAGE_HOLDER names the holder.
 
-    With PROMPT the session's agent drives it: it is asked that, as by `run`, and its answer is
-    printed; exit code 1 if the run did not complete.
+    With PROMPT, the session's agent is asked, as by `run`, and its answer is printed. The same holds for `send`, `run`
+    and `attach`: they end your hold and let the agent continue. Exit code 1 if the run did not complete.
     """
     if session is None:
         return _suggest(app)
@@ -85,11 +84,11 @@ def resume(app: App, /, session: str | None, prompt: str | None, **known: Any) -
 @click.argument("prompt", required=False, metavar="[PROMPT|-]")
 @version_option
 def agent_resume(app: App, session: str | None, prompt: str | None, version: int | None) -> int:
-    """Let a session's agent go on; on a terminal, talk with it.
+    """Let a session's agent continue; on a terminal, talk with it.
 
-    A suspended session becomes active; what waits in it is taken up. Without SESSION: what could be picked
-    up. With PROMPT its agent is asked that, as by `run`, and its answer is printed; exit code 1 if the run
-    did not complete.
+    A suspended session becomes active, and a turn starts if input waits. Without SESSION: list sessions that could be
+    resumed. With PROMPT, its agent is asked, as by `run`, and its answer is printed; exit code 1 if the run did not
+    complete.
     """
     if session is None:
         return _suggest(app)
@@ -194,7 +193,7 @@ def _can_be_asked(app: App, agent: str) -> bool:
 @session_argument
 @token_option
 def release(app: App, session: str, token: str | None) -> None:
-    """Give the hold up, so that others may resume."""
+    """End the hold of a session, so that others can resume it."""
     show_changed(app, app.moor.release(app.id_of(session), token=token), "Released")
 
 
@@ -204,13 +203,13 @@ def release(app: App, session: str, token: str | None) -> None:
     "moorage --json should-resume --agent reviewer --task-id T001",
 )
 @optional_session_argument
-@click.option("--agent", metavar="NAME", help="Without SESSION: the newest of this agent …")
-@click.option("--task-id", metavar="ID", help="… and this task …")
-@click.option("--host", type=SESSION, metavar="SESSION", help="… or under this session …")
-@click.option("--project-dir", type=FOLDER, metavar="FOLDER", help="… or working in this folder.")
+@click.option("--agent", metavar="NAME", help="Without SESSION: find the newest session of this agent …")
+@click.option("--task-id", metavar="ID", help="… and of this task …")
+@click.option("--host", type=SESSION, metavar="SESSION", help="… or a child of this session …")
+@click.option("--project-dir", type=FOLDER, metavar="FOLDER", help="… or in this project folder.")
 @click.option("--holder", metavar="NAME", help=f"Who would take it.  {HOLDER}")
 def should_resume(app: App, /, session: str | None, holder: str | None, **place: Any) -> int:
-    """Say whether work may be picked up.
+    """Say whether a session should be resumed automatically.
 
     Exit code 0 for yes, 1 for no. The reason is the first criterion that failed; --json shows all of them.
     """

@@ -68,23 +68,23 @@ class HooksNotFound(NotFound):
 
 @group("hooks", "moorage hooks install", "moorage hooks test", "moorage hooks uninstall")
 def hooks() -> None:
-    """Keep the sessions of Claude Code and its sub-agents."""
+    """Store the sessions of Claude Code and its sub-agents."""
 
 
 def settings_options(command: F) -> F:
     """Add the options that choose the settings file."""
     options = (
-        click.option("--project", is_flag=True, help="This folder's .claude/settings.json. The default."),
-        click.option("--local", is_flag=True, help="This folder's .claude/settings.local.json, yours alone."),
-        click.option("--user", is_flag=True, help="Your own settings.json, for all folders."),
-        click.option("--settings", type=click.Path(), metavar="FILE", help="Another settings file."),
+        click.option("--project", is_flag=True, help="Use .claude/settings.json of this folder (the default)."),
+        click.option("--local", is_flag=True, help="Use .claude/settings.local.json of this folder."),
+        click.option("--user", is_flag=True, help="Use your own settings.json, for all folders."),
+        click.option("--settings", type=click.Path(), metavar="FILE", help="Use another settings file."),
     )
     for option in reversed(options):
         command = option(command)
     return command
 
 
-dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what would change, as a diff.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show the change as a diff, and write nothing.")
 
 
 # Install and uninstall --------------------------------------------------------------------------
@@ -103,10 +103,10 @@ dry_run_option = click.option("--dry-run", is_flag=True, help="Only show what wo
 )
 @dry_run_option
 def install(app: App, /, events: str | None, dry_run: bool, **places: Any) -> None:
-    """Write our hooks into the settings of Claude Code. Twice changes nothing.
+    """Add the hooks to the settings of Claude Code. Repeating it changes nothing.
 
-    Everything else in the file stays as it is, byte by byte. With --url, the hooks work on that
-    store wherever the host runs; without, on the one they find by themselves.
+    Everything else in the file stays as it is, byte by byte. With --url, the hooks always use
+    that store; without, the one of their environment.
     """
     if app.is_remote:
         raise Unsupported(f"hooks work on the store itself, not on a server; leave {app.full_url} out of it")
@@ -129,9 +129,9 @@ def install(app: App, /, events: str | None, dry_run: bool, **places: Any) -> No
 @settings_options
 @dry_run_option
 def uninstall(app: App, /, dry_run: bool, **places: Any) -> None:
-    """Take our hooks out of the settings again, and nothing else.
+    """Remove the hooks from the settings, and nothing else.
 
-    A list or a file in which nothing is left goes with them.
+    A list or a file that is empty afterwards is removed, too.
     """
     file = _file(**places)
     change = SettingsEdit(file, uninstalled)
@@ -222,7 +222,7 @@ def _script_folders() -> Iterator[str]:
 
 
 @hooks.subcommand("deliver", "moorage hooks deliver", "moorage hooks deliver --refused", "moorage --json hooks deliver")
-@click.option("--refused", is_flag=True, help="Try what was refused once more, on this store.")
+@click.option("--refused", is_flag=True, help="Also try refused events again, on this store.")
 def deliver(app: App, refused: bool) -> int:
     """Store the events that hooks could not store.
 
@@ -264,8 +264,7 @@ def _deliver(url: str, own: Spool) -> None:
 def test(app: App, /, **places: Any) -> int:
     """Try the installed command on a sample of each event.
 
-    It is run as the host runs it, but on a temporary store: nothing of yours is touched. Exit
-    code 1 if one fails.
+    It runs as the host runs it, but on a temporary store. Exit code 1 if an event fails.
     """
     from moorage.doors.cli.hook_trial import try_hooks
 

@@ -19,7 +19,7 @@ from moorage.doors.cli.wording import ago, seconds_text
 
 @group("keys", "moorage keys create --name laptop", "moorage keys list", "moorage keys revoke 3f9a1c0b7d2e")
 def keys() -> None:
-    """Make, list and revoke the keys that a server asks for."""
+    """Create, list and revoke the access keys of a server."""
 
 
 @keys.subcommand(
@@ -28,21 +28,24 @@ def keys() -> None:
     "moorage keys create --owner ann --scope read --scope approve",
     "moorage keys create --name build-box --scope launch --owners ann --owners bob",
 )
-@click.option("--owner", metavar="OWNER", help="Whose sessions it opens.  [default: local]")
+@click.option("--owner", metavar="OWNER", help="The owner whose sessions it opens.  [default: local]")
 @click.option(
     "--scope",
     "scopes",
     multiple=True,
     type=click.Choice([scope.value for scope in Scope]),
-    help="What it allows; may be repeated.  [default: read, write]",
+    help="What it allows. Can be repeated.  [default: read, write]",
 )
-@click.option("--name", metavar="NAME", help="What people call it.")
+@click.option("--name", metavar="NAME", help="A name for the key.")
 @click.option(
-    "--owners", multiple=True, metavar="OWNER", help="With scope launch: an owner whose turns it takes; several times."
+    "--owners",
+    multiple=True,
+    metavar="OWNER",
+    help="With scope launch: an owner whose turns it takes. Can be repeated.",
 )
-@click.option("--expires", type=DURATION, metavar="DURATION", help="It expires after that, such as 90d.")
+@click.option("--expires", type=DURATION, metavar="DURATION", help="Expire after, such as 90d.")
 def create(app: App, /, scopes: tuple[str, ...], owners: tuple[str, ...], expires: object, **known: Any) -> None:
-    """Make a key and print it. It is shown only once; the store keeps a hash."""
+    """Create a key and print it. It is shown once; the store keeps a hash."""
     known |= {"scopes": scopes or (Scope.READ, Scope.WRITE), "owners": owners or None, "expires_in": expires}
     made = app.moor.create_key(**known)
     app.show({**shown(made.key), "text": made.text}, lambda: _show_new(made.key, made.text))
@@ -67,7 +70,7 @@ def state_of(key: Key) -> str:
 
 
 @keys.subcommand("list", "moorage keys list", "moorage keys list --owner ann --json")
-@click.option("--owner", metavar="OWNER", help="Only this owner's.")
+@click.option("--owner", metavar="OWNER", help="Only keys of this owner.")
 @wide_option
 def list_(app: App, owner: str | None) -> None:
     """List keys, oldest first, without their secrets; also revoked and expired ones.
@@ -98,7 +101,7 @@ def _about(key: Key) -> TableRow:
 @keys.subcommand("revoke", "moorage keys revoke 3f9a1c0b7d2e", "moorage keys revoke 3f9a1c0b7d2e --json")
 @click.argument("key_id", metavar="KEY")
 def revoke(app: App, key_id: str) -> None:
-    """Revoke a key: at once here, within a second at every server. Repeating it is harmless."""
+    """Revoke a key. Other servers follow within a second. Repeating it is harmless."""
     key = app.moor.revoke_key(key_id)
     name = f"{key.name} ({key.key_id})" if key.name else key.key_id
     app.tell(shown(key), f"Revoked key {name} of {key.owner}.", key.key_id)
@@ -107,10 +110,10 @@ def revoke(app: App, key_id: str) -> None:
 @command("encryption-key", "moorage encryption-key", "moorage encryption-key 2026-01")
 @click.argument("key_id", metavar="[ID]", required=False)
 def encryption_key(app: App, key_id: str | None) -> None:
-    """Make a new key for encryption at rest and print it.
+    """Create a key for encryption at rest and print it.
 
-    It is printed as ID:BASE64 and kept nowhere. Put it into MOORAGE_ENCRYPTION_KEYS or the key file. Without ID, a
-    random one is made.
+    It is printed as ID:BASE64 and stored nowhere. Put it into MOORAGE_ENCRYPTION_KEYS or the key file. Without ID,
+    it gets a random one.
     """
     from moorage.stores.sealing import KEY_BYTES, written_key
 

@@ -28,19 +28,32 @@ from moorage.doors.cli.wording import ago, counted
     "moorage launcher --name build-box --slots 4",
     "moorage launcher --url http://server:8765",
 )
-@click.option("--name", default="default", show_default=True, metavar="NAME", help="Its folder, and what it is called.")
-@click.option("--slots", type=click.IntRange(1, 1000), default=16, show_default=True, help="How many turns at once.")
-@click.option("--lease", default="30s", show_default=True, metavar="DURATION", help="After which it shows as silent.")
+@click.option("--name", default="default", show_default=True, metavar="NAME", help="Its name, and that of its folder.")
 @click.option(
-    "--lost-after", default="5m", show_default=True, metavar="DURATION", help="After which a silent turn is lost."
+    "--slots",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    default=16,
+    show_default=True,
+    help="Maximum of parallel turns.",
 )
-@click.option("--key", metavar="KEY", help="A launcher's key, for a server.  [env: MOORAGE_KEY, MOORAGE_TOKEN]")
+@click.option(
+    "--lease",
+    default="30s",
+    show_default=True,
+    metavar="DURATION",
+    help="Silence after which it shows as unresponsive.",
+)
+@click.option(
+    "--lost-after", default="5m", show_default=True, metavar="DURATION", help="Silence after which its turns are lost."
+)
+@click.option("--key", metavar="KEY", help="A key of a server, with scope launch.  [env: MOORAGE_KEY, MOORAGE_TOKEN]")
 def launcher(app: App, name: str, slots: int, lease: str, lost_after: str, key: str | None) -> None:
     """Take turns and start agents, until Ctrl-C.
 
-    Told to stop (Ctrl-C, SIGTERM), it waits up to 30 seconds for agents at work; told again, it does not. Agents in
-    processes of their own go on when it ends, and are adopted when it comes back. `moorage drain` lets it finish them
-    all first, and end then. With the URL of a server it works for that server, on whatever machine, and starts the
+    On Ctrl-C or SIGTERM, it waits up to 30 seconds for its agents; a second one ends the wait. Agents in processes of
+    their own keep running, and a launcher of the same name adopts them at its next start. `moorage drain` lets it
+    finish all turns first. With the URL of a server, it takes turns of that server, from any machine, and starts the
     agents that are defined there.
     """
     from moorage.launcher.loop import HEARTBEAT
@@ -142,11 +155,10 @@ def _ending(launcher: Launcher) -> str:
 @click.argument("launcher", metavar="LAUNCHER")
 @click.option("--undo", is_flag=True, help="Let it take turns again.")
 def drain(app: App, launcher: str, undo: bool) -> None:
-    """Let a launcher take no more turns.
+    """Let a launcher finish its turns and take no new ones.
 
-    LAUNCHER is its name, its id, or the beginning of it. Its agents at work go on to their ends, however long that
-    takes. A launcher that is a process of its own ends then; a server's own takes nothing until --undo, or until the
-    server starts again.
+    LAUNCHER is its name, its id, or the beginning of it. Its agents run to their end. Then a launcher that is a
+    process of its own exits; the launcher of a server takes no turns until --undo or a restart.
     """
     found = app.moor.drain_launcher(launcher, drain=not undo)
     app.show(found, lambda: say(_told(found)))

@@ -31,8 +31,8 @@ FILES = {
 def mcp(ctx: click.Context) -> None:
     """Speak the Model Context Protocol on standard streams.
 
-    For hosts that start programs. A server that the URL names, or one on this machine that serves the same store,
-    does the work; without one, this process does.
+    For hosts that start MCP servers as programs. If the URL names a server, or a server on this machine serves the
+    same store, that server does the work; else this process does.
     """
     if ctx.invoked_subcommand is None:
         ctx.exit(stdio.run(ctx.ensure_object(App).url))
@@ -43,7 +43,7 @@ mcp.invoke_without_command = True
 
 @mcp.subcommand("config", "moorage mcp config claude-code > .mcp.json", "moorage mcp config vscode --http")
 @click.argument("host", type=click.Choice(list(FILES)))
-@click.option("--http", is_flag=True, help="The address of a server instead of a program: --url, or the usual one.")
+@click.option("--http", is_flag=True, help="Use the address of a server: --url, or the default one.")
 def config(app: App, /, host: str, http: bool) -> None:
     """Print the configuration for a host: claude-code, cursor or vscode."""
     server = _by_http(host, app.url) if http else _by_program(host, app.url)

@@ -52,13 +52,13 @@ def get(app: App, namespace: str, key: str) -> None:
 @namespace_argument
 @click.argument("key")
 @click.argument("value")
-@click.option("--text", is_flag=True, help="Keep VALUE as text, even if it is JSON.")
+@click.option("--text", is_flag=True, help="Store VALUE as text, even if it is JSON.")
 @ttl_option
 @version_option
 def set_(app: App, /, namespace: str, key: str, value: str, text: bool, **options: Any) -> None:
     """Store a value under a key.
 
-    VALUE is taken as JSON if it is that, else as text. Version 0 means: the key must be new.
+    VALUE is stored as JSON if it is valid JSON, else as text. Version 0 means that the key must be new.
     """
     kept = value if text else read_value(value, key)
     written = app.moor.memory.put(namespace, key, kept, **options)
@@ -68,7 +68,7 @@ def set_(app: App, /, namespace: str, key: str, value: str, text: bool, **option
 
 @memory.subcommand("list", "moorage memory list preferences", "moorage memory list preferences --prefix un")
 @namespace_argument
-@click.option("--prefix", default="", metavar="TEXT", help="Only keys that begin so.")
+@click.option("--prefix", default="", metavar="TEXT", help="Only keys with this prefix.")
 @wide_option
 @page_options
 def list_(app: App, namespace: str, prefix: str, limit: int | None, cursor: str | None) -> None:
@@ -96,13 +96,13 @@ def list_(app: App, namespace: str, prefix: str, limit: int | None, cursor: str 
 @memory.subcommand("delete", "moorage memory delete preferences units", "moorage memory delete preferences --all")
 @namespace_argument
 @click.argument("key", required=False)
-@click.option("--prefix", metavar="TEXT", help="Delete all keys that begin so.")
+@click.option("--prefix", metavar="TEXT", help="Delete all keys with this prefix.")
 @click.option("--all", "everything", is_flag=True, help="Delete the whole namespace.")
 @version_option
 def delete(
     app: App, namespace: str, key: str | None, prefix: str | None, everything: bool, version: int | None
 ) -> None:
-    """Delete a key, or all keys that begin so. Deleting nothing is harmless."""
+    """Delete a key, or all keys with a prefix. Missing keys are no error."""
     if [key is not None, prefix is not None, everything].count(True) != 1:
         raise UsageProblem("say what to delete: one of KEY, --prefix and --all")
     if key is not None:

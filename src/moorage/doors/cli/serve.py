@@ -23,33 +23,50 @@ if TYPE_CHECKING:
     "moorage serve --grpc-port 50051 --grpc-cert server.pem --grpc-key server.key",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to listen.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True, help="0 takes any free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    default=8765,
+    show_default=True,
+    help="Port; 0 picks a free one.",
+)
 @click.option(
     "--grpc-port",
     type=click.IntRange(0, 65535),
+    metavar="N",
     default=50051,
     show_default=True,
-    help="For gRPC. Without the extra `grpc`, gRPC is off, and giving a port is refused.",
+    help="Port for gRPC, which needs the extra `grpc`.",
 )
-@click.option("--grpc/--no-grpc", default=True, show_default=True, help="Serve gRPC, too.")
-@click.option("--grpc-cert", metavar="FILE", help="A certificate: gRPC with TLS.")
+@click.option("--grpc/--no-grpc", default=True, show_default=True, help="Also serve gRPC.")
+@click.option("--grpc-cert", metavar="FILE", help="A certificate, for gRPC with TLS.")
 @click.option("--grpc-key", metavar="FILE", help="The certificate's key.")
-@click.option("--grpc-client-ca", metavar="FILE", help="Who signs the certificates that clients have to show.")
-@click.option("--store", metavar="URL", help="The store to serve; like --url.")
-@click.option("--context-url", metavar="URL", help="A Redis or Valkey server for the context of sessions.")
+@click.option("--grpc-client-ca", metavar="FILE", help="The authority that signs the certificates of clients.")
+@click.option("--store", metavar="URL", help="The store to serve, as --url.")
+@click.option("--context-url", metavar="URL", help="A Redis or Valkey server that keeps contexts.")
 @click.option("--launcher/--no-launcher", "launches", default=True, show_default=True, help="Start agents here.")
-@click.option("--name", default="serve", show_default=True, metavar="NAME", help="What its launcher is called.")
-@click.option("--slots", type=click.IntRange(1, 1000), default=16, show_default=True, help="How many turns at once.")
-@click.option("--workers", type=click.IntRange(1, 64), default=1, show_default=True, help="How many processes.")
+@click.option("--name", default="serve", show_default=True, metavar="NAME", help="Name of its launcher.")
+@click.option(
+    "--slots",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    default=16,
+    show_default=True,
+    help="Maximum of parallel turns.",
+)
+@click.option(
+    "--workers", type=click.IntRange(1, 64), metavar="N", default=1, show_default=True, help="Number of processes."
+)
 @click.option(
     *("--insecure-no-keys", "open_to_all"),
     is_flag=True,
-    help="Let in all clients that can reach it, on any address, without a key.",
+    help="Accept all clients without a key, on any address.",
 )
 @click.option(
     *("--allow-eviction", "allows_eviction"),
     is_flag=True,
-    help="Serve a Redis store whose server deletes sessions when it is full.",
+    help="Serve a Redis store that deletes sessions when it is full.",
 )
 @click.option("--log-format", type=click.Choice(("text", "json")), help="Text on a terminal, else JSON.")
 @click.option(
@@ -60,8 +77,8 @@ if TYPE_CHECKING:
 def serve(app: App, /, grpc: bool, workers: int, log_format: str | None, log_level: str, **given: Any) -> int:
     """Serve sessions and start agents, until Ctrl-C.
 
-    Over HTTP and gRPC, to other processes and machines; SIGTERM ends it, too. REST and live streams, with a page to
-    read at /docs; agents are started here, unless told otherwise.
+    REST, live streams, GraphQL, MCP and the web page over HTTP, and gRPC. The REST reference is at /docs. The server
+    starts agents itself, except with --no-launcher. SIGTERM ends it, too.
     """
     from moorage.core.extras import provided_by
 
@@ -133,13 +150,18 @@ SAMPLES = ("echo-agent", "hello-world", "itinerary-worker", "weather-tool")
 @command("sample", "moorage sample echo-agent --port 50052", "moorage sample weather-tool --port 0")
 @click.argument("name", type=click.Choice(SAMPLES))
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to listen.")
-@click.option("--port", type=click.IntRange(0, 65535), default=50052, show_default=True, help="0 takes any free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    default=50052,
+    show_default=True,
+    help="Port; 0 picks a free one.",
+)
 def sample(_: App, name: str, host: str, port: int) -> None:
     """Serve one of the sample agents or tools by gRPC.
 
-    Alone, until it is told to stop.
-
-    An endpoint to try a router with: `kind = "grpc"` and `endpoint = "127.0.0.1:50052"` in an agent's file.
+    Use it to try remote agents: `kind = "grpc"` and `endpoint = "127.0.0.1:50052"` in the definition of an agent.
     """
     import asyncio
 

@@ -31,19 +31,19 @@ HOURS_UPTO = timedelta(days=2)  # of a plot; days, or weeks, beyond
     "moorage stats --by agent | head",
     "moorage --json stats --task-id T001",
 )
-@click.option("--agent", metavar="NAME", help="Only of this agent.")
-@click.option("--task-id", metavar="ID", help="Only of this task.")
-@click.option("--since", type=INSTANT, metavar="TIME", help="From then on: 2026-01-31, 2026-01-31T09:30:00Z, 7d ago.")
-@click.option("--until", type=INSTANT, metavar="TIME", help="Before then.")
-@click.option("--by", metavar="|".join(GROUPINGS), shell_complete=one_of(*GROUPINGS), help="In groups.")
-@click.option("--plot/--no-plot", default=None, help="Draw sessions over time; a terminal gets it without asking.")
+@click.option("--agent", metavar="NAME", help="Only sessions of this agent.")
+@click.option("--task-id", metavar="ID", help="Only sessions of this task.")
+@click.option("--since", type=INSTANT, metavar="TIME", help="Start: 2026-01-31, 2026-01-31T09:30:00Z, or 7d.")
+@click.option("--until", type=INSTANT, metavar="TIME", help="End, likewise.")
+@click.option("--by", metavar="|".join(GROUPINGS), shell_complete=one_of(*GROUPINGS), help="Group by this.")
+@click.option("--plot/--no-plot", default=None, help="Draw sessions over time; by default on a terminal.")
 def stats(
     app: App, /, since: datetime | None, until: datetime | None, by: str | None, plot: bool | None, **of: Any
 ) -> None:
     """Count sessions, resumed work, durations and errors.
 
-    Beside some numbers stand Moorage's own targets, which are the same in every installation. It counts the
-    sessions created, and the delegations made, in that time. Hours, days and weeks are those of UTC. Piped, one line
+    Some measures have a target, which Moorage sets and which is the same everywhere. Sessions count by their time of
+    creation, delegations by the time at which they were made. Hours, days and weeks are those of UTC. Piped, one line
     for each measure: name, value, target, whether it is met, separated by tabs; with --by, one line for each group.
     """
     count = partial(app.moor.stats, created_after=since, created_before=until, **of)
