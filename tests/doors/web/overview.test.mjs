@@ -63,7 +63,7 @@ test("a definition is readable TOML", () => {
 test("targets are numbers in the unit of their measure", () => {
   assert.deepEqual(["> 60 %", "< 5 min", "< 30 min", "< 5 KB per small session", null].map(targetOf), [0.6, 300, 1800, 5000, null]);
   assert.deepEqual([percent(0), percent(0.153), percent(0.0123), percent(1)], ["0 %", "15 %", "1.2 %", "100 %"]);
-  assert.deepEqual([told({ value: null, unit: "share" }), told({ value: 90, unit: "seconds" }), told({ value: 2048, unit: "bytes" })], ["–", "1m 30s", "2.0 KiB"]);
+  assert.deepEqual([told({ value: null, unit: "share" }), told({ value: 90, unit: "seconds" }), told({ value: 2048, unit: "bytes" })], ["–", "1m 30s", "2.0 KB"]);
 });
 
 test("empty hours are on the axis", () => {

@@ -4,7 +4,7 @@ import { test } from "node:test";
 
 const STATIC = "../../../src/moorage/doors/web/static";
 const { after, fits, Frames, isNewer } = await import(`${STATIC}/reduce.js`);
-const { ago, oneLine, plain, seconds, shortId, span, textOf } = await import(`${STATIC}/format.js`);
+const { ago, oneLine, plain, saidBy, seconds, shortId, span, textOf, unmarked } = await import(`${STATIC}/format.js`);
 const { link, parse } = await import(`${STATIC}/router.js`);
 const { blocks, inline } = await import(`${STATIC}/markdown.js`);
 const { tokens } = await import(`${STATIC}/highlight.js`);
@@ -78,6 +78,11 @@ test("marks of writing direction are visible, and a line is one line", () => {
   assert.equal(oneLine(" a\n\n b\u202E "), "a b⟨U+202E⟩");
   assert.equal(oneLine("x".repeat(1_000_000)).length, 201);
   assert.equal(textOf([{ type: "text", text: "a" }, { type: "tool_call" }, { type: "text", text: "b" }]), "a\nb");
+  const call = { type: "tool_call", id: "1", name: "weather", input: { city: "Oslo" } };
+  const parts = [{ type: "text", text: "Let me look." }, call, { type: "tool_result", call_id: "1", output: { celsius: 4 } }, { type: "image" }];
+  assert.equal(saidBy(parts), 'Let me look. → weather({"city":"Oslo"}) ← {"celsius":4} [image]');
+  assert.equal(saidBy("hello"), "hello");
+  assert.deepEqual(["It touches **one** node.", "# Plan", "- `node-3` first", "2 ** 3", "snake_case_name"].map(unmarked), ["It touches one node.", "Plan", "node-3 first", "2 ** 3", "snake_case_name"]);
 });
 
 test("Markdown is parsed into blocks", () => {

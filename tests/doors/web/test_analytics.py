@@ -13,7 +13,7 @@ PLOTS = (
     "Sessions per hour",
     "Resume rate",
     "Resume success",
-    "Median duration",
+    "Duration, median",
     "Duration, p95",
     "Error rate",
     "Callbacks",

@@ -66,7 +66,7 @@ def test_marks_of_writing_direction_are_visible(page: Page, stage: Stage, hostil
 def test_line_of_a_megabyte_is_shown_in_pieces(page: Page, stage: Stage, hostile: str) -> None:
     page.goto(f"{stage.url}/#/session/{hostile}")
     long = page.locator(".message .long")
-    expect(long).to_contain_text("of 976.6 KiB")
+    expect(long).to_contain_text("of 976.6 KB")
     assert len(long.inner_text()) < 30_000
     long.get_by_role("button", name="Show more").click()
     expect(long.locator(".piece")).to_have_count(6)

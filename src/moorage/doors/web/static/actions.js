@@ -202,7 +202,7 @@ export function Actions({ session }) {
     ${isStoppable(session) && html`<${Do} run=${() => stop(id)}>Stop<//>`}
     ${session.status === "run_failed" && session.last_run && html`<${Do} class="primary" run=${() => retry(session.last_run.id, id)}>Retry<//>`}
     ${!isFinal(session) && session.state !== "suspended" && !isLive(session) && html`<${Do} run=${() => suspend(id)}>Suspend<//>`}
-    ${session.state === "suspended" && html`<${Do} class="primary" run=${() => resume(id)}>Resume<//>`}
+    ${session.state === "suspended" && html`<${Do} class=${session.status === "waiting" ? "" : "primary"} run=${() => resume(id)}>Resume<//>`}
     ${!isFinal(session) && !isLive(session) && html`<${Do} run=${() => finalizeSessions([id])}>Finalize<//>`}
     <${Do} run=${() => fork(id)}>Fork<//>
     <${Do} class="danger" run=${() => deleteSessions([id])}>Delete<//>`;

@@ -76,8 +76,8 @@ export function plural(count, one, many = `${one}s`) {
 /** Bytes. @param {number} size */
 export function bytes(size) {
   if (size < 1024) return `${size} B`;
-  if (size < 1024 * 1024) return `${(size / 1024).toFixed(1)} KiB`;
-  return `${(size / 1024 / 1024).toFixed(1)} MiB`;
+  if (size < 1024 * 1024) return `${(size / 1024).toFixed(1)} KB`;
+  return `${(size / 1024 / 1024).toFixed(1)} MB`;
 }
 
 /** Seconds of a duration as settings write it (`90`, `30s`, `10m`, `2h`, `7d`), or null if it is none.
@@ -99,6 +99,22 @@ export function textOf(content) {
   if (typeof content === "string") return content;
   if (!Array.isArray(content)) return "";
   return content.filter((part) => part.type === "text").map((part) => part.text).join("\n");
+}
+
+/** What a message says on one line: its text, tool calls with their names and arguments, and their results. @param {any} content */
+export function saidBy(content) {
+  if (!Array.isArray(content)) return String(content ?? "");
+  return content.map((part) => {
+    if (part.type === "text") return part.text;
+    if (part.type === "tool_call") return `→ ${part.name}(${JSON.stringify(part.input ?? {})})`;
+    if (part.type === "tool_result") return `← ${typeof part.output === "string" ? part.output : JSON.stringify(part.output)}`;
+    return `[${part.type}]`;
+  }).join(" ");
+}
+
+/** Text without the marks of Markdown that a line of a table cannot show. @param {string} text */
+export function unmarked(text) {
+  return text.replace(/(\*\*|__|`+)(?=\S)(.+?)\1/g, "$2").replace(/^(?:#{1,6}|[-*>]|\d+\.)\s+/, "");
 }
 
 /** Text with its marks of writing direction made visible instead of obeyed.

@@ -1,9 +1,13 @@
 /** Numbers over time as plots. The same numbers are in a table, because screen readers cannot read a canvas. */
 import uPlot from "./vendor/uplot.mjs";
+import { span } from "./format.js";
 import { html, useEffect, useRef } from "./html.js";
 import { theme } from "./theme.js";
 
 /** @typedef {{label: string, colour: string, values: Array<number | null>, isBars?: boolean, dash?: number[]}} Series */
+
+// Distances between the lines of an axis of durations, in seconds: those of a clock, not of tens.
+const STEPS_OF_TIME = [...[0.001, 0.01, 0.1].flatMap((unit) => [unit, 2 * unit, 5 * unit]), 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400, 172800, 604800];
 
 /** A colour of the page's theme. @param {string} name */
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -63,7 +67,7 @@ function options({ box, series, target, format, most, step }) {
     scales: { x: { time: true, range: (_, low, high) => [low - step / 2, high + step / 2] }, y: { range: top } },
     axes: [
       { ...axis, grid: { show: false }, space: 70, size: 26, values: dates },
-      { ...axis, grid, size: 56, values: (_, splits) => splits.map((value) => (value === null ? "" : format(value))) },
+      { ...axis, grid, size: 56, ...(format === span ? { incrs: STEPS_OF_TIME } : {}), values: (_, splits) => splits.map((value) => (value === null ? "" : format(value))) },
     ],
     series: [{}, ...series.map(drawn), ...(target === null ? [] : [{ stroke: colour("--muted"), width: 1, dash: [4, 4], points: { show: false } }])],
     hooks: { setCursor: [(/** @type {any} */ plot) => tell(plot, box, series, format)] },

@@ -69,7 +69,7 @@ function Tiles({ total, storage }) {
     <${Measure} name="Duration, p95" measure=${total.duration_p95} />
     <${Measure} name="Error rate" measure=${total.error_rate} told=${`${plural(total.with_errors, "session")}`} />
     <${Tile} name="Callbacks" value=${(delivered + waiting + dead).toLocaleString()} told=${html`${delivered} delivered, ${waiting} waiting, ${dead ? html`<a href=${link("dead-letters")}>${plural(dead, "dead letter")}</a>` : "no dead letters"}`} />
-    <${Measure} name="Storage per session" measure=${storage.bytes_per_session} told=${`${bytes(storage.bytes)} in all`} />
+    <${Measure} name="Storage per session" measure=${storage.bytes_per_session} told=${`${bytes(storage.bytes)} in all${storage.bytes_per_session.met === null ? "; judged from 200 sessions on" : ""}`} />
     ${total.tokens && html`<${Tile} name="Tokens" value=${(total.tokens.input + total.tokens.output).toLocaleString()} told=${`${total.tokens.input.toLocaleString()} in, ${total.tokens.output.toLocaleString()} out`} />`}</dl>`;
 }
 
@@ -107,7 +107,7 @@ function Plots({ range, after, groups, total }) {
       { label: "completed", colour: "--completed", isBars: true, values: state("completed") }]} />
     <${Plot} title="Resume rate" ...${every} most=${1.08} target=${targetOf(total.resume_rate.target)} format=${percent} series=${[{ label: "resumed", colour: "--accent", values: values("resume_rate") }]} />
     <${Plot} title="Resume success" ...${every} most=${1.08} target=${targetOf(total.resume_success.target)} format=${percent} series=${[{ label: "completed", colour: "--completed", values: values("resume_success") }]} />
-    <${Plot} title="Median duration" ...${every} target=${targetOf(total.duration_median.target)} format=${span} series=${[{ label: "median", colour: "--running", values: values("duration_median") }]} />
+    <${Plot} title="Duration, median" ...${every} target=${targetOf(total.duration_median.target)} format=${span} series=${[{ label: "median", colour: "--running", values: values("duration_median") }]} />
     <${Plot} title="Duration, p95" ...${every} target=${targetOf(total.duration_p95.target)} format=${span} series=${[{ label: "p95", colour: "--suspended", values: values("duration_p95") }]} />
     <${Plot} title="Error rate" ...${every} target=${targetOf(total.error_rate.target)} format=${percent} series=${[{ label: "with errors", colour: "--failed", values: values("error_rate") }]} />
     <${Plot} title="Callbacks" ...${every} isStacked format=${whole} series=${[

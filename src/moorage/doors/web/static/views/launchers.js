@@ -112,7 +112,7 @@ function Slots({ launcher }) {
 /** @param {{ids: string[], adopted: Set<string>}} props */
 function AtWork({ ids, adopted: taken }) {
   if (!ids.length) return html`<p class="muted">Nothing at work.</p>`;
-  return html`<table class="plain"><caption class="sr">At work</caption><thead><tr><th scope="col">Session</th><th scope="col">Status</th><th scope="col">Agent</th><th scope="col">Phase</th><th scope="col">Active</th></tr></thead>
+  return html`<table class="plain at-work"><caption class="sr">At work</caption><thead><tr><th scope="col">Session</th><th scope="col">Status</th><th scope="col">Agent</th><th scope="col">Phase</th><th scope="col">Active</th></tr></thead>
     <tbody>${ids.map((id) => html`<${Row} key=${id} id=${id} isAdopted=${taken.has(id)} />`)}</tbody></table>`;
 }
 

@@ -4,7 +4,7 @@
  */
 import { deleteSessions, finalizeSessions, newSession } from "../actions.js";
 import { get } from "../api.js";
-import { nameOf, oneLine, plain, plural, shortId, textOf, worded } from "../format.js";
+import { nameOf, oneLine, plain, plural, shortId, textOf, unmarked, worded } from "../format.js";
 import { head, learn, useHead } from "../heads.js";
 import { batch, html, signal, useEffect, useRef, useSignal, useState } from "../html.js";
 import { isTyping, useKeys } from "../keys.js";
@@ -335,7 +335,7 @@ function Row({ id, top, at, list, selected, cursor, flip }) {
     <span role="cell" class="c-phase">${isFinal(session) ? "" : html`<${Phase} phase=${session.phase} />`}</span>
     <span role="cell" class="c-agent" title=${session.agent_name}>${session.agent_name}</span>
     <span role="cell" class="c-task">${ownTask(session) && html`<a href=${link("sessions", [], { task: session.task_id })} title=${`Sessions of task ${session.task_id}`}>${ownTask(session)}</a>`}</span>
-    <span role="cell" class="c-line" title=${line?.line}>${line && html`<b class="role r-${line.role}">${line.role}</b>`}<bdi>${line?.line}</bdi></span>
+    <span role="cell" class="c-line" title=${line?.line}>${line && html`<b class="role r-${line.role}">${line.role}</b>`}<bdi>${line && unmarked(line.line)}</bdi></span>
     <span role="cell" class="c-updated num"><${Time} at=${session.updated_at} /></span>
     <span role="cell" class="c-age num"><${Time} at=${session.created_at} /></span>
   </div>`;
@@ -346,7 +346,7 @@ function Below({ session }) {
   const parent = session.parent_session_id;
   return html`${session.purpose && html`<span class="purpose" title=${session.purpose}>${plain(session.purpose)}</span>`}
     ${parent && html`<a href=${link("family", session.root_session_id)} title="Open the family">↳ ${head(parent).value?.session_name || session.parent_session_name || shortId(parent)}</a>`}
-    ${session.error_count > 0 && html`<span class="s-failed" title=${session.last_error || ""}>${plural(session.error_count, "error")}</span>`}`;
+    ${session.error_count > 0 && html`<span class="s-failed errors" title=${session.last_error || ""}>${plural(session.error_count, "error")}</span>`}`;
 }
 
 /** @param {{isFiltered: boolean}} props */

@@ -1,7 +1,7 @@
 /** The other tabs of a session: runs, context, checkpoints, log, verdict, facts. */
 import { retry } from "../../actions.js";
 import { at, del, get, post, put } from "../../api.js";
-import { clock, json, moment, oneLine, plain, plural, reason, seconds, span, worded } from "../../format.js";
+import { clock, json, moment, oneLine, plain, plural, reason, saidBy, seconds, span, worded } from "../../format.js";
 import { html, useRef, useState } from "../../html.js";
 import { isFinal } from "../../reduce.js";
 import { link } from "../../router.js";
@@ -138,7 +138,7 @@ export function Log({ entries }) {
       <span class="muted">${plural(fitting.length, "entry", "entries")}</span>${entries.hasEarlier.value && html`<${Do} class="small" run=${() => entries.earlier()}>Load earlier<//>`}</div>
     <table class="plain card log"><thead><tr><th>No.</th><th>Time</th><th>Kind</th><th>By</th><th>Content</th></tr></thead><tbody>
       ${fitting.slice(-500).reverse().map((entry) => html`<tr key=${entry.number}><td class="num">${entry.number}</td><td title=${moment(entry.at)}>${clock(entry.at)}</td><td>${entry.kind.replaceAll("_", "_\u200b")}</td><td class="muted">${entry.by}</td>
-        <td><details><summary class="mono">${oneLine(entry.role ? `${entry.role}: ${typeof entry.content === "string" ? entry.content : JSON.stringify(entry.content)}` : JSON.stringify(entry.data), 160)}</summary><${Value} value=${entry} /></details></td></tr>`)}</tbody></table></div>`;
+        <td><details><summary class="mono">${oneLine(entry.role ? `${entry.role}: ${saidBy(entry.content)}` : JSON.stringify(entry.data), 160)}</summary><${Value} value=${entry} /></details></td></tr>`)}</tbody></table></div>`;
 }
 
 // Verdict -------------------------------------------------------------------------------------------
