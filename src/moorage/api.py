@@ -52,7 +52,7 @@ class Context(Protocol):
 
 
 class Moorage(Protocol):
-    """Sessions on one store. `async with` opens the store and closes it; else it is opened on first use."""
+    """Sessions of one store. `async with` opens and closes the store; otherwise it is opened on first use."""
 
     async def __aenter__(self) -> Self: ...
 
@@ -71,7 +71,7 @@ class Moorage(Protocol):
         """Values that all sessions of an owner share, by namespace and key."""
 
     async def close(self) -> None:
-        """Close the connection. Nothing acknowledged depends on it."""
+        """Close the connection. Acknowledged writes are already stored."""
 
     # Sessions -------------------------------------------------------------------------------------
 
@@ -90,13 +90,13 @@ class Moorage(Protocol):
         ttl: object = None,
         idempotency_key: str | None = None,
     ) -> Session:
-        """Open a new session. Inside an agent its parent is that agent's session, unless `parent` says otherwise.
+        """Create a session. Inside an agent, its parent is that agent's session, unless `parent` names another.
 
-        With an `idempotency_key`, asked again within 24 hours, it is the session that was made the first time.
+        A repeated request with the same `idempotency_key` within 24 hours returns the first session.
         """
 
     async def get(self, ref: str, *, messages: int | None = None) -> Session:
-        """Return a session by id or name; `messages` is how many of its last messages to put into its `messages`."""
+        """Return a session by id or name; with `messages=n`, its `messages` has the last n messages."""
 
     async def resolve(self, ref: str) -> str:
         """Return the id behind an id, a name, or a prefix that fits only one session."""
@@ -141,12 +141,12 @@ class Moorage(Protocol):
         version: int | None = None,
         token: str | None = None,
     ) -> Session:
-        """Change phase, metadata, labels or readiness, or count an error; all of it or nothing."""
+        """Change phase, metadata, labels or readiness, or record an error. Either all changes are made or none."""
 
     async def rename(
         self, ref: str, name: str | None, *, version: int | None = None, token: str | None = None
     ) -> Session:
-        """Give a session another name, or none; its old name is free then."""
+        """Give a session another name, or none. The old name becomes free."""
 
     async def suspend(
         self,
@@ -157,7 +157,7 @@ class Moorage(Protocol):
         version: int | None = None,
         token: str | None = None,
     ) -> Session:
-        """Pause a session, keeping what its agent hands over."""
+        """Suspend a session, with a checkpoint if given."""
 
     @overload
     async def resume(
@@ -172,14 +172,14 @@ class Moorage(Protocol):
     async def resume(
         self, ref: str, *, hold: bool = True, holder: str | None = None, version: int | None = None
     ) -> ResumePacket:
-        """Take a session to drive: session, hold, checkpoint, context and messages.
+        """Resume a session and hold it; return session, hold, checkpoint, context and messages.
 
-        With `hold=False` its agent goes on instead: a suspended session becomes active, one that is active or running
-        is left as it is, and the packet has no hold.
+        With `hold=False`, let its agent continue instead: a suspended session becomes active, an active or running one
+        does not change, and the packet has no hold.
         """
 
     async def release(self, ref: str, *, token: str | None = None) -> Session:
-        """Give the hold up, so that others may resume."""
+        """End the hold, so that others can resume the session."""
 
     async def finalize(
         self,
@@ -202,9 +202,9 @@ class Moorage(Protocol):
         host: str | None = None,
         holder: str | None = None,
     ) -> Verdict:
-        """Tell whether this work may be picked up: decision, reason, and every criterion with its value.
+        """Return whether a session should be resumed: the decision, its reason, and every criterion with its value.
 
-        Without a ref, look for the newest fitting session of that agent: of the same task, under the session `host`,
+        Without `ref`, find the newest fitting session of that agent: of the same task, a child of the session `host`,
         or in the same folder.
         """
 
@@ -223,7 +223,7 @@ class Moorage(Protocol):
         holder: str | None = None,
         delegation_id: str | None = None,
     ) -> Delegated:
-        """Ask `should_resume`, counted as a delegation; with `create`, open a session if there is none to pick up."""
+        """Call `should_resume` and count a delegation; with `create`, create a session if none can be resumed."""
 
     async def delegations(
         self,
@@ -235,10 +235,10 @@ class Moorage(Protocol):
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[Delegation]:
-        """Return a page of delegations, oldest first, each with whether earlier work was picked up."""
+        """Return a page of delegations, oldest first, each with whether it resumed earlier work."""
 
     async def resumable(self, *, agent: str | None = None, limit: int = 20) -> SessionList:
-        """Return sessions that could be picked up, suspended ones first."""
+        """Return sessions that could be resumed, suspended ones first."""
 
     async def fork(
         self,
@@ -254,12 +254,12 @@ class Moorage(Protocol):
         ttl: object = None,
         idempotency_key: str | None = None,
     ) -> Session:
-        """Start a new session from entry `at` of another, without copying what came before."""
+        """Start a new session from entry `at` of another. Both share the earlier entries."""
 
     async def save_checkpoint(
         self, ref: str, checkpoint: dict[str, Any], *, token: str | None = None, idempotency_key: str | None = None
     ) -> Checkpoint:
-        """Keep a checkpoint without pausing."""
+        """Save a checkpoint without suspending the session."""
 
     async def checkpoint(self, ref: str, number: int | None = None) -> Checkpoint:
         """Return the newest checkpoint, or the one with that entry number."""
@@ -270,7 +270,7 @@ class Moorage(Protocol):
     # Conversation ---------------------------------------------------------------------------------
 
     async def append(self, ref: str, messages: object, *, token: str | None = None) -> EntryList:
-        """Append messages and return them as entries with their numbers. Starts nothing."""
+        """Append messages and return them as entries with their numbers. No run is requested."""
 
     async def send(
         self,
@@ -285,13 +285,14 @@ class Moorage(Protocol):
         queue: bool = False,
         wake: bool = True,
     ) -> Answer:
-        """Send a message to the agent as its user: it asks for a run if the agent can be started, else it is only kept.
+        """Send a user's message. It requests a run if the agent can be started; otherwise it is only stored.
 
-        `agent` names another agent to answer in this session; one that cannot be started is an error. `parameters` are
-        named values that go with the message to the agent.
-        Asking resumes a suspended session, unless `wake` is false, and ends a hold of yours. While another holder has
-        the session, the message is refused, or waits with `queue`. With `run=True` an agent that cannot be started is
-        an error; with `run=False`, or with a token and nothing said about `run`, it starts nothing.
+        `agent` names another agent to answer in this session; an error is raised if it cannot be started. `parameters`
+        are passed to the agent.
+
+        The message resumes a suspended session, unless `wake` is false, and ends a hold of the caller. If another
+        holder has the session, the message is refused, or waits with `queue`. With `run=True`, an agent that cannot be
+        started is an error. With `run=False`, or with a token and no `run`, no run is requested.
         """
 
     async def messages(
@@ -307,11 +308,11 @@ class Moorage(Protocol):
         limit: int = 100,
         count_tokens: TokenCounter | None = None,
     ) -> Page[Entry]:
-        """Return a window (last, turns, tokens, max_bytes), or a plain page before or after a number.
+        """Return a window (`last`, `turns`, `tokens`, `max_bytes`), or a plain page before or after a number.
 
-        A window never separates a tool call from its result and keeps system messages and the newest summary. `next`
-        goes into `before` for older messages (of a page after a number: into `after`). A window before or after a
-        number has only messages from there.
+        A window never separates a tool call from its result and keeps system messages and the newest summary. For
+        older messages, pass `next` as `before`; on a page after a number, pass it as `after`. A window before or after
+        a number has only messages from there.
         """
 
     async def log(
@@ -336,10 +337,10 @@ class Moorage(Protocol):
         token: str | None = None,
         idempotency_key: str | None = None,
     ) -> Entry:
-        """Add a summary, yours or an agent's, that replaces the messages before it in every later window."""
+        """Add a summary, given or written by an agent, that replaces the earlier messages in later windows."""
 
     async def search(self, text: str, *, limit: int = 20) -> Hits:
-        """Return entries that have all these words."""
+        """Return entries that contain all these words."""
 
     def events(self, ref: str | None = None, *, after: int | str = 0, follow: bool = True) -> AsyncIterator[Event]:
         """Yield the events of one session or of all after a cursor, then new ones; `end` is after the newest."""
@@ -372,14 +373,13 @@ class Moorage(Protocol):
         wake: bool = True,
         on_event: EventListener | None = None,
     ) -> RunAnswer:
-        """Ask an agent for something, in a session of its own or in `session`; with mode `sync`, wait for the answer.
+        """Ask an agent, in a new session or in `session`; with mode `sync`, wait for the answer.
 
-        The agent of `session` need not be named, and any other may be. `parameters` are named values that go with the
-        prompt to the agent; such a run has a turn of its own. `token`, `queue` and `wake` are as for `send`. Inside an
-        agent its parent is that agent's session, and it does not wake what a person suspended. A launcher does the
-        work: one that is running, or one of this connection. `on_event` gets the session's id and each event until this
-        call ends: first `asked`, with the `run_id`; then what agents say while they say it, if the launcher is this
-        connection's or, on a server, the server's.
+        Without `agent`, ask the agent of `session`. `parameters` are passed to the agent; such a run has a turn of its
+        own. `token`, `queue` and `wake` work as for `send`. Inside an agent, the parent is that agent's session, and a
+        session that a person suspended stays suspended. A launcher does the work: a running one, or one of this
+        connection. `on_event` gets the session's id and each event until this call ends: first `asked`, with the
+        `run_id`, then the output of agents as it comes, from launchers of this connection or of the server.
         """
 
     async def get_run(self, run_id: str) -> Run:
@@ -402,32 +402,32 @@ class Moorage(Protocol):
         """Return a run once it has settled, or when `wait` seconds are over."""
 
     async def stop(self, ref: str, *, tree: bool = True) -> Texts:
-        """Stop all runs of a session and its descendants; return the ids of the sessions that were told to."""
+        """Stop all runs of a session and its descendants; return the ids of these sessions."""
 
     async def stop_run(self, run_id: str) -> Run:
         """Stop one run."""
 
     async def retry(self, run_id: str) -> Run:
-        """Ask again what a failed run was asked, as a new run with its prompt and its dead letters.
+        """Retry a failed run, as a new run with its prompt and its dead letters.
 
-        A run is retried once: asked again, the same new run answers. Raises RunNotFailed if it did not fail.
+        A repeated request returns the same new run. Raises RunNotFailed if the run did not fail.
         """
 
     async def inbox(
         self, ref: str | None = None, *, dead_letters: bool = False, limit: int = 100, cursor: str | None = None
     ) -> Page[Item]:
-        """Return what waits for the next turn of one session or of all; with `dead_letters`, the dead letters."""
+        """Return the waiting input of one session or of all; with `dead_letters`, the dead letters."""
 
     async def send_again(self, item_id: str) -> Item:
-        """Let a dead letter wait for the next turn again."""
+        """Send a dead letter again: it waits for the next turn."""
 
     # Agents, tools and launchers ------------------------------------------------------------------
 
     async def agents(self) -> AgentList:
-        """Return all agents by name, and the problems in files that define none."""
+        """Return all agents by name, and the problems of invalid definition files."""
 
     async def agent(self, name: str) -> dict[str, Any]:
-        """Return an agent as it is defined."""
+        """Return the definition of an agent."""
 
     async def define_agent(
         self,
@@ -437,13 +437,13 @@ class Moorage(Protocol):
         dry_run: bool = False,
         source: str = "the definition",
     ) -> dict[str, Any]:
-        """Add the agent that the text of a TOML file, or its table, defines; errors call it `source`.
+        """Add an agent from the text of a TOML file, or its table; errors name it `source`.
 
         With `dry_run`, only check the definition.
         """
 
     async def remove_agent(self, name: str) -> dict[str, Any]:
-        """Remove an agent that was added, and return it; its sessions stay."""
+        """Remove an added agent, and return it. Its sessions stay."""
 
     async def tools(self) -> Tools:
         """Return all tools by name, with the parameters of their operations."""
@@ -459,13 +459,13 @@ class Moorage(Protocol):
         """Call a tool: the operation that fits, unless one is named. With `session`, log the call and its result."""
 
     async def launchers(self) -> Page[Launcher]:
-        """Return launchers that work for the caller, newest first, without those that ended in good order."""
+        """Return launchers that work for the caller, newest first, without those that exited normally."""
 
     async def drain_launcher(self, launcher_id: str, *, drain: bool = True) -> Launcher:
-        """Let a launcher take no more turns, or with `drain=False` take them again; what it has at work goes on.
+        """Let a launcher finish its turns and take no new ones, or with `drain=False` take them again.
 
-        One that is a process of its own ends when nothing is left; a server's own goes on waiting. It holds for
-        this start of the launcher, which may also be named by its name, or the beginning of its id.
+        A launcher that is a process of its own exits after its last turn; that of a server waits. A restart ends
+        the draining. The launcher is given by its id, the beginning of its id, or its name.
         """
 
     # Families -------------------------------------------------------------------------------------
@@ -474,7 +474,7 @@ class Moorage(Protocol):
         """Return a page of a session's children, oldest first."""
 
     async def count_children(self, ref: str) -> int:
-        """Return how many children a session has."""
+        """Return the number of a session's children."""
 
     async def ancestors(self, ref: str) -> SessionList:
         """Return parent, grandparent … up to the root."""
@@ -485,7 +485,7 @@ class Moorage(Protocol):
     async def delete(
         self, ref: str, *, cascade: bool = True, force: bool = False, dry_run: bool = False, reason: str = "deleted"
     ) -> Deletion:
-        """Delete a session with its tree; with `dry_run`, only tell what would go."""
+        """Delete a session with its tree; with `dry_run`, only return what would be deleted."""
 
     async def deleted(
         self,
@@ -495,7 +495,7 @@ class Moorage(Protocol):
         limit: int = 100,
         cursor: str | None = None,
     ) -> Page[Tombstone]:
-        """Return what was deleted, when, by whom and why; newest first."""
+        """Return deleted sessions, newest first: when, by whom and why."""
 
     async def cleanup(
         self,
@@ -505,7 +505,7 @@ class Moorage(Protocol):
         dry_run: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> Cleanup:
-        """Delete sessions that were idle for as long as the policy says, or so many hours, or are past their TTL."""
+        """Delete sessions that were idle for the configured time, or for `hours`, or are past their TTL."""
 
     # Approvals ------------------------------------------------------------------------------------
 
@@ -519,7 +519,7 @@ class Moorage(Protocol):
         expires_in: object = None,
         idempotency_key: str | None = None,
     ) -> Approval:
-        """Put a question to a person; the session waits in phase `approval`."""
+        """Ask a person for approval; the session waits in phase `approval`."""
 
     async def approvals(self, ref: str | None = None, *, pending_only: bool = True, limit: int = 100) -> ApprovalList:
         """Return approvals of one session or of all, oldest first."""
@@ -555,13 +555,13 @@ class Moorage(Protocol):
         owners: Iterable[str] | None = None,
         expires_in: object = None,
     ) -> NewKey:
-        """Make a key for a server's door. Its text is in this answer and nowhere else."""
+        """Create an access key for servers. Only this answer has its text."""
 
     async def keys(self, *, owner: str | None = None) -> Page[Key]:
-        """Return the keys of an owner, or of all, oldest first; revoked ones too."""
+        """Return the keys of an owner, or of all, oldest first, including revoked ones."""
 
     async def revoke_key(self, key_id: str) -> Key:
-        """Revoke a key. Doing it twice is harmless."""
+        """Revoke a key. Repeating it is harmless."""
 
     # Transfer and care ----------------------------------------------------------------------------
 
@@ -582,7 +582,7 @@ class Moorage(Protocol):
         created_before: datetime | None = None,
         by: str | None = None,
     ) -> Analytics:
-        """Count sessions, delegations, resumes, errors and more, each beside its target.
+        """Count sessions, delegations, resumes, errors and more, with their targets.
 
         `by` groups the figures: agent, task, hour, day or week.
         """
@@ -598,9 +598,9 @@ class Moorage(Protocol):
     ) -> ImportReport:
         """Import sessions from files and folders of this machine: exports, and histories of other programs.
 
-        Those are state.json files, transcripts of Claude Code, and lists of messages as chat APIs have them. A history
-        comes in as far as it is sound; the report tells what was left out, where and why.
+        Those are state.json files, transcripts of Claude Code, and lists of messages of chat APIs. Their valid parts
+        are imported; the report lists the others with place and reason.
         """
 
     async def check(self) -> Texts:
-        """Check the stored data; return its problems in words."""
+        """Check the stored data and return its problems as texts."""

@@ -124,7 +124,7 @@ class Records:
     async def delete(
         self, ref: str, namespace: str, key: str = "", *, prefix: bool = False, version: int | None = None
     ) -> None:
-        """Delete a record, or with `prefix` all whose keys begin so. Deleting nothing is harmless."""
+        """Delete a record, or with `prefix` all whose keys have this prefix. Deleting nothing is harmless."""
         await self._write(ref, [Drop(namespace=namespace, key=key, prefix=prefix, version=version)])
 
     async def write(
@@ -266,7 +266,7 @@ class Memory:
         return await self._records._put(None, namespace, key, value, ttl, version)
 
     async def delete(self, namespace: str, key: str = "", *, prefix: bool = False, version: int | None = None) -> None:
-        """Delete a record, or with `prefix` all whose keys begin so. Deleting nothing is harmless."""
+        """Delete a record, or with `prefix` all whose keys have this prefix. Deleting nothing is harmless."""
         await self._records._write(None, [Drop(namespace=namespace, key=key, prefix=prefix, version=version)])
 
     async def write(self, writes: Sequence[RecordRequest]) -> RecordsWritten:

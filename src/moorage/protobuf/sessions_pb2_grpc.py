@@ -135,28 +135,28 @@ class SessionServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def CreateSession(self, request, context):
-        """Open a session, under its parent if one is named.
+        """Create a session, as a child of its parent if one is named.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetSession(self, request, context):
-        """A session as it is.
+        """Return a session.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListSessions(self, request, context):
-        """Sessions by filters, newest first, a page at a time.
+        """List sessions by filters, newest first, in pages.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SendMessage(self, request, context):
-        """Say something to the session's agent: a run, if the agent can be started. A session that is not known is made.
+        """Send a message, which requests a run if the session's agent can be started. An unknown id creates a session.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -177,21 +177,21 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SuspendSession(self, request, context):
-        """Pause a session, keeping what its agent hands over.
+        """Suspend a session, with a checkpoint if given.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ResumeSession(self, request, context):
-        """Take a session to drive: the hold, the checkpoint, the context, the window. Without a hold, let its agent go on.
+        """Resume a session and hold it: hold, checkpoint, context, messages. Without a hold, let its agent continue.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReleaseSession(self, request, context):
-        """Give a hold up, so that the session's agent goes on or others may resume it.
+        """End a hold, so that the session's agent continues or others can resume it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -205,14 +205,14 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteSession(self, request, context):
-        """Delete a session with its tree, or say what would go.
+        """Delete a session with its tree, or return what would be deleted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListChildren(self, request, context):
-        """The family of a session.
+        """List the children of a session.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -226,21 +226,21 @@ class SessionServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PutContext(self, request, context):
-        """Remember a value under a key. A session that is not known is made.
+        """Store a value under a key. An unknown id creates a session.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteContext(self, request, context):
-        """Forget a key, or everything.
+        """Delete a key, or the whole context.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RequestApproval(self, request, context):
-        """Put a question to a person; the session waits.
+        """Ask a person for approval; the session waits.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

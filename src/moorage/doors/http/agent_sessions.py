@@ -106,8 +106,8 @@ def add_to(door: Door, live: LiveStreams) -> None:
     routes = AgentSessionRoutes(door, live)
     write, read = Scope.WRITE, Scope.READ
     for verb, path, name, endpoint, scope, body, summary in (
-        ("POST", f"{ROOT}/create", "create", routes.create, write, CreateSession, "Make a session"),
-        ("POST", f"{ROOT}/list", "list", routes.list, read, ListSessions, "Sessions, newest first"),
+        ("POST", f"{ROOT}/create", "create", routes.create, write, CreateSession, "Create a session"),
+        ("POST", f"{ROOT}/list", "list", routes.list, read, ListSessions, "List sessions, newest first"),
         (
             "POST",
             f"{ONE}/messages",
@@ -115,9 +115,9 @@ def add_to(door: Door, live: LiveStreams) -> None:
             routes.messages,
             write,
             SendMessageBody,
-            "Say something, hear the answer",
+            "Send a message and return the answer",
         ),
-        ("POST", f"{ONE}/resume", "resume", routes.resume, write, Resume, "Go on with a session"),
+        ("POST", f"{ONE}/resume", "resume", routes.resume, write, Resume, "Resume a session"),
     ):
         status, or_as = 201 if name == "create" else 200, (SSE.decode(),) if name == "messages" else ()
         told = {"name": f"agent_sessions_{name}", "summary": f"{summary} (as an earlier API did)"}

@@ -36,7 +36,7 @@ def add_to(door: Door) -> None:
 
     @door.route("PUT", "/agents/{name}", Scope.ADMIN, body=Definition, answer=dict[str, Any])
     async def put_agent(exchange: Exchange, visitor: Visitor) -> None:
-        """Have an agent of that name, whatever was there before."""
+        """Create or replace an agent."""
         told = read_body(await exchange.body(), Definition)
         name, moor = exchange.params["name"], door.visit(exchange, visitor)
         agent = config.read_definition(told.definition)
@@ -46,7 +46,7 @@ def add_to(door: Door) -> None:
 
     @door.route("GET", "/definitions", Scope.LAUNCH, query=DefinitionsRequest, answer=Definitions)
     async def definitions(exchange: Exchange, visitor: Visitor) -> None:
-        """All definitions as they are, for launchers."""
+        """Return all definitions, for launchers."""
         if visitor.session_id is not None:
             raise Forbidden(Scope.LAUNCH.value)
         await door.deps.registered.look()

@@ -72,14 +72,14 @@ def add_to(door: Door, heart: Heart | None = None) -> None:
 
     @door.route("GET", "/healthz", is_open=True, answer=Health)
     async def healthz(exchange: Exchange, _: Visitor) -> None:
-        """Whether the server is there."""
+        """Return whether the server answers."""
         if heart is not None:
             heart.check(DEAD_AFTER)
         await exchange.answer(encode(Health(status="ok")))
 
     @door.route("GET", "/readyz", is_open=True, answer=Health)
     async def readyz(exchange: Exchange, _: Visitor) -> None:
-        """Whether its store answers and takes writes."""
+        """Return whether the store answers and takes writes."""
         await check_ready(door.deps, heart)
         await exchange.answer(encode(Health(status="ready")))
 
@@ -90,5 +90,5 @@ def add_to(door: Door, heart: Heart | None = None) -> None:
 
     @door.route("GET", "/docs", is_open=True, kind="text/html")
     async def docs(exchange: Exchange, _: Visitor) -> None:
-        """This document, to read."""
+        """Show this document to people."""
         await exchange.answer(docs_page(await whole()).encode(), kind=HTML, headers=DOCS_HEADERS)

@@ -43,7 +43,7 @@ def add_to(door: Door) -> None:
 
     @door.route("GET", PATH, Scope.READ, to_token=False, query=LastLinesRequest, answer=Page[LastLine])
     async def last_lines(exchange: Exchange, visitor: Visitor) -> None:
-        """How the newest message of each of these sessions begins; those without one are left out."""
+        """Return the beginning of the newest message of each of these sessions; sessions without one are left out."""
         refs = _refs(read_fields_of(exchange, LastLinesRequest, ["sessions"]).sessions)
         found = [await _newest(door, visitor.caller.owner, ref) for ref in refs]
         await exchange.answer(encode(Page([_line(entry) for entry in found if entry is not None])))

@@ -82,7 +82,7 @@ class LauncherEndpoints:
     # Launchers ----------------------------------------------------------------------------------
 
     async def register(self, exchange: Exchange, visitor: Visitor) -> None:
-        """A launcher is there."""
+        """Register a launcher."""
         told = read_body(await exchange.body(), wire.LauncherRegistration)
         now, launcher_id = self._deps.clock.now(), told.launcher_id or self._deps.new_id()
         before = await self._found(launcher_id)
@@ -100,7 +100,7 @@ class LauncherEndpoints:
         await exchange.answer(document(await self._save(launcher)), status=201)
 
     async def heartbeat(self, exchange: Exchange, visitor: Visitor) -> None:
-        """A launcher lives, and all its turns with it."""
+        """Renew the leases of a launcher's turns."""
         launcher = await self._launcher(exchange, visitor)
         told = read_body(await exchange.body(), wire.Heartbeat)
         beats = await asyncio.gather(*(self._renewed(visitor, held) for held in told.turns))
@@ -140,7 +140,7 @@ class LauncherEndpoints:
     # Claiming -----------------------------------------------------------------------------------
 
     async def claim(self, exchange: Exchange, visitor: Visitor) -> None:
-        """Turns, or news of those that the launcher has; if there is neither, after a while."""
+        """Wait for turns, or for news of the launcher's turns, and return them."""
         launcher = await self._launcher(exchange, visitor)
         wish = read_body(await exchange.body(), wire.Claiming)
         gone = asyncio.ensure_future(exchange.disconnected())
@@ -158,7 +158,7 @@ class LauncherEndpoints:
         return TurnDispatcher(self._deps, lease=lease, lost_after=lost_after, tokens=True, words=self._words)
 
     async def adopt(self, exchange: Exchange, visitor: Visitor) -> None:
-        """A launcher that was restarted goes on with a turn of its former life."""
+        """Let a restarted launcher continue a turn of its former process."""
         launcher = await self._launcher(exchange, visitor)
         held = read_body(await exchange.body(), wire.Held)
         owner, turn = await self._turn(visitor, held.turn_id, held.epoch, held.owner)
@@ -209,7 +209,7 @@ class LauncherEndpoints:
         await exchange.answer(encode(wire.Reported(turn_id=turn.turn_id)))
 
     async def finish(self, exchange: Exchange, visitor: Visitor) -> None:
-        """A turn is over."""
+        """Report the end of a turn."""
         told = read_body(await exchange.body(), wire.TurnEnding)
         if told.outcome not in ENDS:
             raise errors.InvalidField("outcome", f"is {told.outcome.value!r}; use one of {', '.join(ENDS)}")
@@ -220,7 +220,7 @@ class LauncherEndpoints:
         await exchange.answer(encode(wire.Reported(turn_id=turn.turn_id, session=session)))
 
     async def approval(self, exchange: Exchange, visitor: Visitor) -> None:
-        """A question of a turn that waits for the answer; once there is one, or after a while."""
+        """Wait for the answer to a question of a turn."""
         asked = read_fields_of(exchange, Awaiting)
         owner, turn = await self._turn(visitor, exchange.params["turn_id"], asked.epoch, asked.owner)
         until = asyncio.get_running_loop().time() + asked.wait

@@ -46,7 +46,7 @@ def add_to(door: Door, live: LiveStreams) -> None:
 
     @door.route("POST", PATH, Scope.WRITE, body=PostMessages, answer=Answer, status=201, or_as=(SSE.decode(),))
     async def post_messages(exchange: Exchange, visitor: Visitor) -> None:
-        """Say something to a session; a user's message asks its agent for an answer."""
+        """Send messages to a session; a user's message asks its agent for an answer."""
         asked = read_body(await exchange.body(), PostMessages)
         moor = await door.visit_to_change(exchange, visitor)
         posted = await moor.post(

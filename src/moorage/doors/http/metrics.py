@@ -126,7 +126,7 @@ def add_to(door: Door, meter: Meter) -> None:
 
     @door.route("GET", "/metrics", Scope.READ, to_token=False, kind="text/plain")
     async def metrics(exchange: Exchange, _: Visitor) -> None:
-        """Numbers for Prometheus."""
+        """Return metrics for Prometheus."""
         await meter.look(door.deps.store, door.deps.clock.now())
         await exchange.answer(meter.text(), kind=TEXT)
 

@@ -37,7 +37,7 @@ AT_ONCE = 16  # records that are read together with their values
 class ListQuery(Struct, kw_only=True, forbid_unknown_fields=True):
     """Which records of a namespace."""
 
-    prefix: Annotated[str, Meta(description="only keys that begin so")] = ""
+    prefix: Annotated[str, Meta(description="only keys with this prefix")] = ""
     after: Annotated[str, Meta(description="`next` of the page before")] | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_WRITES)] = 100
     descending: bool = False
@@ -60,7 +60,7 @@ class DeleteQuery(Struct, kw_only=True, forbid_unknown_fields=True):
 class PrefixQuery(Struct, kw_only=True, forbid_unknown_fields=True):
     """Which keys go."""
 
-    prefix: Annotated[str, Meta(description="only keys that begin so")] = ""
+    prefix: Annotated[str, Meta(description="only keys with this prefix")] = ""
 
 
 class Deleted(Struct, frozen=True, kw_only=True):
@@ -111,7 +111,7 @@ class RecordRoutes:
         self._door.route(verb, path, scope, to_token=not is_memory, name=name, summary=summary, **more)(endpoint)
 
     async def list(self, exchange: Exchange, visitor: Visitor) -> None:
-        """Return a page of records {}, in the order of their keys.
+        """Return a page of records {}, sorted by key.
 
         It ends early where values are large, so that no answer is.
         """
@@ -162,13 +162,13 @@ class RecordRoutes:
         await exchange.answer(encode(written))
 
     async def delete(self, exchange: Exchange, visitor: Visitor) -> None:
-        """Delete a record {}. Deleting nothing is harmless."""
+        """Delete a record {}. A missing key is no error."""
         query, (_, namespace, key) = read_fields_of(exchange, DeleteQuery), _place(exchange)
         await self._drop(exchange, visitor, key=key, version=query.version)
         await exchange.answer(encode(Deleted(namespace=namespace, key=key)))
 
     async def clear(self, exchange: Exchange, visitor: Visitor) -> None:
-        """Delete all records {} whose keys begin so."""
+        """Delete all records {} whose keys have this prefix."""
         prefix = read_fields_of(exchange, PrefixQuery).prefix
         await self._drop(exchange, visitor, key=prefix, prefix=True)
         await exchange.answer(encode(Deleted(namespace=exchange.params["namespace"], prefix=prefix)))

@@ -70,7 +70,7 @@ def add_to(door: Door, settings: StreamSettings | None = None, places: Places | 
     usual = StreamSettings(in_all=allowed.streams, per_visitor=allowed.streams_per_visitor)
     live = LiveStreams(door, settings or usual, places)
     door.on_close(live.close)
-    told = "a JSON page; with `Accept: text/event-stream` a stream, as it happens"
+    told = "a JSON page; with `Accept: text/event-stream` a stream"
     answered: dict[str, Any] = {"answer": Page[Event], "or_as": (SSE.decode(),)}
     for path, name, endpoint, query, summary in (
         ("/events", "events", live.everything, EventsRequest, f"Return the events of all sessions: {told}"),
@@ -81,10 +81,7 @@ def add_to(door: Door, settings: StreamSettings | None = None, places: Places | 
         )
         add(endpoint)
     door.on_close(door.words.close)
-    told = (
-        "Return the partial output of a session's agent, as one piece; with `Accept: text/event-stream` a stream, "
-        "as it says it"
-    )
+    told = "Return the partial output of a session's agent, as one piece; with `Accept: text/event-stream` a stream"
     words = door.route("GET", WORDS, Scope.READ, name="words", summary=told, answer=Spoken, or_as=(SSE.decode(),))
     words(live.words)
     return live

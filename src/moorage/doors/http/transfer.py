@@ -121,14 +121,14 @@ def add_to(door: Door) -> None:
 
     @door.route("GET", "/sessions/{session_id}/export", Scope.READ, query=ExportQuery, kind=NDJSON, or_as=(MARKDOWN,))
     async def export(exchange: Exchange, visitor: Visitor) -> None:
-        """A session as lines: `jsonl` (whole, importable) or `markdown` (to read)."""
+        """Return a session as lines: `jsonl` (importable) or `markdown` (to read)."""
         await _export(exchange, door.visit(exchange, visitor))
 
     taking: dict[str, Any] = {"to_token": False, "query": ImportQuery, "body": bytes, "answer": ImportReport}
 
     @door.route("POST", "/import", Scope.WRITE, name="import", **taking)
     async def take(exchange: Exchange, visitor: Visitor) -> None:
-        """Bring sessions in: an export, a state.json, a transcript of Claude Code, a list of messages."""
+        """Import sessions: an export, a state.json, a transcript of Claude Code, a list of messages."""
         moor = door.visit(exchange, visitor)
 
         async def import_(file: Any, lines: ReceivedLines, *, detach: bool, dry_run: bool) -> ImportReport:
@@ -146,7 +146,7 @@ def add_to(door: Door) -> None:
 
     @door.route("POST", "/import/histories", Scope.WRITE, name="import_histories", may_be_empty=True, **taking)
     async def take_histories(exchange: Exchange, visitor: Visitor) -> None:
-        """Bring in what our own client has read from files of others, one file a line."""
+        """Import the content of files of other programs, read by the Python client, one file per line."""
 
         async def import_(file: Any, _: ReceivedLines, **how: bool) -> ImportReport:
             return await import_histories(door.deps_of(visitor.caller.owner), visitor.caller, _lines(file), **how)

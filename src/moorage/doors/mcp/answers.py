@@ -16,7 +16,7 @@ from moorage.core.status import Because, WaitingFor
 MAX_TEXT = 40_000  # characters of a text in one answer
 MAX_SHORT = 4_000  # of each, where there are many
 
-NextOffset = Annotated[int, Meta(description="The text goes on here: ask again with this `offset`")]
+NextOffset = Annotated[int, Meta(description="Where the text continues: pass it as `offset`")]
 
 
 _LEFT_OUT = {
@@ -134,8 +134,8 @@ class SentAnswer(AskedAnswer, frozen=True, kw_only=True):
     """The outcome of a message."""
 
     session_id: str
-    number: Annotated[int, Meta(description="Of the message in the log")]
-    run: Annotated[RunBrief | None, Meta(description="The work it asked for; null if no agent can be started")] = None
+    number: Annotated[int, Meta(description="Number of the message in the log")]
+    run: Annotated[RunBrief | None, Meta(description="The run it requested; null if no agent can be started")] = None
 
 
 class StatusAnswer(Struct, frozen=True, kw_only=True):
@@ -170,7 +170,7 @@ class SessionsAnswer(Struct, frozen=True, kw_only=True):
     """A page of sessions."""
 
     sessions: list[Brief]
-    next: Annotated[str | None, Meta(description="Pass it as `cursor` for what follows; null at the end")] = None
+    next: Annotated[str | None, Meta(description="Pass it as `cursor` for the next page; null at the end")] = None
 
 
 class ChildrenAnswer(Struct, frozen=True, kw_only=True):
@@ -178,7 +178,7 @@ class ChildrenAnswer(Struct, frozen=True, kw_only=True):
 
     session_id: str
     settled: list[RunBrief]
-    open: Annotated[int, Meta(description="How many runs are not over yet")]
+    open: Annotated[int, Meta(description="Number of open runs")]
     all_settled: bool
     next: Annotated[str | None, Meta(description="Pass it as `cursor` for older runs; null at the end")] = None
 
@@ -206,7 +206,7 @@ class StoppedAnswer(Struct, frozen=True, kw_only=True):
     """Who was told to stop."""
 
     session_id: str
-    stopped: Annotated[list[str], Meta(description="Sessions that had work, children first")]
+    stopped: Annotated[list[str], Meta(description="Sessions with stopped runs, children first")]
 
 
 class ContextAnswer(Struct, frozen=True, kw_only=True):
@@ -214,9 +214,9 @@ class ContextAnswer(Struct, frozen=True, kw_only=True):
 
     session_id: str
     context: dict[str, Any] = field(default_factory=dict)
-    left_out: Annotated[dict[str, int], Meta(description="Keys whose values are too long to be here, and how long")] = (
-        field(default_factory=dict)
-    )
+    left_out: Annotated[
+        dict[str, int], Meta(description="Keys whose values are left out because they are long, with their length")
+    ] = field(default_factory=dict)
     text: Annotated[str, Meta(description="A piece of one long value, as JSON")] | UnsetType = UNSET
     next_offset: NextOffset | UnsetType = UNSET
 
@@ -235,9 +235,9 @@ class MemoryAnswer(Struct, frozen=True, kw_only=True):
 
     namespace: str
     values: dict[str, Any] = field(default_factory=dict)
-    left_out: Annotated[dict[str, int], Meta(description="Keys whose values are too long to be here, and how long")] = (
-        field(default_factory=dict)
-    )
+    left_out: Annotated[
+        dict[str, int], Meta(description="Keys whose values are left out because they are long, with their length")
+    ] = field(default_factory=dict)
     text: Annotated[str, Meta(description="A piece of one long value, as JSON")] | UnsetType = UNSET
     next_offset: NextOffset | UnsetType = UNSET
     next: Annotated[str, Meta(description="The key to pass as `after` for more")] | UnsetType = UNSET

@@ -28,7 +28,7 @@ from moorage.doors.mcp.table import Schema, ToolDocument, ToolOutput, schema_of,
 
 SESSION = {
     "type": "string",
-    "description": "A session that remembers this: what was said in it before is known. Optional; made if not known",
+    "description": "The session whose conversation and memory the call uses. Optional; an unknown id creates one",
 }
 
 
@@ -36,9 +36,7 @@ class AgentRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The arguments of an agent's tool."""
 
     input: Annotated[str, Meta(description="The prompt")]
-    parameters: Annotated[dict[str, Any], Meta(description="Named values that go with it")] = field(
-        default_factory=dict
-    )
+    parameters: Annotated[dict[str, Any], Meta(description="Parameters for the agent")] = field(default_factory=dict)
     session_id: Annotated[str, Meta(description=SESSION["description"])] | None = None
 
 

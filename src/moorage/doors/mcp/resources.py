@@ -28,7 +28,7 @@ JSON = "application/json"
 
 TEMPLATES = (
     ("session", f"{ROOT}/{{session_id}}", "A session: state, phase, metadata, family"),
-    ("log", f"{ROOT}/{{session_id}}/log{{?after,limit}}", "Its log: everything that was said and happened, in pages"),
+    ("log", f"{ROOT}/{{session_id}}/log{{?after,limit}}", "Its log, in pages"),
     ("messages", f"{ROOT}/{{session_id}}/messages{{?before,limit}}", "Its newest messages, and older ones before them"),
 )
 _address = re.compile(re.escape(ROOT) + r"/([^/?#]+)(?:/(log|messages))?(?:\?([^#]*))?").fullmatch

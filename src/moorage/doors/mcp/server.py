@@ -38,10 +38,10 @@ PAGE = 100  # tools of one page
 NOT_FOUND = -32002  # of a resource, as the protocol has it
 INSTRUCTIONS = """\
 Moorage keeps sessions of agents: durable conversations that survive pauses, crashes and restarts. Start an agent with
-start_agent_session; with mode async_poll or async_callback go on meanwhile and ask get_agent_session_status or
-wait_for_children later. Agents, workers and tools can be called by their own names, too: with one session_id in several
-calls they remember what was said. get_context and set_context are a session's shared memory,
-get_memory and set_memory what all sessions share."""
+start_agent_session. With mode async_poll or async_callback, continue with other work and call
+get_agent_session_status or wait_for_children later. You can also call agents, workers and tools by their own names;
+with the same session_id they remember earlier calls. get_context and set_context share values within a session,
+get_memory and set_memory between all sessions."""
 
 _running: set[asyncio.Task[Any]] = set()  # calls at work; the loop itself would forget them
 

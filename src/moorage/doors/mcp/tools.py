@@ -26,21 +26,24 @@ from moorage.doors.mcp.table import TOOLS as TOOLS  # all of them, once this mod
 from moorage.doors.mcp.table import tool
 from moorage.service.records import WrittenRecord
 
-Ref = Annotated[str | None, Meta(description="The session, by id or name; without it, the one that calls")]
+Ref = Annotated[str | None, Meta(description="The session, by id or name; by default the caller's own")]
 ModeField = Annotated[
     Literal["sync", "async_poll", "async_callback", "SYNC", "ASYNC_POLL", "ASYNC_CALLBACK"],
-    Meta(description="sync waits for the result; async_poll: ask later; async_callback: the caller gets a message"),
+    Meta(description="sync: wait for the result; async_poll: ask for it later; async_callback: it comes as a message"),
 ]
-JoinField = Annotated[Literal["each", "all"], Meta(description="Callbacks as they come, or all together with the last")]
-Correlation = Annotated[str | None, Meta(description="A value of yours that comes back with the callback")]
-Parameters = Annotated[dict[str, Any] | None, Meta(description="Named values that go with it to the agent")]
-WaitField = Annotated[float, Meta(ge=0, le=3600, description="Seconds to wait for it to be over")]
-Token = Annotated[str | None, Meta(description="Of the hold that resume_agent_session gave you")]
-Queue = Annotated[bool, Meta(description="Wait even while another holder has the session")]
-Wake = Annotated[bool, Meta(description="false: leave a suspended session as it is; the message waits in it")]
+JoinField = Annotated[
+    Literal["each", "all"],
+    Meta(description="each: one callback per child; all: one turn with all callbacks, after the last child"),
+]
+Correlation = Annotated[str | None, Meta(description="A value that the callback returns")]
+Parameters = Annotated[dict[str, Any] | None, Meta(description="Parameters for the agent")]
+WaitField = Annotated[float, Meta(ge=0, le=3600, description="Seconds to wait for the end of the run")]
+Token = Annotated[str | None, Meta(description="The token of your hold, from resume_agent_session")]
+Queue = Annotated[bool, Meta(description="If another holder has the session, wait instead of failing")]
+Wake = Annotated[bool, Meta(description="false: do not resume a suspended session; the message waits")]
 LimitField = Annotated[int, Meta(ge=1, le=200)]
-Cursor = Annotated[str | None, Meta(description="`next` of the page before")]
-Offset = Annotated[int, Meta(ge=0, description="`next_offset` of the answer before")]
+Cursor = Annotated[str | None, Meta(description="`next` of the previous page")]
+Offset = Annotated[int, Meta(ge=0, description="`next_offset` of the previous answer")]
 
 
 class Asks(Struct, frozen=True, forbid_unknown_fields=True):
@@ -68,8 +71,8 @@ async def list_agents(call: ToolCall, _: ListAgents) -> answers.AgentsAnswer:
 
 
 class StartAgentSession(Asks, frozen=True):
-    """Start an agent in a session of its own, as a child of the session that calls. With mode sync the answer has the
-    result; else it comes at once, with the session_id to ask about."""
+    """Start an agent in a new session, as a child of the caller's session. With mode sync, the answer has the result;
+    otherwise it comes at once, with the session_id to ask for later."""
 
     agent: str
     prompt: str
@@ -77,17 +80,17 @@ class StartAgentSession(Asks, frozen=True):
     join: JoinField = "each"
     correlation: Correlation = None
     parameters: Parameters = None
-    session_id: Annotated[str | None, Meta(description="Its id; one that is not known is made")] = None
+    session_id: Annotated[str | None, Meta(description="The id of the session; an unknown id creates a session")] = None
     session_name: str | None = None
-    parent: Annotated[str | None, Meta(description="Under this session instead of the one that calls")] = None
+    parent: Annotated[str | None, Meta(description="The parent session, instead of the caller's")] = None
     task_id: str | None = None
     purpose: str | None = None
     project_dir: str | None = None
     metadata: dict[str, Any] | None = None
     wait_seconds: Annotated[
-        WaitField | None, Meta(description="At most, in mode sync; without it, until it is over")
+        WaitField | None, Meta(description="Maximum of seconds to wait in mode sync; by default until the end")
     ] = None
-    idempotency_key: Annotated[str | None, Meta(description="Asked twice with one key, the same run answers")] = None
+    idempotency_key: Annotated[str | None, Meta(description="Requests with the same key create one run")] = None
 
 
 @tool("Start an agent")
@@ -116,25 +119,27 @@ async def _waited(call: ToolCall, run: Run, mode: str, wait: float | None) -> Ru
 
 
 class ResumeAgentSession(Asks, frozen=True):
-    """Go on with a session: a suspended one becomes active. With a prompt, its agent is asked for more; without one the
-    answer has its checkpoint, context and newest messages, and with hold you drive it. Without a session, it says what
-    could be resumed."""
+    """Resume a session: a suspended one becomes active. With a prompt, its agent is asked; without one, the answer has
+    its checkpoint, context and newest messages, and with hold you drive it. Without a session, list sessions that could
+    be resumed."""
 
-    session_id: Annotated[str | None, Meta(description="By id or name; without it, suggestions")] = None
+    session_id: Annotated[str | None, Meta(description="The session, by id or name; without it, list suggestions")] = (
+        None
+    )
     prompt: str | None = None
     mode: ModeField = "sync"
     join: JoinField = "each"
     correlation: Correlation = None
     parameters: Parameters = None
     wait_seconds: WaitField | None = None
-    hold: Annotated[bool, Meta(description="Drive the session yourself, until release_session")] = False
+    hold: Annotated[bool, Meta(description="true: drive the session yourself, until release_session")] = False
     token: Token = None
     queue: Queue = False
     wake: Wake = True
     agent: Annotated[str | None, Meta(description="Suggest only sessions of this agent")] = None
 
 
-@tool("Go on with a session")
+@tool("Resume a session")
 async def resume_agent_session(call: ToolCall, asks: ResumeAgentSession) -> answers.ResumeAnswer:
     if asks.session_id is None:
         call.check_no_token()
@@ -176,17 +181,17 @@ async def _resumed(call: ToolCall, ref: str, *, hold: bool) -> answers.ResumeAns
 
 
 class SendMessage(Asks, frozen=True):
-    """Say something to a session as its user. If it has an agent that can be started, that asks for work, and the
-    answer has its result. A session that is not known is made."""
+    """Send a user's message to a session. If its agent can be started, the agent is asked and the answer has its
+    result. An unknown session id creates a session."""
 
     message: str
     session_id: Ref = None
     wait_seconds: Annotated[
-        WaitField | None, Meta(description="Seconds to wait for the answer; without it, 30, or 0 in your own session")
+        WaitField | None, Meta(description="Seconds to wait for the answer; by default 30, or 0 in your own session")
     ] = None
-    agent: Annotated[str | None, Meta(description="Another agent that is to answer, in this session")] = None
+    agent: Annotated[str | None, Meta(description="Ask this agent instead of the session's own")] = None
     parameters: Parameters = None
-    client_key: Annotated[str | None, Meta(description="Sent twice with one key, it is said once")] = None
+    client_key: Annotated[str | None, Meta(description="A message with the same key is stored once")] = None
     queue: Queue = False
     wake: Wake = True
 
@@ -208,14 +213,13 @@ async def send_message(call: ToolCall, asks: SendMessage) -> answers.SentAnswer:
 
 
 class GetAgentSessionStatus(Asks, frozen=True):
-    """Where a session stands: state, phase, what its newest run does. With wait_seconds it answers when that run is
-    over, or the time."""
+    """Return the status of a session: state, phase and newest run. With wait_seconds, wait for the end of that run."""
 
     session_id: Ref = None
     wait_seconds: WaitField = 0.0
 
 
-@tool("Where a session stands", Scope.READ)
+@tool("Status of a session", Scope.READ)
 async def get_agent_session_status(call: ToolCall, asks: GetAgentSessionStatus) -> answers.StatusAnswer:
     ref = await call.session(asks.session_id)
     run = await _newest_run(call, ref)
@@ -288,8 +292,8 @@ async def _last_said(call: ToolCall, ref: str, offset: int) -> answers.ResultAns
 
 
 class RetryRun(Asks, frozen=True):
-    """Ask again what a failed run was asked, or the last run of a session: as a new run, with its prompt and its dead
-    letters. Asked again, the same new run answers. With wait_seconds the answer has its result."""
+    """Retry a failed run, or the failed last run of a session, as a new run with its prompt and dead letters. A
+    repeated request returns the same new run. With wait_seconds, the answer has its result."""
 
     run_id: str | None = None
     session_id: Ref = None
@@ -320,8 +324,8 @@ class ListAgentSessions(Asks, frozen=True):
     parent: Annotated[str | None, Meta(description="Only children of this session")] = None
     root: Annotated[str | None, Meta(description="Only the family of this session")] = None
     task_id: str | None = None
-    label: Annotated[str | None, Meta(description="Only those with this label")] = None
-    active_only: Annotated[bool, Meta(description="Leave out those that are final")] = False
+    label: Annotated[str | None, Meta(description="Only sessions with this label")] = None
+    active_only: Annotated[bool, Meta(description="Leave out final sessions")] = False
     limit: LimitField = 20
     cursor: Cursor = None
 
@@ -352,8 +356,8 @@ async def list_children(call: ToolCall, asks: ListChildren) -> answers.SessionsA
 
 
 class WaitForChildren(Asks, frozen=True):
-    """Wait until all that a session has asked of others is over, or the time; what came of it, newest first. Long
-    results are cut: get_agent_session_result has all."""
+    """Wait for the runs that a session requested of others, and return their results, newest first. Long results are
+    cut: get_agent_session_result has all of them."""
 
     session_id: Ref = None
     wait_seconds: WaitField = 60.0
@@ -386,7 +390,7 @@ class RenameSession(Asks, frozen=True):
     """Give a session another name, or none."""
 
     session_id: Ref = None
-    session_name: Annotated[str | None, Meta(description="Without it, the session has no name any more")] = None
+    session_name: Annotated[str | None, Meta(description="The new name; without it, the name is removed")] = None
     token: Token = None
 
 
@@ -398,7 +402,7 @@ async def rename_session(call: ToolCall, asks: RenameSession) -> answers.BriefAn
 
 
 class SuspendSession(Asks, frozen=True):
-    """Pause a session, with a checkpoint that the next holder gets back."""
+    """Suspend a session, with a checkpoint for the next process."""
 
     session_id: Ref = None
     reason: str | None = None
@@ -414,24 +418,26 @@ async def suspend_session(call: ToolCall, asks: SuspendSession) -> answers.Brief
 
 
 class ReleaseSession(Asks, frozen=True):
-    """Give your hold on a session up, so that its agent goes on or others may resume it."""
+    """End your hold on a session, so that its agent continues or others can resume it."""
 
     session_id: Ref = None
     token: Token = None
 
 
-@tool("Give a hold up")
+@tool("End a hold")
 async def release_session(call: ToolCall, asks: ReleaseSession) -> answers.BriefAnswer:
     session = await call.moor.release(await call.session(asks.session_id), token=asks.token)
     return answers.BriefAnswer(session_id=session.session_id, session=Brief.of(session))
 
 
 class RequestApproval(Asks, frozen=True):
-    """Put a question to a person. The session waits until it is answered; you cannot answer it yourself."""
+    """Ask a person for approval. The session waits for the answer; you cannot answer it yourself."""
 
     question: str
     session_id: Ref = None
-    plan: Annotated[Any, Meta(description="The plan to approve, as any JSON; its hash is kept")] = None
+    plan: Annotated[Any, Meta(description="The plan to approve, as any JSON; its hash is stored with the answer")] = (
+        None
+    )
     options: Annotated[list[str], Meta(description="Answers besides approve and reject")] = []
     expires_in: Annotated[float, Meta(gt=0, description="Seconds")] | None = None
 
@@ -463,11 +469,11 @@ async def stop_agent_session(call: ToolCall, asks: StopAgentSession) -> answers.
 
 
 class DeleteAgentSession(Asks, frozen=True):
-    """Delete a session with its descendants, for good. With dry_run it only says what would go."""
+    """Delete a session with its descendants, for good. With dry_run, return what would be deleted."""
 
     session_id: str
-    cascade: Annotated[bool, Meta(description="false: only if it has no children")] = True
-    force: Annotated[bool, Meta(description="Even while it runs: its agents are stopped")] = False
+    cascade: Annotated[bool, Meta(description="false: refuse if it has children")] = True
+    force: Annotated[bool, Meta(description="true: also delete running sessions; their agents are stopped")] = False
     dry_run: bool = False
 
 
@@ -481,7 +487,8 @@ async def delete_agent_session(call: ToolCall, asks: DeleteAgentSession) -> Dele
 
 
 class GetContext(Asks, frozen=True):
-    """Read a session's memory, or one key of it; nothing there is {}. A long value comes in pieces, as JSON text."""
+    """Read a session's context, or one key of it; an empty context is {}. A long value comes in pieces, as JSON
+    text."""
 
     session_id: Ref = None
     key: str | None = None
@@ -525,8 +532,8 @@ def _all_that_fits(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, in
 
 
 class SetContext(Asks, frozen=True):
-    """Remember values in a session, for the next agent in it: one under `key`, or several as `values`; other keys
-    stay. A session that is not known is made."""
+    """Store values in a session's context, for every agent in it: one as `key`, or several as `values`. Other keys
+    stay. An unknown session id creates a session."""
 
     session_id: Ref = None
     key: str | None = None
@@ -546,18 +553,18 @@ async def set_context(call: ToolCall, asks: SetContext) -> answers.ContextWritte
 
 
 class GetMemory(Asks, frozen=True):
-    """Read what all sessions share: the values of a namespace in the order of their keys, or one of them. A long value
-    comes in pieces, as JSON text; bytes are base64."""
+    """Read values that all sessions share: those of a namespace, sorted by key, or one of them. A long value comes in
+    pieces, as JSON text; bytes are base64."""
 
     namespace: str
     key: str | None = None
-    prefix: Annotated[str, Meta(description="Only keys that begin so")] = ""
-    after: Annotated[str | None, Meta(description="`next` of the answer before")] = None
+    prefix: Annotated[str, Meta(description="Only keys with this prefix")] = ""
+    after: Annotated[str | None, Meta(description="`next` of the previous answer")] = None
     limit: LimitField = 50
     offset: Offset = 0
 
 
-@tool("Read what all sessions share", Scope.READ)
+@tool("Read shared values", Scope.READ)
 async def get_memory(call: ToolCall, asks: GetMemory) -> answers.MemoryAnswer:
     call.check_no_token()
     if asks.key is None:
@@ -584,10 +591,10 @@ class SetMemory(Asks, frozen=True):
     key: str
     value: Any
     ttl_seconds: Annotated[float, Meta(gt=0, description="How long; without it, for good")] | None = None
-    version: Annotated[int, Meta(ge=0, description="The version it must have; 0: it must be new")] | None = None
+    version: Annotated[int, Meta(ge=0, description="The expected version; 0 for a new key")] | None = None
 
 
-@tool("Store for all sessions", repeatable=True)
+@tool("Store a shared value", repeatable=True)
 async def set_memory(call: ToolCall, asks: SetMemory) -> WrittenRecord:
     call.check_no_token()
     return await call.moor.memory.put(asks.namespace, asks.key, asks.value, ttl=asks.ttl_seconds, version=asks.version)
@@ -597,7 +604,7 @@ async def set_memory(call: ToolCall, asks: SetMemory) -> WrittenRecord:
 
 
 class SearchSessions(Asks, frozen=True):
-    """Find what was said in any session: entries that have all these words."""
+    """Search all sessions for entries that contain all these words."""
 
     query: str
     limit: LimitField = 20
