@@ -5,10 +5,10 @@
     import moorage
 
     async with moorage.connect("sqlite:///moorage.db") as moor:
-        session = await moor.create(agent="terraform-architect", purpose="approval_workflow")
+        session = await moor.create(agent="travel-planner", purpose="three days in Genoa")
 
-`moorage.sync.connect` gives the same without `await`. Everything is loaded when it is
-first used: importing this package costs next to nothing.
+`moorage.sync.connect` has the same methods without `await`. Modules are loaded on first use, so importing this
+package is fast.
 """
 
 from __future__ import annotations

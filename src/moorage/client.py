@@ -243,6 +243,9 @@ def served_later(
 class LocalMoorage(OnStore, Connection):
     """Sessions on one store. Opened on first use or by `async with`."""
 
+    def __repr__(self) -> str:
+        return f"Moorage({config.without_password(self.opened.url or 'memory://')!r})"
+
     @property
     def context(self) -> LocalContext:
         """The keyed memory of sessions."""
@@ -620,8 +623,8 @@ class LocalContext(OnStore, Context):
 
 
 def connect(url: str | None = None, *, context_url: str | None = None, **who: Any) -> LocalMoorage:
-    """Return sessions on the store that `url` names, for an event loop; `who` is as for `caller_for`.
+    """Connect to the store that `url` names, for use in an event loop; `who` is passed to `caller_for`.
 
-    Without a URL: MOORAGE_URL, else an SQLite file in the user's data folder.
+    Without a URL, it is MOORAGE_URL, else an SQLite file in the user's data folder.
     """
     return LocalMoorage(OpenStore.at(url, context_url), caller_for(**who))

@@ -1,4 +1,4 @@
-"""`moorage.connect`: sessions on a store of this machine, or on a server; the URL says which."""
+"""`moorage.connect`: a connection to a store or to a server, as the URL says."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def connect(
     deadline: float | None = None,
     context_url: str | None = None,
 ) -> Connection:
-    """Return sessions on the store or the server that `url` names, for an event loop.
+    """Connect to the store or server that `url` names, for use in an event loop.
 
-    Without a URL: MOORAGE_URL, else an SQLite file in the user's data folder. `key` and `deadline` are
-    for servers: what to show at the door (else MOORAGE_TOKEN, else MOORAGE_KEY), and after how many
-    seconds without an answer the server counts as unreachable (30). `context_url` is for stores: the Redis or
-    Valkey server that keeps the context of sessions (else MOORAGE_CONTEXT_URL, else the configuration's).
+    Without a URL, it is MOORAGE_URL, else an SQLite file in the user's data folder. `key` and `deadline` are for
+    servers: the access key (by default MOORAGE_TOKEN, else MOORAGE_KEY), and the seconds after which a server that does
+    not answer counts as unreachable (30). `context_url` is for stores: the Redis or Valkey server that keeps contexts
+    (by default MOORAGE_CONTEXT_URL, else that of the configuration).
     """
     picked = config.pick_url(url)
     if not config.is_server(picked):

@@ -111,6 +111,9 @@ class Moorage(_Sync):
         super().__init__(target, drive)
         self.context = Context(target.context, drive)
 
+    def __repr__(self) -> str:
+        return repr(self._target)
+
     @property
     def records(self) -> Records:
         """Values beside the log of a session, by namespace and key."""
@@ -274,12 +277,12 @@ def connect(
     deadline: float | None = None,
     context_url: str | None = None,
 ) -> Moorage:
-    """Return sessions on the store that `url` names, opened at once, or on a server.
+    """Connect to the store or server that `url` names; a store is opened at once.
 
-    Without a URL: MOORAGE_URL, else an SQLite file in the user's data folder. `key` and `deadline` are
-    for servers: what to show at the door (else MOORAGE_TOKEN, else MOORAGE_KEY), and after how many
-    seconds without an answer the server counts as unreachable (30). `context_url` is for stores: the Redis or
-    Valkey server that keeps the context of sessions (else MOORAGE_CONTEXT_URL, else the configuration's).
+    Without a URL, it is MOORAGE_URL, else an SQLite file in the user's data folder. `key` and `deadline` are for
+    servers: the access key (by default MOORAGE_TOKEN, else MOORAGE_KEY), and the seconds after which a server that does
+    not answer counts as unreachable (30). `context_url` is for stores: the Redis or Valkey server that keeps contexts
+    (by default MOORAGE_CONTEXT_URL, else that of the configuration).
     """
     picked = config.pick_url(url)
     if config.is_server(picked):

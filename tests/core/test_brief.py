@@ -2,11 +2,13 @@
 
 import inspect
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec import Struct
 
+import moorage
 from moorage import sync, values
 
 CLASSES = {name: kind for name, kind in vars(values).items() if inspect.isclass(kind) and issubclass(kind, Struct)}
@@ -60,3 +62,12 @@ def test_notebook_gets_a_table_of_a_page(moor: sync.Moorage) -> None:
     assert "<td>plan</td><td>created</td>" in html(page)
     assert "&lt;b&gt;bold" in html(page)
     assert "<caption>Session</caption><tr><th>session_name</th><td>plan</td></tr>" in html(page.items[0])
+
+
+def test_connection_shows_its_url_without_the_password(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/m.db"
+    with sync.connect(url) as moor:
+        assert repr(moor) == f"Moorage('{url}')"
+    assert repr(moorage.connect("memory://")) == "Moorage('memory://')"
+    assert repr(moorage.connect("http://127.0.0.1:8765", key="moor_secret")) == "Moorage('http://127.0.0.1:8765')"
+    assert "secret" not in repr(moorage.connect("postgresql://ann:secret@localhost/sessions"))

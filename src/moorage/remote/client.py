@@ -76,6 +76,9 @@ class RemoteMoorage(Connection):
         inside_agent = config.run_from_environment() is not None  # its server was there when it was started
         self._transport = Transport(url, lambda: who, key=key, deadline=deadline, is_known=inside_agent)
 
+    def __repr__(self) -> str:
+        return f"Moorage({self._transport.url!r})"
+
     @classmethod
     def to(cls, url: str, caller: Caller, **options: Any) -> Self:
         """Return a connection; type checkers do not see the methods that are made from the table."""
