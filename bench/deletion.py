@@ -45,10 +45,10 @@ _STONE_OF = f"{_STONE} SELECT owner, id, name, agent, task, state, $2, {_NOW}, '
 _ONE_STATEMENT = f"""
 {_TREE}, gone AS (
     DELETE FROM moorage.sessions s USING tree WHERE s.owner = $1 AND s.pk = tree.pk RETURNING s.*
-), stone AS (
+), tombstone AS (
     {_STONE_OF} FROM gone ORDER BY depth DESC, pk DESC RETURNING n
 ), told AS (
-    INSERT INTO moorage.arrivals (owner, subject, root, last, count) SELECT $1, n, 0, 0, 1 FROM stone ORDER BY n
+    INSERT INTO moorage.arrivals (owner, subject, root, last, count) SELECT $1, n, 0, 0, 1 FROM tombstone ORDER BY n
 ), entries AS (
     DELETE FROM moorage.entries e USING gone g
     WHERE e.owner = g.owner AND e.root = coalesce(g.root, g.pk) AND e.segment = g.pk

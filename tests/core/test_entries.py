@@ -143,8 +143,8 @@ def test_an_events_id_is_the_entrys_number_or_the_feeds_cursor() -> None:
 
 
 def test_a_deletion_is_an_event_that_names_its_root() -> None:
-    stone = Tombstone(session_id="s-2", state="active", root_of_deletion="s-1", deleted_at=NOON, deleted_by="ann")
-    event = deletion_event(stone, 9)
+    tombstone = Tombstone(session_id="s-2", state="active", root_of_deletion="s-1", deleted_at=NOON, deleted_by="ann")
+    event = deletion_event(tombstone, 9)
     assert (event.id, event.type, event.session_id) == (9, "session_deleted", "s-2")
     assert event.data == {
         "session_name": None,

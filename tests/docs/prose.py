@@ -22,7 +22,7 @@ VAGUE = re.compile(
 SENTENCE = re.compile(rf"(?:^|(?<=[.!?] )|(?<=[.!?]\n)|(?<=\n\n))(?:{'|'.join(OPENINGS)})\b[^.?!]*[.?!]?")
 
 RETIRED = frozenset(
-    "shelf shelves stones bury buried doomed heir heirs strays hearer hearers murmur murmurs carrier carriers "
+    "shelf shelves stone stones bury buried doomed heir heirs strays hearer hearers murmur murmurs carrier carriers "
     "gate gates reach standing desk desks".split()
 )
 RETIRED_PAIRS = ("seen_off", "set_aside")

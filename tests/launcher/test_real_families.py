@@ -35,7 +35,7 @@ else:
 ENDS: dict[str, tuple[str, dict[str, Any], tuple[str, str | None, str]]] = {
     "floods": ("yes; yes >&2", {"max_output_bytes": 10_000}, ("failed", "output_too_large", "10,000 bytes")),
     "drowns": ("yes | head -c 3000000 >&2; echo answer", {}, ("completed", None, "answer")),
-    "silent": ("true", {}, ("failed", "no_answer", "without a word")),
+    "silent": ("true", {}, ("failed", "no_answer", "without output")),
     "broken": ("echo no such bucket >&2; exit 3", {}, ("failed", "agent_failed", "no such bucket")),
     "killed": ("kill -9 $$", {}, ("failed", "agent_failed", "SIGKILL")),
     "slow": ("sleep 600", {"timeout": "0.2s"}, ("failed", "timed_out", "0.2 seconds")),

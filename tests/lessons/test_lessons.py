@@ -687,10 +687,10 @@ def test_expiry_is_previewed_audited_and_exact(timed: Timed) -> None:
     moor.create("agent", session_id="brief", ttl=60)
     timed.forward(days=400)
     assert {session.id for session in moor.list()} == {"plain-0", "plain-1", "plain-2"}, "no TTL, no expiry"
-    assert [(stone.session_id, stone.reason) for stone in moor.deleted()] == [("brief", "expired")]
+    assert [(tombstone.session_id, tombstone.reason) for tombstone in moor.deleted()] == [("brief", "expired")]
     preview = moor.cleanup(24, dry_run=True)
     assert preview.removed == 3
     assert len(moor.list()) == 3
     assert moor.cleanup(24, states=["failed"]).removed == 0
     assert set(moor.cleanup(24).session_ids) == set(preview.session_ids)
-    assert [stone.reason for stone in moor.deleted()] == ["retention"] * 3 + ["expired"]
+    assert [tombstone.reason for tombstone in moor.deleted()] == ["retention"] * 3 + ["expired"]

@@ -77,7 +77,10 @@ async def swept(store: PostgresStore, *writes: Write) -> list[str]:
     async def job(db: PostgresConnection) -> list[str]:
         pks = [row[0] for row in await db.all("SELECT pk FROM moor.sessions WHERE parent IS NULL ORDER BY pk")]
         found = cast("Db", Interrupted(db, left))
-        return [stone.session_id for stone in await family.sweep(found, OWNER, pks, decide, a_stamp(), dry_run=False)]
+        return [
+            tombstone.session_id
+            for tombstone in await family.sweep(found, OWNER, pks, decide, a_stamp(), dry_run=False)
+        ]
 
     return await store._access.write(job)
 
@@ -96,7 +99,7 @@ async def test_child_born_after_the_look_goes_with_its_tree(stores: list[Postgre
     assert gone.session_ids == ["late", "child", "root"]
 
     assert await all_sessions(one) == []
-    assert [stone.session_id for stone in await all_tombstones(one)] == ["root", "child", "late"]
+    assert [tombstone.session_id for tombstone in await all_tombstones(one)] == ["root", "child", "late"]
 
 
 async def test_message_that_comes_after_the_look_is_counted(stores: list[PostgresStore]) -> None:

@@ -484,7 +484,7 @@ def by_hand(
 
 def counted_by_hand(store: Store, sessions: list[Any], delegations: list[Any]) -> dict[str, Any]:
     fates = {s.session_id: (s.state.value, s.state in FINAL_STATES) for s in drive(all_sessions(store, OWNER))}
-    fates |= {stone.session_id: (stone.state, True) for stone in drive(all_tombstones(store, OWNER))}
+    fates |= {tombstone.session_id: (tombstone.state, True) for tombstone in drive(all_tombstones(store, OWNER))}
     picked_up = {d.session_id for d in delegations if d.resumed}
     ended = [fates[name][0] for name in picked_up if name in fates and fates[name][1]]
     broken = [s for s in sessions if has_errors(store, s)]

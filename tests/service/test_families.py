@@ -144,7 +144,10 @@ def test_deleting_a_parent_deletes_its_tree_leaves_first(timed: Timed) -> None:
             moor.get(ref)
         assert refused.value.facts["reason"] == "tidying"
     tombstones = moor.deleted().items
-    assert [(stone.session_id, stone.root_of_deletion, stone.deleted_by, stone.deleted_at) for stone in tombstones] == [
+    assert [
+        (tombstone.session_id, tombstone.root_of_deletion, tombstone.deleted_by, tombstone.deleted_at)
+        for tombstone in tombstones
+    ] == [
         ("a", "a", "ann", timed.clock.now()),
         ("a1", "a", "ann", timed.clock.now()),
         ("a2", "a", "ann", timed.clock.now()),
@@ -182,7 +185,7 @@ def test_the_audit_comes_in_pages_newest_first(place: Place) -> None:
     found, cursor = [], None
     while True:
         page = moor.deleted(limit=2, cursor=cursor)
-        found += [stone.session_id for stone in page]
+        found += [tombstone.session_id for tombstone in page]
         cursor = page.next
         if cursor is None:
             break

@@ -34,9 +34,19 @@ def test_cleanup_deletes_sessions_idle_for_a_day_and_audits_them(timed: Timed) -
     done = moor.cleanup()
     assert (done.removed, done.session_ids, done.dry_run) == (1, ["old"], False)
     assert ids(moor) == {"young"}
-    (stone,) = moor.deleted()
-    assert (stone.session_id, stone.session_name, stone.agent_name, stone.task_id) == ("old", "old-name", "old", "t-1")
-    assert (stone.reason, stone.deleted_at, stone.deleted_by, stone.state) == ("retention", at, "ann", "created")
+    (tombstone,) = moor.deleted()
+    assert (tombstone.session_id, tombstone.session_name, tombstone.agent_name, tombstone.task_id) == (
+        "old",
+        "old-name",
+        "old",
+        "t-1",
+    )
+    assert (tombstone.reason, tombstone.deleted_at, tombstone.deleted_by, tombstone.state) == (
+        "retention",
+        at,
+        "ann",
+        "created",
+    )
     assert moor.cleanup().removed == 0
 
 
@@ -248,7 +258,7 @@ def test_a_tree_goes_only_when_every_member_may(timed: Timed) -> None:
     timed.forward(hours=25)
     done = moor.cleanup(24)
     assert done.session_ids == ["grandchild", "child", "root"]
-    assert {stone.root_of_deletion for stone in moor.deleted()} == {"root"}
+    assert {tombstone.root_of_deletion for tombstone in moor.deleted()} == {"root"}
 
 
 @pytest.mark.parametrize("member", ["root", "child"])
@@ -301,7 +311,7 @@ def test_a_session_past_its_ttl_is_gone_and_audited_as_expired(timed: Timed) -> 
     with pytest.raises(SessionGone) as gone:
         moor.get("s-1")
     assert gone.value.facts["reason"] == "expired"
-    assert [(stone.session_id, stone.reason) for stone in moor.deleted()] == [("s-1", "expired")]
+    assert [(tombstone.session_id, tombstone.reason) for tombstone in moor.deleted()] == [("s-1", "expired")]
     assert moor.create(name="brief").id != "s-1"
 
 
@@ -327,7 +337,7 @@ def test_cleanup_deletes_expired_sessions_of_any_age(timed: Timed) -> None:
     moor.create(session_id="s-2")
     timed.forward(minutes=2)
     done = moor.cleanup(24)
-    assert [(stone.session_id, stone.reason) for stone in done.sessions] == [("s-1", "expired")]
+    assert [(tombstone.session_id, tombstone.reason) for tombstone in done.sessions] == [("s-1", "expired")]
 
 
 def test_an_expired_parent_takes_its_idle_children_along(timed: Timed) -> None:
@@ -375,7 +385,7 @@ def test_the_trace_can_be_asked_for_a_reason_and_a_time(timed: Timed) -> None:
         moor.delete(name)
 
     def found(**wanted: Any) -> list[str]:
-        return [stone.session_id for stone in moor.deleted(**wanted)]
+        return [tombstone.session_id for tombstone in moor.deleted(**wanted)]
 
     assert found(reason="retention") == ["by-age"]
     assert found(reason="expired") == ["by-ttl"]
@@ -395,7 +405,7 @@ def test_audit_cursor_belongs_to_its_query(timed: Timed) -> None:
     cursor = None
     while True:
         page = moor.deleted(reason="even", limit=2, cursor=cursor)
-        seen += [stone.session_id for stone in page]
+        seen += [tombstone.session_id for tombstone in page]
         cursor = page.next
         if cursor is None:
             break

@@ -217,7 +217,7 @@ async def test_sweep_logs_a_warning_with_count_and_reasons(opened: Opening, capl
         "cleanup deleted 6 sessions of ann: 3 retention (retention.age), 2 retention (retention.ages.failed), "
         "1 expired (ttl)"
     ]
-    assert {stone.deleted_by for stone in await all_tombstones(place.store)} == {"sweeper"}
+    assert {tombstone.deleted_by for tombstone in await all_tombstones(place.store)} == {"sweeper"}
     assert len(await place.ids()) == 4
 
 
@@ -244,7 +244,7 @@ async def test_all_owners_are_served(opened: Opening, caplog: pytest.LogCaptureF
         "cleanup deleted 3 sessions of bob: 3 retention (retention.age)",
     ]
     assert [session.session_id for session in await all_sessions(place.store, "bob")] == ["young-0"]
-    assert {stone.deleted_by for stone in await all_tombstones(place.store, "bob")} == {"sweeper"}
+    assert {tombstone.deleted_by for tombstone in await all_tombstones(place.store, "bob")} == {"sweeper"}
 
 
 async def test_failure_of_one_owner_does_not_block_others(opened: Opening) -> None:
@@ -482,7 +482,7 @@ async def test_several_servers_on_one_store_do_no_harm(
     done = await asyncio.gather(*(sweeper.sweep() for sweeper in sweepers))
 
     assert sum(gone.total() for gone in done) == 200
-    assert len({stone.session_id for stone in await all_tombstones(stores[0])}) == 200
+    assert len({tombstone.session_id for tombstone in await all_tombstones(stores[0])}) == 200
     assert [session.session_id for session in await all_sessions(stores[0])] == ["young"]
     assert await stores[0].check() == []
     for store in stores:

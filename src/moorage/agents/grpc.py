@@ -114,7 +114,7 @@ async def _ending(response: Any, emit: Emit) -> AgentEvent:
         await emit({"type": "context", "values": values})
     if response.success:
         return completed(response.output, metadata=metadata)
-    return failed(AGENT_FAILED, response.error or "it said that it failed", text=response.output, metadata=metadata)
+    return failed(AGENT_FAILED, response.error or "it reported a failure", text=response.output, metadata=metadata)
 
 
 # Tools ------------------------------------------------------------------------------------------

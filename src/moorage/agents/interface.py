@@ -63,7 +63,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     """Limits of an agent in seconds and bytes; None means no limit."""
 
     timeout: float | None = None  # wall time; waiting for an approval or a child does not count
-    idle_timeout: float | None = None  # time without a word on either pipe
+    idle_timeout: float | None = None  # time without output on either pipe
     max_output_bytes: int | None = None
 
     @classmethod

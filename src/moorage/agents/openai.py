@@ -109,7 +109,7 @@ async def _conclude(answer: Completion, emit: Emit) -> None:
     elif answer.text:
         await emit(completed(answer.text, **more))
     else:
-        await emit(failed("no_answer", "the model said nothing"))
+        await emit(failed("no_answer", "the model returned no text"))
 
 
 # The request ------------------------------------------------------------------------------------

@@ -59,18 +59,18 @@ def event_of(entry: Entry, session_id: str, cursor: int | None = None) -> Event:
     )
 
 
-def deletion_event(stone: Tombstone, cursor: int) -> Event:
+def deletion_event(tombstone: Tombstone, cursor: int) -> Event:
     """The last event of a session, which outlives it."""
     return Event(
         id=cursor,
         type=SESSION_DELETED,
-        session_id=stone.session_id,
-        timestamp=stone.deleted_at,
+        session_id=tombstone.session_id,
+        timestamp=tombstone.deleted_at,
         data={
-            "session_name": stone.session_name,
-            "root_of_deletion": stone.root_of_deletion,
-            "deleted_by": stone.deleted_by,
-            "reason": stone.reason,
+            "session_name": tombstone.session_name,
+            "root_of_deletion": tombstone.root_of_deletion,
+            "deleted_by": tombstone.deleted_by,
+            "reason": tombstone.reason,
         },
     )
 

@@ -168,9 +168,9 @@ class TombstoneQuery(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     since: datetime | None = None
 
-    def admits(self, stone: Tombstone) -> bool:
+    def admits(self, tombstone: Tombstone) -> bool:
         """Whether it is one of those (the stores' SQL says the same)."""
-        return self.reason in (None, stone.reason) and (self.since is None or stone.deleted_at >= self.since)
+        return self.reason in (None, tombstone.reason) and (self.since is None or tombstone.deleted_at >= self.since)
 
     def fingerprint(self) -> int:
         """Return the fingerprint that binds cursors to this list."""

@@ -196,7 +196,7 @@ class TurnAtWork:
         finally:
             for task in self._asking:
                 task.cancel()
-        why = "the agent ended without a word"
+        why = "the agent ended without output"
         return TurnEnd(outcome=TurnState.FAILED, error=why, reason=NO_ANSWER, usage=self._usage)
 
     def _show(self, event: AgentEvent) -> None:

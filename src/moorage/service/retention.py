@@ -80,9 +80,9 @@ async def cleanup_steps(
         step = await deps.store.sweep(
             caller.owner, judge, stamp, SweepPart(before=before, position=position, limit=STEP), dry_run=dry_run
         )
-        yield [judge.removal(stone) for stone in step.gone if stone.session_id not in known]
+        yield [judge.removal(tombstone) for tombstone in step.gone if tombstone.session_id not in known]
         if dry_run:
-            known.update(stone.session_id for stone in step.gone)  # children are met again after their parent
+            known.update(tombstone.session_id for tombstone in step.gone)  # children are met again after their parent
         position = step.next
 
 
@@ -158,13 +158,13 @@ class _Judge:
         reasons = [why_removable(member, self._retention, self._at) for member in members]
         return None if None in reasons else reasons[0]
 
-    def removal(self, stone: Tombstone) -> Removal:
+    def removal(self, tombstone: Tombstone) -> Removal:
         """Return a deleted session with the limit it was past."""
-        session = self._let_go[stone.session_id]
-        by_ttl = stone.reason == EXPIRED or _is_past_ttl(session, self._at)
+        session = self._let_go[tombstone.session_id]
+        by_ttl = tombstone.reason == EXPIRED or _is_past_ttl(session, self._at)
         limit = BY_TTL if by_ttl else self._retention.limit_on(session)
         return Removal(
-            **asdict(stone),
+            **asdict(tombstone),
             last_activity_at=session.last_activity_at,
             limit_seconds=None if limit.age is None else limit.age.total_seconds(),
             limit_from=limit.setting,

@@ -111,7 +111,7 @@ class ContextBeside:
 
     async def sweep(self, owner: str, *args: Any, dry_run: bool = False, **options: Any) -> Sweep:
         swept = await self._store.sweep(owner, *args, dry_run=dry_run, **options)
-        await self._forget(owner, [] if dry_run else [stone.session_id for stone in swept.gone])
+        await self._forget(owner, [] if dry_run else [tombstone.session_id for tombstone in swept.gone])
         return swept
 
     async def _forget(self, owner: str, session_ids: list[str]) -> None:

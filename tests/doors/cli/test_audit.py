@@ -55,12 +55,12 @@ def test_it_can_be_narrowed_down(cli: Cli, gone: str, options: str, found: list[
 
 def test_json_is_a_page_that_goes_on(cli: Cli, gone: str) -> None:
     first = cli("audit", "--json", "--limit", "2").json
-    assert [stone["session_id"] for stone in first["items"]] == [gone, "child"]
+    assert [tombstone["session_id"] for tombstone in first["items"]] == [gone, "child"]
     rest = cli("audit", "--json", "--cursor", first["next"]).json
-    assert [stone["session_id"] for stone in rest["items"]] == ["old-one"]
+    assert [tombstone["session_id"] for tombstone in rest["items"]] == ["old-one"]
     assert rest["next"] is None
-    stone = rest["items"][0]
-    assert (stone["reason"], stone["deleted_by"], stone["state"], stone["task_id"]) == (
+    tombstone = rest["items"][0]
+    assert (tombstone["reason"], tombstone["deleted_by"], tombstone["state"], tombstone["task_id"]) == (
         *("retention", "ann", "failed", "old-one"),
     )
 

@@ -137,8 +137,8 @@ def test_from_cron_what_went_is_printed_once_and_audited(
     assert (done.code, done.err) == (0, "")
     assert done.lines == [f"{plan}\tactive\tarchitect\tplan-prod\tretention\t2d\t1d\tretention.age"]
     assert ended(from_cron("cleanup", **crontab)) == Done(0, "", "")
-    (stone,) = cli("audit", "--json").json["items"]
-    assert (stone["session_id"], stone["deleted_by"], stone["reason"]) == (plan, "night-shift", "retention")
+    (tombstone,) = cli("audit", "--json").json["items"]
+    assert (tombstone["session_id"], tombstone["deleted_by"], tombstone["reason"]) == (plan, "night-shift", "retention")
 
 
 def test_from_cron_without_any_environment_it_uses_the_usual_folder(tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ def test_children_continue_after_leaving_a_chat(cli: Cli, home: Path) -> None:
         assert time.monotonic() - left < 12
     assert not Path(f"/proc/{pid}").exists()
     with a_talk("run", "boss", "--session", session_id) as talk:
-        talk.wait_for("It goes on with what you have asked before: send somebody")
+        talk.wait_for("It continues with your earlier request: send somebody")
         talk.wait_for("went at last")
         talk.say("/fork")
         talk.say("and here?")
@@ -313,7 +313,7 @@ def test_run_shows_the_plan_of_a_question(cli: Cli, home: Path) -> None:
         ("/xyzzy", "there is no command /xyzzy; /help lists the commands."),
         ("/quit now", "/quit takes nothing after it"),
         ("/approve", "Nothing waits for an answer."),
-        ("/stop", "Nothing is at work."),
+        ("/stop", "No run is active."),
         ("/help", "/reject [note]   reject it"),
     ],
 )

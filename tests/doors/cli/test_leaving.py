@@ -350,7 +350,7 @@ def test_run_chat_and_attach_say_that_they_wait_for_a_launcher(cli: Cli, latch: 
         chat.wait_for(waits)
         command.wait_for(waits)
         with a_talk("attach", session_id) as attached:
-            attached.wait_for("It goes on with what you have asked before: third")
+            attached.wait_for("It continues with your earlier request: third")
             attached.wait_for(waits)
             latch.open("narrow")
             for talk in (command, chat, attached):

@@ -205,7 +205,7 @@ def test_ctrl_c_leaves_open_runs_to_the_next_launcher(cli: Cli, home: Path) -> N
     define(home, ERRAND)
     define(home, parent_agent("sender", "moorage run errand a --mode async_poll"))
     with a_talk("run", "sender", "go") as talk:
-        talk.wait_for("1 agent is still at work for it")
+        talk.wait_for("Waiting for 1 other agent of this run")
         pid = int(until(lambda: (home / "errand").exists() and (home / "errand").read_text()))
         started = time.monotonic()
         talk.type(CTRL_C)

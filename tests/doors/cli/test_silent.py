@@ -200,7 +200,7 @@ def test_turn_of_a_frozen_client_shows_as_unresponsive(cli: Cli, home: Path) -> 
 def test_attach_and_run_tell_of_a_frozen_client_and_go_on_once_it_is_killed(cli: Cli, home: Path) -> None:
     with a_frozen_client(home, cli) as client:
         with a_talk("attach", "unr") as talk:
-            talk.wait_for("does not go on: its launcher is unresponsive since")
+            talk.wait_for("does not continue: its launcher is unresponsive since")
             talk.wait_for("the turn is given up at")
             talk.type("hello\n")
             talk.wait_for("The run waits for a turn whose launcher is unresponsive since")

@@ -158,15 +158,18 @@ def _running(stage: Stage) -> str:
 
 
 def _backlog(stage: Stage, scene: Scene) -> None:
-    """Add a second plan after a rejected one, and a callback that becomes a dead letter."""
+    """Add a second plan after a rejected one, and a callback that becomes a dead letter.
+
+    The second question comes before the answer to the first, so that no turn starts in between.
+    """
     ask = f"/sessions/{scene.talk}/approvals"
     steps = ["drain node-3", "upgrade to 1.30", "uncordon node-3"]
     first = stage.ask("POST", ask, {"question": "Upgrade node-3?", "plan": {"steps": steps, "risk": "high"}})
-    refused = {"decision": "reject", "note": "1.30 has the kubelet bug"}
-    stage.ask("POST", f"/approvals/{first['approval_id']}/decision", refused)
     plan = {"steps": ["drain node-3", "upgrade to 1.31", "run smoke tests", "uncordon node-3"], "risk": "low"}
     question = {"question": "Upgrade node-3 to 1.31 instead?", "options": ["canary", "tonight"], "expires_in": 1500}
     stage.ask("POST", ask, {**question, "plan": plan})
+    refused = {"decision": "reject", "note": "1.30 has the kubelet bug"}
+    stage.ask("POST", f"/approvals/{first['approval_id']}/decision", refused)
     stage.run("echo-agent", "Compare the dashboards of ap", parent="check-ap", mode="async_callback")
 
 

@@ -190,6 +190,18 @@ test("an approval and the phase that it restores are one stretch", () => {
   assert.deepEqual(found.map((each) => [each.phase, each.to - each.from]), [["initializing", 0], ["planning", 5], ["approval", 4], ["planning", 11]]);
 });
 
+test("questions that follow each other are one stretch", () => {
+  const at = (after) => new Date(Date.parse(AT) + after).toISOString();
+  const entries = [
+    { kind: "phase", at: at(5), data: { from: "planning", to: "approval" } },
+    { kind: "approval_requested", at: at(6), data: {} },
+    { kind: "approval_requested", at: at(9), data: {} },
+    { kind: "approval_decided", at: at(11), data: {} },
+  ];
+  const found = stretches({ created_at: AT, phase: "approval", state: "suspended" }, entries, Date.parse(AT) + 20);
+  assert.deepEqual(found.map((each) => [each.phase, each.to - each.from, each.isPaused]), [["planning", 5, false], ["approval", 15, true]]);
+});
+
 test("overlapping deletions count once", () => {
   const one = { session_id: "a", session_ids: ["a", "b"], running: ["b"], messages: 3, runs: 1, checkpoints: 0 };
   const other = { session_id: "b", session_ids: ["b"], running: ["b"], messages: 1, runs: 1, checkpoints: 0 };

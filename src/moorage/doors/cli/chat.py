@@ -63,7 +63,7 @@ async def chat(url: str | None, agent: str | None, options: dict[str, Any]) -> N
                 if departure.is_kept:
                     begun = "created" if session is None else "resumed" if was_suspended else "attached"
                     say(f"Session {begun}: {talk.session_id}")
-                hint("/help lists the commands." if departure.is_kept else "Nothing of this is kept.")
+                hint("/help lists the commands." if departure.is_kept else "Nothing is stored.")
                 if session is not None:
                     await show_recent(moor, talk)
                 await Chat(moor, talk, departure).go(signals)
@@ -78,10 +78,10 @@ async def show_recent(moor: Connection, talk: Interaction) -> None:
         say(f"{'You' if role == 'user' else 'Agent'}: {text}")
     silence = next((run.because for run in talk.earlier if run.because is not None and run.because.is_silence), None)
     if silence is not None:
-        hint(f"What you have asked before does not go on: its {silence.in_silence}. What you say now waits until then.")
+        hint(f"Your earlier request does not continue: its {silence.in_silence}. New messages wait until then.")
         return
     for run in talk.earlier:
-        hint(f"It goes on with what you have asked before: {run.asked}")
+        hint(f"It continues with your earlier request: {run.asked}")
 
 
 class Chat:
@@ -243,12 +243,14 @@ class Chat:
     async def _help(self) -> None:
         for shown, told in HELP.items():
             hint(f"{shown:<16} {told}")
-        hint("Everything else is said to the agent; /word too if `moorage agents list` names it, else by //word.")
+        hint(
+            "All other text is sent to the agent, and so is a /word that its description names; //word sends any /word."
+        )
         hint("Ctrl-C and Ctrl-D leave.")
 
     async def _stop(self) -> None:
         if self._talk.is_answered:
-            hint("Nothing is at work.")
+            hint("No run is active.")
             return
         self._screen.is_persons_move = False
         await self._talk.stop()

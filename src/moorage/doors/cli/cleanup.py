@@ -127,12 +127,12 @@ def _show(tombstones: Sequence[Tombstone]) -> None:
     show_rows(columns, rows, lines=lines, spare=("task", "went with", "state", "agent", "by"))
 
 
-def _tombstone_cells(stone: Tombstone) -> TableRow:
-    session, _, by, why, state, agent, name, task, went_with = _tombstone_fields(stone)
-    return name, session, ago(stone.deleted_at), why, by, state, agent, task, went_with
+def _tombstone_cells(tombstone: Tombstone) -> TableRow:
+    session, _, by, why, state, agent, name, task, went_with = _tombstone_fields(tombstone)
+    return name, session, ago(tombstone.deleted_at), why, by, state, agent, task, went_with
 
 
-def _tombstone_fields(stone: Tombstone) -> TableRow:
-    went = (stone.session_id, seconds_text(stone.deleted_at), stone.deleted_by, stone.reason)
-    about = (stone.state, stone.agent_name, stone.session_name, stone.task_id)
-    return (*went, *about, None if stone.root_of_deletion == stone.session_id else stone.root_of_deletion)
+def _tombstone_fields(tombstone: Tombstone) -> TableRow:
+    went = (tombstone.session_id, seconds_text(tombstone.deleted_at), tombstone.deleted_by, tombstone.reason)
+    about = (tombstone.state, tombstone.agent_name, tombstone.session_name, tombstone.task_id)
+    return (*went, *about, None if tombstone.root_of_deletion == tombstone.session_id else tombstone.root_of_deletion)

@@ -114,7 +114,7 @@ def _look_at_file(path: str, found: Findings) -> bool:
     found.facts["bytes"] = sum(os.path.getsize(each) for each in beside)
     if is_older_file(path):
         found.notes.append(
-            "this is the database of an older orchestrator; `moorage migrate --dry-run` says what would come in, "
+            "this is the database of an older orchestrator; `moorage migrate --dry-run` shows what would be converted, "
             "any command brings it in"
         )
         return False
@@ -140,7 +140,7 @@ def _look_at_spool(url: str, found: Findings) -> None:
         found.problems.append(
             f"events of hooks that were refused: {seen.refused}{last}; each is a file *{spool.REFUSED} in "
             f"{spool.folder()} whose first line says why. `moorage hooks deliver --refused` tries "
-            "them again on this store; delete them when they are of no more use"
+            "them again on this store; delete them when you no longer need them"
         )
 
 

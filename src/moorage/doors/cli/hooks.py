@@ -150,7 +150,7 @@ def _show(change: SettingsEdit, done: str, events: Sequence[str], dry_run: bool)
     elif is_terminal() and not change.changes:
         say(f"Nothing to do in {change.file.path}.")
     elif is_terminal():
-        say(f"{'Put into' if done == INSTALLED else 'Taken out of'} {change.file.path}: {', '.join(events)}.")
+        say(f"{'Added to' if done == INSTALLED else 'Removed from'} {change.file.path}: {', '.join(events)}.")
     else:
         say(fields(change.file.path, done if change.changes else "unchanged", ",".join(events)))
 

@@ -63,7 +63,7 @@ def _is_plain_left(sealed: Done) -> bool:
     if sealed.get("plain_tables"):
         complain(
             f"{', '.join(sealed['plain_tables'])}: tables of an older orchestrator, kept as they were and not sealed; "
-            "drop them when they are of no more use"
+            "drop them when you no longer need them"
         )
     if not is_compact:
         complain("other processes use the file, so it may still have plain text in it; stop them and seal again")

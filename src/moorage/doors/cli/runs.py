@@ -237,8 +237,7 @@ async def _close(moor: Connection, seen: StreamPrinter) -> None:
     """Close the connection; say why that takes long, if agents work that this command does not wait for."""
     others = len(moor.at_work - {seen.session_id})
     if others and moor.launching.drains:
-        agents = "1 agent is" if others == 1 else f"{others} agents are"
-        hint(f"{agents} still at work for it, and may end. Ctrl-C leaves what they do to the next launcher.")
+        hint(f"Waiting for {counted(others, 'other agent')} of this run. Ctrl-C leaves them to the next launcher.")
     try:
         await moor.close()
     except asyncio.CancelledError:

@@ -51,7 +51,7 @@ class ImportQuery(Struct, kw_only=True, forbid_unknown_fields=True):
     """How sessions are to come in."""
 
     detach: Annotated[bool, Meta(description="sessions whose parent is not there become roots")] = False
-    dry_run: Annotated[bool, Meta(description="only say what would come in")] = False
+    dry_run: Annotated[bool, Meta(description="only report what would be imported")] = False
 
 
 Take = Callable[..., Awaitable[ImportReport]]

@@ -136,7 +136,7 @@ class Bridge:
             settled = False
             why: object = error
         else:
-            why = "it hung up before it had answered"
+            why = "it closed the connection before it answered"
         if not settled and "id" in message and "method" in message and key not in self._cancelled:
             self._refuse(
                 request_id, SERVER_ERROR, f"the server at {self._place.name} did not answer ({why}); try again"

@@ -64,7 +64,7 @@ class JsonlDriver(LineDriver):
         if self.account.problems and not self._events:
             why = f"none of its {self.account.problems} lines is an event; the first: {self._first_problem}"
             return self.account.failing("bad_output", why)
-        return self.account.failing("no_answer", "it ended without a result and without a word")
+        return self.account.failing("no_answer", "it ended without a result and without output")
 
     def last_words(self) -> str | None:
         return None if self._final is None else self._final.get("text")
@@ -73,7 +73,7 @@ class JsonlDriver(LineDriver):
         text = final.get("text")
         facts = {key: final.get(key) for key in ("error", "reason", "metadata")}
         if final["outcome"] == "failed":
-            facts = {"error": "it says that it failed", "reason": "agent_failed"} | {
+            facts = {"error": "it reported a failure", "reason": "agent_failed"} | {
                 key: value for key, value in facts.items() if value is not None
             }
         return self.account.ending(final["outcome"], text, **facts)

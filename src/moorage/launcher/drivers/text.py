@@ -36,7 +36,7 @@ class TextDriver(Driver):
             why, was_killed = f"{exit}: {errors}" if errors else str(exit), exit.signal_name is not None
             return self.account.failing("agent_failed", why, text, cut_off=was_killed)
         if not text.strip():
-            return self.account.failing("no_answer", "it ended without a word on its standard output", "")
+            return self.account.failing("no_answer", "it ended without output", "")
         return self.account.ending("completed", text)
 
     def last_words(self) -> str:

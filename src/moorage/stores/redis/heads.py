@@ -147,8 +147,8 @@ async def id_of(db: RedisDb, owner: str, ref: str) -> str:
     if newest:
         return str(newest[0].decode().partition("\0")[2].partition(":")[2])
     if grave is not None:
-        stone = read_tombstone(grave)
-        raise SessionGone(ref, at=stone.deleted_at, by=stone.deleted_by, why=stone.reason)
+        tombstone = read_tombstone(grave)
+        raise SessionGone(ref, at=tombstone.deleted_at, by=tombstone.deleted_by, why=tombstone.reason)
     raise SessionNotFound(ref)
 
 

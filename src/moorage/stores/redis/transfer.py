@@ -53,8 +53,10 @@ class RedisTransfer(RedisDocuments):
             if is_there:
                 return False
             if grave is not None:
-                stone = heads.read_tombstone(grave)
-                raise SessionGone(head.session_id, at=stone.deleted_at, by=stone.deleted_by, why=stone.reason)
+                tombstone = heads.read_tombstone(grave)
+                raise SessionGone(
+                    head.session_id, at=tombstone.deleted_at, by=tombstone.deleted_by, why=tombstone.reason
+                )
             unit, guard = Unit(self, owner), heads.HeadGuard()
             parent = head.parent_session_id
             if parent is not None and await unit.session(parent) is None:
@@ -288,9 +290,9 @@ async def _logs(db: RedisDb, keys: Keys, records: list[DumpRecord]) -> dict[int,
 
 async def _put(db: RedisDb, unit: Unit, keys: Keys, record: DumpRecord, logs: dict[int, str], number: int) -> None:
     match record:
-        case dumps.DumpedTombstone(_, stone):
-            unit.writes.append(("HSET", keys("dead"), stone.session_id, encode_text(stone)))
-            unit.writes.append(("ZADD", keys.list("dead"), str(number), stone.session_id))
+        case dumps.DumpedTombstone(_, tombstone):
+            unit.writes.append(("HSET", keys("dead"), tombstone.session_id, encode_text(tombstone)))
+            unit.writes.append(("ZADD", keys.list("dead"), str(number), tombstone.session_id))
         case dumps.DumpedEntry(_, segment, entry):
             unit.writes += _entry_ops(db, keys, logs[segment], segment, entry)
         case dumps.DumpedRecord(_, None, one):

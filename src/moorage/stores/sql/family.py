@@ -138,9 +138,11 @@ async def sweep(
                 await _lock(db, owner, pk)
             tombstones |= await _removable(db, owner, pk, decide, stamp)
     if tombstones and not dry_run:
-        targets = [Target(pk, stone.root_of_deletion, stone.reason, at) for pk, (stone, at) in tombstones.items()]
+        targets = [
+            Target(pk, tombstone.root_of_deletion, tombstone.reason, at) for pk, (tombstone, at) in tombstones.items()
+        ]
         await db.delete_sessions(owner, targets, stamp)
-    return [stone for stone, _ in tombstones.values()]
+    return [tombstone for tombstone, _ in tombstones.values()]
 
 
 async def _removable(

@@ -88,8 +88,8 @@ def may_be_ref(ref: object) -> bool:
 
 async def check_not_spent(db: Db, owner: str, session_id: str) -> None:
     """Raise SessionGone if a session of that id was deleted."""
-    if stone := await db.one(_TOMBSTONE, (owner, session_id)):
-        raise SessionGone(session_id, at=instant(stone[0]), by=stone[1], why=stone[2])
+    if tombstone := await db.one(_TOMBSTONE, (owner, session_id)):
+        raise SessionGone(session_id, at=instant(tombstone[0]), by=tombstone[1], why=tombstone[2])
 
 
 async def match(db: Db, owner: str, prefix: str, limit: int) -> list[str]:

@@ -69,7 +69,7 @@ async def _swept(store: Store) -> None:
     step = await store.sweep(
         OWNER, lambda tree: "old" if tree[0].session_id == "c-1" else None, a_stamp(), SweepPart(before=after(9))
     )
-    assert [stone.session_id for stone in step.gone] == ["c-1"]
+    assert [tombstone.session_id for tombstone in step.gone] == ["c-1"]
 
 
 ENDINGS: dict[str, tuple[str, str | None, Callable[[Store], Awaitable[None]]]] = {
@@ -477,7 +477,7 @@ class CallbackRules:
         end = await store.feed_end(OWNER)
         step = await store.sweep(OWNER, lambda _: "old", a_stamp(), SweepPart(before=after(9)))
 
-        assert [stone.session_id for stone in step.gone] == ["p-1", "c-1"]
+        assert [tombstone.session_id for tombstone in step.gone] == ["p-1", "c-1"]
         events = [event.type for event in await whole_feed(store) if event.id > end]
         assert events == ["session_deleted", "session_deleted"]
 

@@ -209,7 +209,7 @@ class DeletionRules:
         second = await store.tombstones(OWNER, 2, first.next)
         third = await store.tombstones(OWNER, 2, second.next)
 
-        pages = [[stone.session_id for stone in page.items] for page in (first, second, third)]
+        pages = [[tombstone.session_id for tombstone in page.items] for page in (first, second, third)]
         assert pages == [["s-4", "s-3"], ["s-2", "s-1"], ["s-0"]]
         assert third.next is None
 
@@ -229,7 +229,7 @@ class DeletionRules:
         async def found(limit: int = 10, cursor: str | None = None, **wanted: Any) -> list[str]:
             page = await store.tombstones(OWNER, limit, cursor, TombstoneQuery(**wanted))
             rest = [] if page.next is None else await found(limit, page.next, **wanted)
-            return [stone.session_id for stone in page] + rest
+            return [tombstone.session_id for tombstone in page] + rest
 
         for limit in (1, 2, 3, 10):
             assert await found(limit, reason="odd") == ["s-5", "s-3", "s-1"]

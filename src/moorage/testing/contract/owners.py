@@ -202,7 +202,7 @@ class OwnerRules:
 
         async with nothing_changes(store, OWNER):
             step = await store.sweep(OTHER, lambda _: "enough", a_stamp(after(99)), SweepPart(before=after(99)))
-        assert [stone.session_id for stone in step.gone] == ["mine"]
+        assert [tombstone.session_id for tombstone in step.gone] == ["mine"]
 
     async def test_birth_counts_only_its_owners_descendants(self, store: Store) -> None:
         await _theirs(store)

@@ -34,7 +34,10 @@ async def sweep(
     dry_run: bool = False,
 ) -> list[str]:
     """Sweep to the end; the ids of what went."""
-    return [stone.session_id for stone in await _tombstones(store, decide or retention(before), before, limit, dry_run)]
+    return [
+        tombstone.session_id
+        for tombstone in await _tombstones(store, decide or retention(before), before, limit, dry_run)
+    ]
 
 
 async def _tombstones(
@@ -96,11 +99,16 @@ class SweepRules:
         await _tombstones(store, retention(), LATER, 50, False)
 
         assert await all_sessions(store) == []
-        assert [(stone.session_id, stone.reason, stone.root_of_deletion) for stone in await all_tombstones(store)] == [
+        assert [
+            (tombstone.session_id, tombstone.reason, tombstone.root_of_deletion)
+            for tombstone in await all_tombstones(store)
+        ] == [
             ("ended", "expired", "ended"),
             ("idle", "retention", "idle"),
         ]
-        assert {(stone.deleted_at, stone.deleted_by) for stone in await all_tombstones(store)} == {(LATER, "sweeper")}
+        assert {(tombstone.deleted_at, tombstone.deleted_by) for tombstone in await all_tombstones(store)} == {
+            (LATER, "sweeper")
+        }
 
     async def test_sweep_answers_with_the_tombstones_it_leaves(self, store: Store) -> None:
         await _tree(store)

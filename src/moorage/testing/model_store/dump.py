@@ -40,8 +40,8 @@ NumberedRecords = Iterator[tuple[tuple[Any, ...], DumpRecord]]  # what to sort b
 
 
 def _tombstones(partition: Partition) -> NumberedRecords:
-    for place, stone in enumerate(partition.tombstones.values()):
-        yield (partition.owner, place), dumps.DumpedTombstone(partition.owner, stone)
+    for place, tombstone in enumerate(partition.tombstones.values()):
+        yield (partition.owner, place), dumps.DumpedTombstone(partition.owner, tombstone)
 
 
 def _sessions(partition: Partition) -> NumberedRecords:
@@ -127,8 +127,8 @@ _READERS: dict[DumpKind, Callable[[Partition], NumberedRecords]] = {
 def put(partition: Partition, record: DumpRecord) -> None:
     """Insert a record into its owner's partition unchanged."""
     match record:
-        case dumps.DumpedTombstone(_, stone):
-            partition.tombstones[stone.session_id] = stone
+        case dumps.DumpedTombstone(_, tombstone):
+            partition.tombstones[tombstone.session_id] = tombstone
         case dumps.DumpedSession(serial, session, lineage):
             partition.shelve(session, lineage, serial)
         case dumps.DumpedEntry(_, segment, entry):

@@ -297,7 +297,7 @@ class ModelStore(Pulse, OneByOne):
                 partition.call_back_for(list(chain.from_iterable(tree[::-1] for tree, _ in removed)), stamp)
                 for tree, tombstones in removed:
                     partition.remove_tree(tree, tombstones)
-            gone = [stone for _, tombstones in removed for stone in tombstones]
+            gone = [tombstone for _, tombstones in removed for tombstone in tombstones]
             return Sweep(gone, due[-1].serial if len(due) == part.limit else None)
 
     async def next_expiry(self, owner: str) -> datetime | None:
@@ -312,7 +312,7 @@ class ModelStore(Pulse, OneByOne):
     ) -> Page[Tombstone]:
         """Return a page of tombstones, newest first. The cursor holds the number of older ones."""
         with self._opened(owner) as partition:
-            tombstones = [stone for stone in partition.tombstones.values() if query.admits(stone)]
+            tombstones = [tombstone for tombstone in partition.tombstones.values() if query.admits(tombstone)]
         left = tombstones if cursor is None else tombstones[: read_cursor(cursor, query.fingerprint())]
         rest = max(0, len(left) - limit)
         return Page(left[rest:][::-1], make_cursor(rest, query.fingerprint()) if rest else None)
@@ -723,8 +723,8 @@ class Partition:
         found = self.by_id.get(ref) or self.open_named(ref) or (named[-1] if named else None)
         if found is not None:
             return found
-        if stone := self.tombstones.get(ref):
-            raise SessionGone(ref, at=stone.deleted_at, by=stone.deleted_by, why=stone.reason)
+        if tombstone := self.tombstones.get(ref):
+            raise SessionGone(ref, at=tombstone.deleted_at, by=tombstone.deleted_by, why=tombstone.reason)
         raise SessionNotFound(ref)
 
     def books(self) -> list[RecordBook]:
@@ -797,8 +797,8 @@ class Partition:
         """Return the outcome of a session; None if it never existed."""
         if record := self.by_id.get(session_id):
             return Fate(session_id, record.head.state)
-        stone = self.tombstones.get(session_id)
-        return None if stone is None else Fate(session_id, State(stone.state), is_deleted=True)
+        tombstone = self.tombstones.get(session_id)
+        return None if tombstone is None else Fate(session_id, State(tombstone.state), is_deleted=True)
 
     def due(self, before: datetime | None, at: datetime, position: int) -> Iterator[_Record]:
         """Sessions idle since `before` or past their time to live, in order of creation."""
@@ -879,8 +879,8 @@ class Partition:
     def restore(self, bundle: Bundle) -> None:
         """Insert a complete session with a new id."""
         head = as_restored(bundle.session, self.owner)
-        if stone := self.tombstones.get(head.session_id):
-            raise SessionGone(head.session_id, at=stone.deleted_at, by=stone.deleted_by, why=stone.reason)
+        if tombstone := self.tombstones.get(head.session_id):
+            raise SessionGone(head.session_id, at=tombstone.deleted_at, by=tombstone.deleted_by, why=tombstone.reason)
         if head.parent_session_id is not None and head.parent_session_id not in self.by_id:
             raise ParentNotFound(head.parent_session_id)
         self.check_free(head)
@@ -1093,10 +1093,10 @@ class Partition:
 
     def remove_tree(self, tree: list[_Record], tombstones: list[Tombstone]) -> None:
         """Remove a tree, leaves first; keep the segments that forks still read."""
-        for record, stone in zip(reversed(tree), tombstones, strict=True):
+        for record, tombstone in zip(reversed(tree), tombstones, strict=True):
             self._forget(record)
-            self.tombstones[record.session_id] = stone
-            self._tell(stone)
+            self.tombstones[record.session_id] = tombstone
+            self._tell(tombstone)
         self._drop_unread()
         self.writes += 1
 
