@@ -233,7 +233,7 @@ class Loop:
     async def _go_on(self, job: Any, turn: Turn, handle: AgentHandle) -> None:
         """A turn of a former life to its end."""
         with working_on(session=job.session_id, task=job.task_id, run=job.run_id):
-            log.info("%s goes on: it was at work when the launcher ended", turn.agent_name)
+            log.info("%s is adopted: it kept running while no launcher was there", turn.agent_name)
             await self._take_over(job.owner, turn, handle)
 
     async def _take_over(self, owner: str, turn: Turn, handle: AgentHandle) -> None:
@@ -279,11 +279,11 @@ class Loop:
     async def _drain(self) -> None:
         """Wait a while for turns that would end with us; other agents work on, for the next launcher."""
         if waited := self._names(self._turns.keys() - self._outliving):
-            log.info("waiting up to %d seconds for agents that end with the launcher: %s", DRAIN, waited)
+            log.info("waiting up to %d seconds for agents inside the launcher: %s", DRAIN, waited)
         with suppress(asyncio.CancelledError):
             await _first(self._until_none_ends_with_us(), self._in_a_hurry.wait())
         if left := self._names(self._turns.keys() & self._outliving):
-            log.info("agents that go on until the next start: %s", left)
+            log.info("agents that keep running, for the next start to adopt: %s", left)
         tasks = list(self._turns.values())
         for task in tasks:
             task.cancel()

@@ -63,7 +63,7 @@ def test_ctrl_c_names_the_agents_that_go_on(tmp_path: Path) -> None:
         talk.wait_for("slow begins a turn")
         talk.type(CTRL_C)
         assert talk.end() == 0
-        told = f"agents that go on until the next start: slow ({session_id[:13]})"
+        told = f"agents that keep running, for the next start to adopt: slow ({session_id[:13]})"
         assert told in talk.shown
         assert talk.shown.rstrip().endswith("The server has stopped; sessions stay.")
 

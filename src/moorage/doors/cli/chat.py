@@ -30,11 +30,11 @@ from moorage.doors.cli.waiting import queued_signals, telling_why, why
 from moorage.executor import AgentExecutor, ExecutionEvent, Interaction
 
 HELP = {
-    "/approve [note]": "approve what the agent asks; with options: /approve OPTION [note]",
-    "/reject [note]": "reject it",
-    "/stop": "stop what the agent is doing",
-    "/suspend": "pause the session, and leave",
-    "/fork": "go on in a copy of the session",
+    "/approve [note]": "approve; with options: /approve OPTION [note]",
+    "/reject [note]": "reject",
+    "/stop": "stop the run",
+    "/suspend": "suspend the session, and leave",
+    "/fork": "continue in a fork of the session",
     "/quit": "leave",
     "/help": "show this",
 }
