@@ -1,4 +1,4 @@
-"""The executor: the one place where words go to an agent and its answer comes back, whatever the door.
+"""The executor: ask an agent and get its answer, in the same way at every interface.
 
 ::
 
@@ -11,8 +11,8 @@
                 if event.type == "waiting_for_input":
                     await talk.send(input("You: "))
 
-It uses the Python door alone (`Moorage`), so it works on a store of this machine and on a server alike. Every answer
-is one of a run that goes on if its caller stops waiting. The doors use it so:
+It uses only the Python API (`Moorage`), so it works with a store and with a server. Every answer comes from a run,
+which continues if the caller stops waiting. The interfaces use it like this:
 
 - CLI, chat: `execute_interactive` with `partial=True`; leaving is `talk.suspend()`.
 - REST, `POST /sessions/{id}/messages` and `/agent-sessions/…`: `say`, `start`, `as_it_stands`.

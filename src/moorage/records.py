@@ -79,7 +79,7 @@ def packed(value: Any) -> tuple[bytes, str]:
 
 
 class Records:
-    """`moor.records`: values beside the log of a session, by namespace and key."""
+    """`moor.records`: values of a session, by namespace and key."""
 
     def __init__(self, backend: RecordOperations) -> None:
         self._backend = backend
@@ -89,11 +89,11 @@ class Records:
         return (await self.get_many(ref, namespace, [key]))[0]
 
     async def get_many(self, ref: str, namespace: str, keys: Sequence[str]) -> Found:
-        """Return records by their keys, in this order; None for one that is not there."""
+        """Return records by their keys, in this order; None for a missing one."""
         return await self._get_many(ref, namespace, keys)
 
     async def of_sessions(self, session_ids: Sequence[str], namespace: str, key: str) -> Found:
-        """Return the record of one key of each session, by ids of sessions; None where there is none."""
+        """Return the record with this key of each session, in this order; None for a missing one."""
         found = await self._backend.records_of(session_ids, namespace, key)
         both = zip(session_ids, found, strict=True)
         return [None if record is None else await self._whole(session_id, record) for session_id, record in both]
@@ -109,7 +109,7 @@ class Records:
         descending: bool = False,
         values: bool = True,
     ) -> Page[Record]:
-        """Return a page of records in the order of their keys; pass `next` as `after` for more."""
+        """Return a page of records, sorted by key; pass `next` as `after` for more."""
         return await self._list(
             ref, namespace, prefix=prefix, after=after, limit=limit, descending=descending, values=values
         )
@@ -118,13 +118,13 @@ class Records:
         self, ref: str, namespace: str, key: str, value: Any, *, ttl: float | timedelta | None = None,
         version: int | None = None,
     ) -> WrittenRecord:  # fmt: skip
-        """Store bytes or a JSON value. `version` is the one it must have; 0: it must be new."""
+        """Store bytes or a JSON value. `version` is the expected version; 0 for a new record."""
         return await self._put(ref, namespace, key, value, ttl, version)
 
     async def delete(
         self, ref: str, namespace: str, key: str = "", *, prefix: bool = False, version: int | None = None
     ) -> None:
-        """Delete a record, or with `prefix` all whose keys have this prefix. Deleting nothing is harmless."""
+        """Delete a record, or with `prefix` all records whose keys have this prefix. A missing key is no error."""
         await self._write(ref, [Drop(namespace=namespace, key=key, prefix=prefix, version=version)])
 
     async def write(
@@ -241,7 +241,7 @@ class Memory:
         return (await self.get_many(namespace, [key]))[0]
 
     async def get_many(self, namespace: str, keys: Sequence[str]) -> Found:
-        """Return records by their keys, in this order; None for one that is not there."""
+        """Return records by their keys, in this order; None for a missing one."""
         return await self._records._get_many(None, namespace, keys)
 
     async def list(
@@ -254,7 +254,7 @@ class Memory:
         descending: bool = False,
         values: bool = True,
     ) -> Page[Record]:
-        """Return a page of records in the order of their keys; pass `next` as `after` for more."""
+        """Return a page of records, sorted by key; pass `next` as `after` for more."""
         return await self._records._list(
             None, namespace, prefix=prefix, after=after, limit=limit, descending=descending, values=values
         )
@@ -262,11 +262,11 @@ class Memory:
     async def put(
         self, namespace: str, key: str, value: Any, *, ttl: float | timedelta | None = None, version: int | None = None
     ) -> WrittenRecord:
-        """Store bytes or a JSON value. `version` is the one it must have; 0: it must be new."""
+        """Store bytes or a JSON value. `version` is the expected version; 0 for a new record."""
         return await self._records._put(None, namespace, key, value, ttl, version)
 
     async def delete(self, namespace: str, key: str = "", *, prefix: bool = False, version: int | None = None) -> None:
-        """Delete a record, or with `prefix` all whose keys have this prefix. Deleting nothing is harmless."""
+        """Delete a record, or with `prefix` all records whose keys have this prefix. A missing key is no error."""
         await self._records._write(None, [Drop(namespace=namespace, key=key, prefix=prefix, version=version)])
 
     async def write(self, writes: Sequence[RecordRequest]) -> RecordsWritten:

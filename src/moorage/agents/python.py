@@ -4,10 +4,10 @@
         turn.phase("planning")
         if turn.ask("Shall I?").approved:
             return f"Done: {turn.prompt}"
-        return "Left as it is."
+        return "Not done."
 
-An `async` function gets an `AsyncTurn`: the same, but `await turn.ask(…)`. The return value
-is the answer; an exception fails the turn. Whatever the function prints goes to stderr.
+An `async` function gets an `AsyncTurn`, which has `await turn.ask(…)`. The return value is the answer; an exception
+fails the turn. `print` writes to stderr.
 
 `python -m moorage.agents.python module:function` is started by the supervisor, and speaks JSON lines.
 """
@@ -63,7 +63,7 @@ class Wire:
             self._out.flush()
 
     def ask(self, event: TomlTable) -> SimpleQueue[Decision]:
-        """Ask, and say where the answer will be."""
+        """Ask, and return where the answer will be."""
         with self._lock:
             self._asked += 1
             question_id = f"question-{self._asked}"
@@ -101,31 +101,31 @@ class BaseTurn:
         self.mcp_servers: dict[str, TomlTable] = turn["mcp_servers"]
 
     def say(self, content: str | list[TomlTable], role: str = "assistant") -> None:
-        """Say something, for the log."""
+        """Add a message to the log."""
         self._wire.emit({"type": "message", "role": role, "content": content})
 
     def chunk(self, text: str) -> None:
-        """Say a piece of something; `say` or the answer has to follow with all of it."""
+        """Stream a piece of a message; `say` or the answer must follow with the whole message."""
         self._wire.emit({"type": "chunk", "text": text})
 
     def phase(self, phase: str, **metadata: Any) -> None:
-        """Tell what is being done now: investigating, planning, executing, validating …"""
+        """Report the current phase: investigating, planning, executing, validating …"""
         self._wire.emit({"type": "phase", "phase": phase, **({"metadata": metadata} if metadata else {})})
 
     def metadata(self, **metadata: Any) -> None:
-        """Have something known of the session."""
+        """Add metadata to the session."""
         self._wire.emit({"type": "metadata", "metadata": metadata})
 
     def error(self, error: str) -> None:
-        """Tell that something went wrong, and go on."""
+        """Report an error and continue."""
         self._wire.emit({"type": "error", "error": error})
 
     def save(self, checkpoint: TomlTable) -> None:
-        """Keep state for the next turn, which finds it in `checkpoint`."""
+        """Save state for the next turn, which gets it as `checkpoint`."""
         self._wire.emit({"type": "checkpoint", "checkpoint": checkpoint})
 
     def usage(self, **numbers: float) -> None:
-        """Tell what it cost: input_tokens, output_tokens …"""
+        """Report usage: input_tokens, output_tokens …"""
         self._wire.emit({"type": "usage", **numbers})
 
     def _ask(self, question: str, plan: Any, options: Any, expires_in: float | None) -> SimpleQueue[Decision]:
@@ -138,7 +138,7 @@ class Turn(BaseTurn):
     """The turn of a plain function."""
 
     def ask(self, question: str, *, plan: Any = None, options: Any = (), expires_in: float | None = None) -> Decision:
-        """Ask a person, and wait for the answer for as long as it takes."""
+        """Ask a person and wait for the answer, without a limit."""
         return self._ask(question, plan, options, expires_in).get()
 
 
@@ -148,7 +148,7 @@ class AsyncTurn(BaseTurn):
     async def ask(
         self, question: str, *, plan: Any = None, options: Any = (), expires_in: float | None = None
     ) -> Decision:
-        """Ask a person, and wait for the answer for as long as it takes."""
+        """Ask a person and wait for the answer, without a limit."""
         import asyncio
 
         answer = self._ask(question, plan, options, expires_in)
@@ -170,11 +170,11 @@ class AsyncTurn(BaseTurn):
 
 
 class Missing(Exception):
-    """There is no such function."""
+    """The function does not exist."""
 
 
 def main(name: str, *folders: str) -> int:
-    """Call the function, once, for the turn that stands on standard input; its module may be in one of the folders."""
+    """Call the function for the turn on standard input; its module may be in one of the folders."""
     wire = Wire(_own_input(), _own_output())
     turn = wire.read_turn()
     signal.signal(signal.SIGTERM, _leave)

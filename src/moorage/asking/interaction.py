@@ -1,8 +1,8 @@
 """An interaction: one conversation with an agent, as a stream of events into which the next input can be sent.
 
-All events come from the session's log. So input from other doors appears here too, and a broken connection goes on
-where it was. `waiting_for_input` is no entry of the log: it says that all events have been sent and that the session
-waits for a person's input. It comes once for each time that this is so.
+All events come from the session's log, so input from other interfaces appears here too, and a broken connection
+continues where it was. `waiting_for_input` is not in the log: it says that all events have been sent and that the
+session waits for a person's input. It comes once, until the session changes.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Interaction:
 
     @property
     def session_id(self) -> str:
-        """The session that is talked in, once it is open."""
+        """The id of the session, once it is open."""
         return self.session.session_id
 
     @property
@@ -81,13 +81,13 @@ class Interaction:
 
     @property
     def session(self) -> Session:
-        """The session as it was when this was opened."""
+        """The session at the time of opening."""
         assert self._session is not None, "it is not open"
         return self._session
 
     @property
     def is_answered(self) -> bool:
-        """Whether nothing is outstanding of what was asked for."""
+        """Whether all requests are answered."""
         return not self._outstanding
 
     @property
@@ -98,7 +98,7 @@ class Interaction:
     # The stream ---------------------------------------------------------------------------------
 
     async def open(self) -> Interaction:
-        """Find or make the session, and say the first thing. The first event would do it as well."""
+        """Find or create the session, and send the first message. Reading the first event does this, too."""
         await self._begin()
         return self
 
@@ -128,7 +128,7 @@ class Interaction:
             await self._news.wait()
 
     async def close(self) -> None:
-        """Hear no more of it. The session, and what runs in it, go on."""
+        """Stop following. The session and its runs continue."""
         self._is_over = True
         self._until_closed.close()
         if self._following is not None and not self._following.done():
@@ -136,13 +136,13 @@ class Interaction:
             await asyncio.wait([self._following])
 
     def repeat(self) -> None:
-        """Tell once more whose move it is, if it is a person's."""
+        """Send `waiting_for_input` again if the session waits for a person."""
         self._move()
 
     # Actions of a person ------------------------------------------------------------------------
 
     async def send(self, content: object, *, client_key: str | None = None) -> Answer:
-        """Say the next thing. It is kept whatever the agent is doing, and answered when its turn comes."""
+        """Send the next input. It is stored at once and answered in the agent's next turn."""
         await self._begin()
         return await self._say(content, client_key)
 
@@ -169,10 +169,10 @@ class Interaction:
         return decided
 
     async def suspend(self, reason: str | None = None, *, checkpoint: dict[str, Any] | None = None) -> Session:
-        """Pause the session with all that was said, and close this.
+        """Suspend the session, and close this.
 
         A turn that this connection's launcher has is given back as cut off: its run and its questions stay open,
-        and go on when the session does. Raises SessionRunning if another launcher has it, as a server's has.
+        and continue with the session. Raises SessionRunning if another launcher has it, such as a server's.
         """
         await self._begin()
         try:
@@ -183,7 +183,7 @@ class Interaction:
         return session
 
     async def stop(self) -> list[str]:
-        """Stop what runs in the session and below it, and see the session's own runs end; the ids of those told to."""
+        """Stop the runs of the session and its descendants, wait for the session's own runs, and return the ids."""
         await self._begin()
         told = await self._moor.stop(self.session_id)
         for run_id in tuple(self._outstanding):
@@ -191,7 +191,7 @@ class Interaction:
         return told
 
     async def look(self) -> Session:
-        """Return the session as it is now."""
+        """Return the current session."""
         return await self._moor.get(self.session_id)
 
     async def complete(self, summary: str | None = None, *, outcome: str = "completed") -> Session:
