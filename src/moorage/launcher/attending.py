@@ -1,8 +1,7 @@
-"""A turn at work: what its agent says is kept, its lease is renewed, its end is reported.
+"""A running turn: store the agent's output, renew the lease, report the end.
 
-The lease is renewed by a task of its own, which has nothing to do with what the agent says: an agent that floods its
-output does not lose its turn. Whatever cannot be reported now (the store is away) is reported later, as long as the
-turn is ours.
+A task of its own renews the lease, so an agent that floods its output does not lose its turn. A report that cannot be
+made now, because the store is unreachable, is made later, as long as the turn is ours.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ SendReport = Callable[[], Awaitable[Any]]
 
 
 class AgentHandle(Protocol):
-    """An agent at work on one turn."""
+    """A running agent of one turn."""
 
     dies_with_us: bool  # whether it ends with the launcher
 
@@ -49,23 +48,23 @@ class AgentHandle(Protocol):
         """Return its events as an asynchronous iterator; the last one is its result."""
 
     async def tell(self, command: AgentEvent) -> None:
-        """Tell it something: renewed, stop, decision."""
+        """Send the agent a command: renewed, stop, decision."""
 
     async def kept(self, entry: int) -> None:
         """Note that its last event is in the log, at this entry or before."""
 
     async def adopting(self, turn: Turn, launcher_id: str) -> None:
-        """It is about to go on under the next epoch."""
+        """Prepare the adoption under the next epoch."""
 
     async def adopted(self, turn: Turn) -> None:
-        """It goes on under another epoch."""
+        """Continue under another epoch."""
 
     async def close(self) -> None:
-        """It is over and reported: nothing of it is needed any more."""
+        """Free everything: the turn has ended and is reported."""
 
 
 class TurnAtWork:
-    """One turn of a launcher, with what is reported of it."""
+    """One turn of a launcher, with its reports."""
 
     def __init__(
         self, dispatcher: Dispatcher, launcher_id: str, owner: str, turn: Turn, listener: TurnListener | None = None
@@ -81,9 +80,9 @@ class TurnAtWork:
         self._asking: list[asyncio.Task[None]] = []
 
     async def attend(self, handle: AgentHandle) -> bool:
-        """Keep what a started agent says until it ends; return False if the turn went to another launcher, or is gone.
+        """Store the output of a started agent until it ends; return False if the turn is another launcher's, or gone.
 
-        When cancelled, give back the turn of an agent that ends with the launcher, and leave others at work.
+        When cancelled, return the turn of an agent that ends with the launcher, and leave others running.
         """
         renewing = self._renewing(handle)
         try:
@@ -108,12 +107,12 @@ class TurnAtWork:
         return is_ours
 
     async def give_back(self, handle: AgentHandle) -> None:
-        """Stop an agent that cannot go on without this launcher, and only then give its turn back."""
+        """Stop an agent that needs this launcher, and then return its turn."""
         await stop_agent(handle)
         await self.release()
 
     async def release(self) -> None:
-        """Give the turn back unfinished."""
+        """Return the turn unfinished."""
         with suppress(MoorageError):
             await self._dispatcher.release(self._owner, self.turn)
 
@@ -130,7 +129,7 @@ class TurnAtWork:
     # The lease ----------------------------------------------------------------------------------
 
     def _renewing(self, handle: AgentHandle) -> _Later:
-        """Renew from a third of the lease on, or from when the turn is to stop."""
+        """Renew after a third of the lease, or when the turn is to stop."""
         third = self.turn.lease.total_seconds() / 3
         first = min(third, LOOK_FOR_STOPS)
 
@@ -204,7 +203,7 @@ class TurnAtWork:
             self._listener(self.turn, event)
 
     async def _keep(self, handle: AgentHandle, event: AgentEvent) -> None:
-        """Keep one event, each in its own way."""
+        """Store one event."""
         kind = event["type"]
         if kind == "usage":
             self._usage = summed(self._usage, usage_of(event))
@@ -241,7 +240,7 @@ class TurnAtWork:
             self._said.append(event["content"])
 
     async def _keep_fact(self, event: AgentEvent) -> None:
-        """Keep what has no key of its own; told again, it is looked for in the log after what was kept before it."""
+        """Store an event without a key; a repeated one is first searched for in the log, after the previous event."""
         if event["type"] == "checkpoint":
             report = partial(self._dispatcher.checkpoint, self._owner, self.turn, event["checkpoint"])
         else:
@@ -253,7 +252,7 @@ class TurnAtWork:
         self._kept = int(session.last_entry)
 
     async def _ask(self, handle: AgentHandle, event: AgentEvent) -> Approval | None:
-        """Put an agent's question to a person, before anything that the agent said later: its end may be next."""
+        """Ask a person the agent's question, before later events of the agent are stored: its end may be next."""
         try:
             approval: Approval = await insist(lambda: self._request(event))
         except (TurnLost, NotFound):
@@ -266,7 +265,7 @@ class TurnAtWork:
         return approval
 
     async def _answer(self, approval: Approval, handle: AgentHandle, event: AgentEvent) -> None:
-        """Give an agent that waits the answer, as soon as there is one."""
+        """Send the answer to a waiting agent, as soon as there is one."""
         look = partial(self._dispatcher.approval, self._owner, approval.approval_id)
         with suppress(TurnLost, NotFound):
             while approval.state.value == "pending":
@@ -284,7 +283,7 @@ class TurnAtWork:
 
 
 def turn_end(event: AgentEvent, said: list[str], usage: Usage, context: dict[str, Any], problems: int = 0) -> TurnEnd:
-    """A result as the end of a turn; its text is kept as a message, unless the log has it already."""
+    """Return the end of a turn from a result; its text becomes a message, unless the log has it."""
     text = event.get("text") or ""
     is_new = bool(text.strip()) and not event.get("said")
     return TurnEnd(
@@ -302,12 +301,12 @@ def turn_end(event: AgentEvent, said: list[str], usage: Usage, context: dict[str
 
 
 def failing(reason: str, error: Exception) -> TurnEnd:
-    """The end of a turn that failed for a reason of its launcher's."""
+    """Return the end of a turn that failed in its launcher."""
     return TurnEnd(outcome=TurnState.FAILED, error=f"{type(error).__name__}: {error}", reason=reason)
 
 
 async def stop_agent(handle: AgentHandle) -> None:
-    """Tell an agent to stop, and see that nothing of it is left."""
+    """Stop an agent, and wait until none of its processes is left."""
     await handle.tell({"type": "stop"})
     async with aclosing(handle.events()) as events:
         async for event in events:
@@ -317,9 +316,9 @@ async def stop_agent(handle: AgentHandle) -> None:
 
 
 async def insist(report: SendReport, again: SendReport | None = None) -> Any:
-    """Report until it is taken or refused; a store that is away comes back.
+    """Repeat a report until it is accepted or refused, while the store is unreachable.
 
-    It may have been taken though we heard of an error: then `again` is what is asked, if it is not the same.
+    A report may have been accepted despite an error; then `again` is called, if given.
     """
     pause, longest = BACKOFF
     while True:
@@ -338,7 +337,7 @@ async def insist(report: SendReport, again: SendReport | None = None) -> Any:
 
 
 def _told(event: AgentEvent) -> AgentEvent:
-    """An answer without its words: to which question it is, by the agent's own name for it and by ours."""
+    """Return the ids of the question that an answer is for: the agent's and ours."""
     return {"type": "decision", "id": event.get("id"), "key": event["key"]}
 
 
@@ -349,12 +348,12 @@ def _problem(event: AgentEvent) -> Problem:
 
 
 def _untold(problems: int) -> int:
-    """Return how many of so many problems were counted only."""
+    """Return how many problems were counted but not stored."""
     return max(0, problems - KEPT_PROBLEMS)
 
 
 class _Later:
-    """A task that begins after a while, unless it is cancelled before: most turns are over by then."""
+    """A task that starts after a delay, unless it is cancelled before: most turns have ended by then."""
 
     def __init__(self, seconds: float, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._begin = begin
@@ -365,7 +364,7 @@ class _Later:
         self._task = asyncio.create_task(self._begin())
 
     def cancel(self) -> None:
-        """It is not needed any more."""
+        """Cancel it."""
         self._timer.cancel()
         if self._task is not None:
             self._task.cancel()

@@ -1,7 +1,4 @@
-"""The loop: claim a turn, carry it to its end, claim the next.
-
-Each turn is carried by a task of its own (`attending`).
-"""
+"""The loop: claim turns, and attend each in a task of its own until it ends (`attending`)."""
 
 from __future__ import annotations
 
@@ -48,7 +45,7 @@ class AgentStarter(Protocol):
     """Starts agents of any kind."""
 
     async def start(self, job: Any, definition: AgentDefinition) -> AgentHandle:
-        """Begin one turn."""
+        """Start the agent of a turn."""
 
     async def found(self) -> Sequence[tuple[Any, Turn, AgentHandle]]:
         """Return the running agents of a former launcher process: job, turn, handle."""
@@ -71,7 +68,7 @@ class Loop:
         ends_when_drained: bool = False,
         beat_every: float = HEARTBEAT,
     ) -> None:
-        """With `ends_when_drained`, it stops by itself when it is to drain and has nothing at work."""
+        """With `ends_when_drained`, stop when it is to drain and has no running turns."""
         self._dispatcher, self._launcher, self._starter, self._find_agents = dispatcher, launcher, starter, find_agent
         self._owners, self._root, self._listener = owners, root, listener
         self._environment = environment or {}
@@ -87,7 +84,7 @@ class Loop:
 
     @property
     def at_work(self) -> set[str]:
-        """The sessions it has turns of."""
+        """Return the sessions of its turns."""
         return {turn_id.rpartition(":")[0] for turn_id in self._turns}
 
     def hurry(self) -> None:
@@ -95,7 +92,7 @@ class Loop:
         self._in_a_hurry.set()
 
     async def give_back(self, session_id: str) -> None:
-        """Stop the agent at work on a session, and give its turn back for another launcher."""
+        """Stop the agent of a session, and return its turn for another launcher."""
         tasks = [task for turn_id, task in self._turns.items() if turn_id.rpartition(":")[0] == session_id]
         for task in tasks:
             task.cancel()
@@ -132,7 +129,7 @@ class Loop:
         await _first(stop.wait(), self._ended.wait(), self._dispatcher.wait(seen, IDLE_LOOK))
 
     async def _room(self) -> int:
-        """How many turns more there is room for. One that waits for a child needs none."""
+        """Return the number of free slots. A turn that waits for a child needs none."""
         free = self._launcher.slots - len(self._turns)
         if free <= 0:
             waiting = await self._dispatcher.waiting(self._launcher.launcher_id)
@@ -140,7 +137,7 @@ class Loop:
         return free
 
     async def _claim_some(self, room: int) -> bool:
-        """Claim several turns side by side, so that they share a commit; whether there may be more."""
+        """Claim several turns concurrently, so that they share a commit; return whether there may be more."""
         agents = self._find_agents()
         self._note_agents(agents)
         retries = {name: agent.retry for name, agent in agents.items()}
@@ -162,7 +159,7 @@ class Loop:
         return bool(wishes) and len(claimed) == len(wishes)
 
     def _note_agents(self, agents: dict[str, AgentDefinition]) -> None:
-        """Register the agents that this launcher starts, if they changed; a launcher that names none starts all."""
+        """Register the agents that this launcher starts, if they changed; without names, it starts all."""
         if self._launcher.agents and self._launcher.agents != (names := tuple(agents)):
             self._launcher = replace(self._launcher, agents=names)
             self._has_news.set()
@@ -187,7 +184,7 @@ class Loop:
     # One turn -----------------------------------------------------------------------------------
 
     async def _carry(self, claimed: Claimed, agent: AgentDefinition) -> None:
-        """A turn from its claim to its end."""
+        """Run a claimed turn to its end."""
         session, run_id = claimed.session, claimed.runs[0].run_id if claimed.runs else None
         with working_on(session=session.session_id, task=session.task_id, run=run_id):
             log.info("%s begins a turn", agent.name)
@@ -216,7 +213,7 @@ class Loop:
         return TurnAtWork(self._dispatcher, self._launcher.launcher_id, owner, turn, self._listener)
 
     async def _attend(self, owner: str, work: TurnAtWork, handle: AgentHandle) -> None:
-        """Carry a turn whose agent was started to its end."""
+        """Attend a turn whose agent was started, to its end."""
         if not handle.dies_with_us:
             self._outliving.add(work.turn.turn_id)
         if not await work.attend(handle):
@@ -225,19 +222,19 @@ class Loop:
     # Beginning and end --------------------------------------------------------------------------
 
     async def _adopt(self) -> None:
-        """Go on with what a former life has left at work."""
+        """Adopt the running agents of the former process."""
         for job, turn, handle in await self._starter.found():
             self._outliving.add(turn.turn_id)
             self._begin(turn, self._go_on(job, turn, handle))
 
     async def _go_on(self, job: Any, turn: Turn, handle: AgentHandle) -> None:
-        """A turn of a former life to its end."""
+        """Attend a turn of the former process, to its end."""
         with working_on(session=job.session_id, task=job.task_id, run=job.run_id):
             log.info("%s is adopted: it kept running while no launcher was there", turn.agent_name)
             await self._take_over(job.owner, turn, handle)
 
     async def _take_over(self, owner: str, turn: Turn, handle: AgentHandle) -> None:
-        """Claim a turn as soon as the server answers; its agent works on meanwhile."""
+        """Adopt a turn as soon as the server answers; its agent keeps running meanwhile."""
         await handle.adopting(turn, self._launcher.launcher_id)
         try:
             mine = await insist(partial(self._dispatcher.adopt, owner, turn, self._launcher.launcher_id))
@@ -277,7 +274,7 @@ class Loop:
         self._has_news.set()
 
     async def _drain(self) -> None:
-        """Wait a while for turns that would end with us; other agents work on, for the next launcher."""
+        """Wait for turns that would end with this process; other agents keep running, for the next launcher."""
         if waited := self._names(self._turns.keys() - self._outliving):
             log.info("waiting up to %d seconds for agents inside the launcher: %s", DRAIN, waited)
         with suppress(asyncio.CancelledError):
@@ -307,12 +304,12 @@ def _is_cancelled() -> bool:
 
 
 async def _all(tasks: list[asyncio.Task[None]]) -> None:
-    """Until all of these are over."""
+    """Wait until all of these have ended."""
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _first(*waits: Any) -> None:
-    """Until one of these is over."""
+    """Wait until one of these has ended."""
     tasks = [asyncio.ensure_future(each) for each in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -56,7 +56,7 @@ _MESSAGES = (Kind.MESSAGE.value,)
 
 
 class Wish(Struct, frozen=True, kw_only=True):
-    """How the caller wants to hear of the end, and what it does not wait for."""
+    """How a caller requests a run: mode, parent, keys, and what it does not wait for."""
 
     mode: str = Mode.ASYNC_POLL
     join: str = Join.EACH
@@ -84,10 +84,10 @@ async def start_run(
     session: SessionRequest | None = None,
     once: OnceKey | None = None,
 ) -> RunAnswer:
-    """Open a session for an agent, under the session that asks, and put a run to it; both or neither.
+    """Create a session for an agent, as a child of the session that asks, with a run; both or neither.
 
-    `once` notes the request as one that makes a session. Raises AgentNotFound; asked twice with one
-    idempotency key, the same run answers, and KeyReused is raised if something else was asked with it.
+    `once` marks the request as one that creates a session. A repeated request with the same idempotency key returns the
+    same run. Raises AgentNotFound, and KeyReused if the key was used for another request.
     """
     wish, message = wish or Wish(), check_message(prompt)
     wanted = replace(session or SessionRequest(), agent=agent)
@@ -120,7 +120,7 @@ async def start_run(
 async def ask(
     deps: Deps, caller: Caller, ref: str, prompt: object, *, wish: Wish | None = None, agent: str | None = None
 ) -> RunAnswer:
-    """Ask for a run in an existing session, of its own agent or of the one that is named.
+    """Request a run in an existing session, of its own agent or of the named one.
 
     Raises AgentNotFound if the agent cannot be started, AsksAncestor if it would wait for its own ancestor,
     HeldByAnother if another holder has the session, KeyReused if its idempotency key was used for another
@@ -145,9 +145,9 @@ async def _asked_unread(
     agent: str | None = None,
     client_key: str | None = None,
 ) -> RunAnswer | None:
-    """Put a run to a session without reading it first, as most asks can be; None if this one takes a closer look.
+    """Request a run without reading the session first, as most requests can; return None if the session must be read.
 
-    It does if a parent asks, if the agent is not known here, or if the key may have been used before.
+    It must be read if a parent asks, if the agent is unknown here, or if the key may have been used before.
     """
     if wish.parent is not None:
         return None
@@ -176,11 +176,11 @@ async def _asked_unread(
 
 
 class _NotKnownHere(Exception):
-    """The session's agent cannot be started, as far as this process knows."""
+    """Raised if this process does not know the session's agent."""
 
 
 def _send_key(session: Session, client_key: str) -> str:
-    """The idempotency key of the run that a message with a client key asks for."""
+    """Return the idempotency key of the run that a message with a client key requests."""
     return check_label("idempotency_key", f"send:{session.session_id}:{check_label('client_key', client_key)}")
 
 
@@ -218,7 +218,7 @@ async def _put(deps: Deps, caller: Caller, session: Session, request: _Request) 
 
 
 async def _told(deps: Deps, session: Session, run: Run, said: list[Entry]) -> RunAnswer:
-    """Return what was asked, with why it has not started."""
+    """Return the request, with the reason why it has not started."""
     seen = await told_one(deps, session)
     if run.state is not RunState.QUEUED:
         return answer_of(run, seen, entries=said)
@@ -229,7 +229,7 @@ async def _told(deps: Deps, session: Session, run: Run, said: list[Entry]) -> Ru
 
 
 def way_of(caller: Caller, wish: Wish) -> work.Asking:
-    """Who asks, for the rules of holds and of suspended sessions."""
+    """Return who asks, for the rules of holds and of suspended sessions."""
     is_agent = wish.by_agent or wish.parent is not None or caller.session_id is not None
     return work.Asking(holder=caller.holder, token=wish.token, queue=wish.queue, wakes=wish.wake and not is_agent)
 
@@ -244,11 +244,11 @@ async def post(
     wish: Wish | None = None,
     agent: str | None = None,
 ) -> Answer:
-    """Say something in a session, all at once: the run that its last message asks for, if it asks for one.
+    """Append messages to a session in one commit, and request a run if the last message asks for one.
 
     A user's message asks for a run if the session's agent can be started. With `run=True`, or with another `agent`, it
-    always does: raises AgentNotFound, and nothing is kept. With `run=False`, or with a token and no word about `run`,
-    nothing is asked.
+    always does; AgentNotFound is raised and nothing is stored if the agent cannot be started. With `run=False`, or with
+    a token and no `run`, no run is requested.
     """
     wish, said = wish or Wish(), check_messages(messages)
     if run is None and agent is not None:
@@ -281,7 +281,7 @@ class _Request(Struct, frozen=True, kw_only=True):
     new: SessionRequest = SessionRequest()
 
     def is_met_by(self, session: Session) -> bool:
-        """Whether a session was made as this asks, as far as that never changes."""
+        """Return whether a session was created by an equal request, as far as its fields never change."""
         new = self.new
         told = (
             (new.name, session.session_name),
@@ -310,7 +310,7 @@ async def _known(deps: Deps, caller: Caller, request: _Request) -> RunAnswer | N
 
 
 async def _is_for(deps: Deps, caller: Caller, request: _Request, run: Run, said: list[Entry]) -> bool:
-    """Whether a run, asked by what was said, is what a request asks for."""
+    """Return whether a run that a message requested equals a request."""
     wish = request.wish
     asked = (request.agent, check_mode(wish.mode), check_join(wish.join), wish.correlation, wish.parameters or {})
     if asked != (run.agent_name, run.mode, run.join, run.correlation, run.parameters):
@@ -329,7 +329,7 @@ async def _is_by(deps: Deps, caller: Caller, parent: str | None, run: Run) -> bo
 
 
 def asker_of(caller: Caller, run: Run, wish: Wish) -> Asker | None:
-    """The run in whose name another is asked for: the one that is named, else the one its parent is at work on."""
+    """Return the run that requests another: the named one, else the one its parent works on."""
     named = caller.run_id or wish.parent_run or run.parent_run_id
     if named is None and run.parent_session_id is None:
         return None
@@ -337,7 +337,7 @@ def asker_of(caller: Caller, run: Run, wish: Wish) -> Asker | None:
 
 
 async def parent_of(deps: Deps, caller: Caller, ref: str) -> Session:
-    """The session that asks. Raises ParentNotFound."""
+    """Return the session that asks. Raises ParentNotFound."""
     try:
         return await deps.store.get(caller.owner, ref)
     except NotFound:
@@ -352,9 +352,9 @@ async def check_not_above(deps: Deps, caller: Caller, parent: Session, asked: Se
 
 
 async def _parent_run(deps: Deps, caller: Caller, parent: Session, named: str | None) -> str | None:
-    """The run of the parent that waits for the new one: the one it names, else the one it is at work on.
+    """Return the run of the parent that waits for the new one: the named one, else the one it works on.
 
-    A name that is no open run of that session counts as none.
+    An id that is not an open run of that session counts as none.
     """
     if named is not None and await _is_open_run_of(deps, caller, parent, named):
         return named
@@ -376,7 +376,7 @@ async def _is_open_run_of(deps: Deps, caller: Caller, parent: Session, run_id: s
 async def new_run(
     deps: Deps, caller: Caller, wish: Wish, agent: AgentDefinition | None, message: Message, parent: Session | None
 ) -> Run:
-    """A run to be put to a session; whose it is may be found out later."""
+    """Return a new run; its session may be filled in later."""
     now, lifetime = deps.clock.now(), check_ttl(wish.expires_in)
     text = message.content if isinstance(message.content, str) else ""
     return Run(
@@ -408,12 +408,12 @@ def _checked_key(wish: Wish) -> str | None:
 
 
 async def get_run(deps: Deps, caller: Caller, run_id: str) -> Run:
-    """One run. Raises RunNotFound."""
+    """Return a run. Raises RunNotFound."""
     return (await told_runs(deps, caller.owner, [await deps.store.run(caller.owner, run_id)]))[0]
 
 
 async def list_runs(deps: Deps, caller: Caller, query: RunQuery) -> Page[Run]:
-    """A page of runs, newest first; of a session, or asked by one, by its id or name.
+    """Return a page of runs, newest first; of a session, or requested by one, by id or name.
 
     Raises SessionNotFound, SessionGone.
     """
@@ -426,7 +426,7 @@ async def list_runs(deps: Deps, caller: Caller, query: RunQuery) -> Page[Run]:
 
 
 async def told_runs(deps: Deps, owner: str, runs: list[Run]) -> list[Run]:
-    """Return the runs, those that wait or whose launcher is unresponsive with `because`; what was due has ended.
+    """Return the runs after ending what is due; those that wait or have a silent launcher get `because`.
 
     Their sessions are read together.
     """
@@ -446,7 +446,7 @@ async def told_runs(deps: Deps, owner: str, runs: list[Run]) -> list[Run]:
 
 
 def _with_reason(run: Run, because: Because | None) -> Run:
-    """Return a run with why it waits; one that is at work if its agent waits for a person or its launcher is silent."""
+    """Return a run with the reason why it waits, or why its running turn cannot continue."""
     if because is None or run.is_settled:
         return run
     # A stop withdraws the question.
@@ -456,7 +456,7 @@ def _with_reason(run: Run, because: Because | None) -> Run:
 
 
 def _as_its_runs_wait(head: Session) -> Session:
-    """A turn for another run does not change that a queued one waits for its child."""
+    """Keep the reason of a queued run that waits for its child while a turn of another run is running."""
     is_for_another = not head.waits and head.awaited_child is not None
     return replace(head, live_turn=None) if is_for_another else head
 
@@ -464,12 +464,11 @@ def _as_its_runs_wait(head: Session) -> Session:
 async def wait_for_run(
     deps: Deps, caller: Caller, run_id: str, *, timeout: float | None = None, hears: bool = False
 ) -> Run:
-    """Return the run once it has settled, when time is up, or at once if only a person can make it start or go on.
+    """Return the run once it has settled, when time is up, or at once if only a person can let it start or continue.
 
-    A run that does not start or go on says why (`because`). A parent that asked in mode sync keeps waiting, and so
-    does a caller that `hears` the questions of an agent at work.
-    Looked at whenever something was committed, but the longer it takes the less often: a thousand
-    who wait must not read the store a thousand times for every commit.
+    `because` has the reason why a run does not start or continue. A parent that asked in mode sync keeps waiting, and
+    so does a caller that `hears` the questions of a running agent. The run is read after commits, but less often the
+    longer it takes: a thousand callers must not read the store a thousand times for every commit.
     """
     began = deps.clock.monotonic()
     ends = None if timeout is None else began + timeout
@@ -512,7 +511,7 @@ async def inbox(
 
 
 async def stop_run(deps: Deps, caller: Caller, run_id: str) -> Run:
-    """Stop a run and those it has asked for: one that waits ends at once, one at work is told to."""
+    """Stop a run and the runs that it requested: a queued one ends at once, a running one is told to stop."""
     run = await deps.store.run(caller.owner, run_id)
     stamp = stamp_of(deps, caller)
     change = await deps.store.apply(caller.owner, run.session_id, lambda view: work.stop(view, run_id, stamp))
@@ -522,7 +521,7 @@ async def stop_run(deps: Deps, caller: Caller, run_id: str) -> Run:
 
 
 async def _stop_below(deps: Deps, caller: Caller, above: Run, stamp: Stamp) -> None:
-    """Stop what a stopped run has asked for, until nothing below it is left: it can ask for nothing new."""
+    """Stop the runs that a stopped run requested, until none is left: it cannot request new ones."""
     query = RunQuery(parent_session_id=above.session_id, open_only=True, limit=MOST_AT_WORK)
     while True:
         below = [run for run in (await deps.store.runs(caller.owner, query)).items if run.parent_run_id == above.run_id]
@@ -538,9 +537,10 @@ async def _stop_below(deps: Deps, caller: Caller, above: Run, stamp: Stamp) -> N
 
 
 async def stop_session(deps: Deps, caller: Caller, ref: str, *, tree: bool = True) -> list[str]:
-    """Stop whatever runs in a session, and in all that hang on it; the ids of those told to stop, children first.
+    """Stop the runs of a session and of its descendants; return the ids of these sessions, children first.
 
-    Parents first: what is stopped has no more children. Those that were born meanwhile are found by looking again.
+    Parents are stopped first, because a stopped session gets no new children. A second look finds children that were
+    created meanwhile.
     """
     root = await deps.store.get(caller.owner, ref)
     stopped = list[str]()
@@ -552,7 +552,7 @@ async def stop_session(deps: Deps, caller: Caller, ref: str, *, tree: bool = Tru
 
 
 async def _stop_each(deps: Deps, caller: Caller, members: list[Session], stopped: list[str]) -> bool:
-    """Stop sessions that were not stopped before, and what was added to those that were; whether any were."""
+    """Stop sessions that were not stopped before, and additions to those that were; return whether there were any."""
     stamp, found = stamp_of(deps, caller), False
     for session in members:
         if not session.launched or session.is_final:
@@ -569,9 +569,9 @@ async def _stop_each(deps: Deps, caller: Caller, members: list[Session], stopped
 
 
 async def retry_run(deps: Deps, caller: Caller, run_id: str) -> Run:
-    """Ask again what a run that failed, or was not taken in time, was asked: as a new run with its dead letters.
+    """Retry a failed or expired run, as a new run with its dead letters.
 
-    A run is retried once: asked again, the same new run answers. Raises RunNotFound, RunNotFailed, AgentNotFound,
+    A repeated request returns the same new run. Raises RunNotFound, RunNotFailed, AgentNotFound,
     SessionClosed, RunStopped.
     """
     failed, key = await deps.store.run(caller.owner, run_id), f"retry:{run_id}"
@@ -605,7 +605,7 @@ async def _prompt_of(deps: Deps, caller: Caller, run: Run) -> Message:
 
 
 async def send_again(deps: Deps, caller: Caller, item_id: str) -> Item:
-    """Make a dead letter wait for the next turn again; leave an item that waits already alone."""
+    """Send a dead letter again; leave an item that already waits unchanged."""
     found = await deps.store.item(caller.owner, item_id)
     stamp = stamp_of(deps, caller)
     change = await deps.store.apply(

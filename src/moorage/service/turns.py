@@ -1,7 +1,7 @@
-"""Turns: what a launcher asks and reports. The same object whether it speaks to the store or to a server.
+"""Turns: the requests and reports of launchers, on a store or through a server.
 
-Every report carries the turn and its epoch, and is refused with TurnLost once another launcher
-has the turn. Each may be repeated: an answer that got lost on the way is asked for again.
+Every report has the turn and its epoch, and is refused with TurnLost once another launcher has the turn. Reports may
+be repeated, because an answer may get lost.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ DOUBTFUL = 100  # entries to look through for a report that may have been taken
 
 
 class Given(Struct, frozen=True, kw_only=True):
-    """A claimed turn with all that its agent needs to go on."""
+    """A claimed turn with everything that its agent needs."""
 
     owner: str
     session: Session
@@ -71,7 +71,7 @@ class Given(Struct, frozen=True, kw_only=True):
 
 
 class TurnDispatcher:
-    """A launcher's way to turns, on a store of its own."""
+    """The dispatcher of a launcher that has the store itself."""
 
     def __init__(
         self,
@@ -83,9 +83,9 @@ class TurnDispatcher:
         words: Words | None = None,
         interface: str = "launcher",
     ) -> None:
-        """With `tokens`, agents get one for their session if there are keys: they speak to a server.
+        """With `tokens`, agents get a session token if there are keys, because they use a server.
 
-        `words` is where others hear what agents are just saying. `interface` is what the entries of turns say.
+        `words` takes the partial output of agents. `interface` is the interface of the entries of turns.
         """
         self._deps, self._lease, self._lost_after, self._tokens = deps, lease, lost_after, tokens
         self._words, self._interface = words, interface
@@ -93,7 +93,7 @@ class TurnDispatcher:
         self._owners: tuple[str, ...] = ()
 
     async def register(self, launcher: Launcher) -> bool:
-        """Say that this launcher is there, or still there; whether it is to drain."""
+        """Register this launcher or renew its registration; return whether it is to drain."""
         deps = self._deps
         (deps.launchers.discard if launcher.has_left else deps.launchers.add)(launcher.launcher_id)
         return (await note_launcher(deps, launcher)).drain
@@ -107,9 +107,9 @@ class TurnDispatcher:
         full: tuple[str, ...] = (),
         root: str | None = None,
     ) -> Claimed | None:
-        """The next turn, if there is one: of these owners, or of all if none is named.
+        """Return the next turn of these owners, or of all if none is named; None if there is none.
 
-        Now and then, what time has done meanwhile is seen to first.
+        Now and then, deadlines are applied first.
         """
         now = self._deps.clock.monotonic()
         if now >= self._expire_at:
@@ -129,14 +129,14 @@ class TurnDispatcher:
         return await self._deps.store.claim(whose, free, wish, stamp, root=root)
 
     async def _all_owners(self, now: float) -> tuple[str, ...]:
-        """Every owner there is, as of a moment ago."""
+        """Return all owners, as of a moment ago."""
         if now >= self._owners_at:
             self._owners_at = now + LOOK_FOR_OWNERS
             self._owners = tuple(await self._deps.store.owners())
         return self._owners
 
     async def given(self, claimed: Claimed) -> Given:
-        """All that the agent of a claimed turn needs to go on."""
+        """Return everything that the agent of a claimed turn needs."""
         caller, session_id = self._caller(claimed.owner, claimed.turn), claimed.session.session_id
         if claimed.turn.cut_off:
             await repair(self._deps, caller, session_id)
@@ -150,7 +150,7 @@ class TurnDispatcher:
         )
 
     async def _checkpoint(self, caller: Caller, claimed: Claimed) -> dict[str, Any] | None:
-        """The newest checkpoint, but none that another agent has left in the session."""
+        """Return the newest checkpoint, unless it is another agent's."""
         if claimed.session.last_checkpoint is None:
             return None
         kept = await self._deps.store.log(
@@ -174,7 +174,7 @@ class TurnDispatcher:
         return [{"role": each.role, "content": each.content} for each in messages.items if each.number not in new]
 
     async def expire(self) -> int:
-        """Give out again what was not started, give up what fell silent; how many sessions that concerned."""
+        """Requeue turns that were not started, give up silent ones, and return the number of sessions concerned."""
         now = await trusted_now(self._deps)
         judge = judgement(self._deps, now)
         due = await self._deps.store.overdue(now, EXPIRE_AT_ONCE)
@@ -188,19 +188,19 @@ class TurnDispatcher:
         return len(due)
 
     async def started(self, owner: str, turn: Turn) -> None:
-        """The agent is about to be started."""
+        """Report that the agent is about to be started."""
         stamp = self._stamp(owner, turn)
         await self._apply(owner, turn, lambda view: work.started(view, turn.turn_id, turn.epoch, stamp))
         self._is_kept_now(owner, turn)  # what a turn before was cut off in
 
     async def renew(self, owner: str, turn: Turn) -> Turn:
-        """The launcher is at it; the turn as it is now, which may be about to stop."""
+        """Renew the lease of a turn, and return the turn, which may be told to stop."""
         stamp = self._stamp(owner, turn)
         change = await self._apply(owner, turn, lambda view: work.renewed(view, turn.turn_id, turn.epoch, stamp))
         return change.turns[0]
 
     async def is_unwanted(self, owner: str, turn: Turn) -> bool:
-        """Whether the turn is to stop or is gone; False if that cannot be told now."""
+        """Return whether the turn is to stop or is gone; False if that is unknown now."""
         try:
             return (await self._deps.store.find_turn(owner, turn.turn_id)).stop_requested
         except NotFound:
@@ -209,7 +209,7 @@ class TurnDispatcher:
             return False
 
     async def adopt(self, owner: str, turn: Turn, launcher_id: str) -> Turn:
-        """Go on with a turn of a former life of this launcher, under a new epoch."""
+        """Continue a turn of this launcher's former process, under a new epoch."""
         stamp, former, token = self._stamp(owner, turn), turn.launcher_id, self._deps.new_token()
         change = await self._apply(
             owner,
@@ -219,7 +219,7 @@ class TurnDispatcher:
         return change.turns[0]
 
     async def speak(self, owner: str, turn: Turn, text: str) -> None:
-        """Show the agent's words to the clients that watch; they are not kept."""
+        """Show partial output of the agent to clients that watch, without storing it."""
         if self._words is not None:
             self._words.add(owner, turn.session_id, text)
 
@@ -228,14 +228,14 @@ class TurnDispatcher:
             self._words.over(owner, turn.session_id)
 
     async def say(self, owner: str, turn: Turn, messages: object) -> None:
-        """Keep what the agent said."""
+        """Store messages of the agent."""
         said = check_messages(messages)
         token = (await self._deps.store.get(owner, turn.session_id)).token_of(turn)
         await self._deps.store.append(owner, turn.session_id, said, self._stamp(owner, turn), token=token)
         self._is_kept_now(owner, turn)
 
     async def update(self, owner: str, turn: Turn, *, since: int | None = None, **facts: Any) -> Session:
-        """Keep what the agent says of itself; with `since`, unless the log has it after that entry already."""
+        """Store phase, metadata or an error of the agent; with `since`, unless the log has it after that entry."""
         update, stamp = self._checked(**facts), self._stamp(owner, turn)
         is_about_metadata = bool(update.metadata)
         kind = Kind.METADATA if is_about_metadata else Kind.ERROR
@@ -255,14 +255,14 @@ class TurnDispatcher:
         )
 
     async def misspoken(self, owner: str, turn: Turn, problem: Problem) -> None:
-        """Keep a line of the agent that does not validate; told again, it is kept once."""
+        """Store an invalid line of the agent; a repeated report is stored once."""
         if await self._is_kept(owner, turn, Kind.PROBLEM, to_builtins(problem), 0):
             return
         stamp = self._stamp(owner, turn)
         await self._apply(owner, turn, lambda view: work.misspoken(view, turn.turn_id, turn.epoch, problem, stamp))
 
     async def checkpoint(self, owner: str, turn: Turn, state: object, *, since: int | None = None) -> Session:
-        """Keep a checkpoint of the agent's; with `since`, unless the log has it after that entry already."""
+        """Store a checkpoint of the agent; with `since`, unless the log has it after that entry."""
         kept, stamp = check_checkpoint(state), self._stamp(owner, turn)
         if since is not None and await self._is_kept(owner, turn, Kind.CHECKPOINT, {"checkpoint": kept}, since):
             return await self._deps.store.get(owner, turn.session_id)
@@ -272,7 +272,7 @@ class TurnDispatcher:
         return change.session
 
     async def _is_kept(self, owner: str, turn: Turn, kind: Kind, data: dict[str, Any], since: int) -> bool:
-        """Whether something of this turn is in the log after an entry: its answer may have got lost on the way."""
+        """Return whether the log has an entry of this turn after another: the answer to its report may be lost."""
         kinds = (Kind.TURN_STARTED.value, kind.value)
         log = await self._deps.store.log(
             owner, turn.session_id, LogQuery(after=since, kinds=kinds, newest_first=True, limit=DOUBTFUL)
@@ -283,7 +283,7 @@ class TurnDispatcher:
     async def request_approval(
         self, owner: str, turn: Turn, question: str, *, key: str | None = None, **options: Any
     ) -> Approval:
-        """Ask a person in the agent's name; asked again with the same key, the same approval answers."""
+        """Ask a person in the agent's name; a repeated request with the same key returns the same approval."""
         from moorage.service.approvals import request_approval
 
         approval_id = None if key is None else uuid8(sha256(f"{turn.turn_id} {key}".encode()).digest())
@@ -293,11 +293,11 @@ class TurnDispatcher:
         )
 
     async def approval(self, owner: str, approval_id: str) -> Approval:
-        """An approval as it stands."""
+        """Return the current approval."""
         return await self._deps.store.approval(owner, approval_id)
 
     async def finish(self, owner: str, turn: Turn, end: TurnEnd) -> Session:
-        """The turn is over: all of it is kept, settled and called back at once."""
+        """End a turn: store its output, settle its runs and call parents back, in one commit."""
         stamp = self._stamp(owner, turn)
         change = await self._apply(owner, turn, lambda view: work.finished(view, turn.turn_id, turn.epoch, end, stamp))
         if end.context:
@@ -306,21 +306,21 @@ class TurnDispatcher:
         return change.session
 
     async def release(self, owner: str, turn: Turn) -> None:
-        """Give a turn back unfinished, for the next launcher."""
+        """Return an unfinished turn, for the next launcher."""
         stamp = self._stamp(owner, turn)
         await self._apply(owner, turn, lambda view: work.released(view, turn.turn_id, turn.epoch, stamp))
         self._is_kept_now(owner, turn)
 
     async def waiting(self, launcher_id: str) -> set[str]:
-        """Turns that wait for a sync child, and need no slot meanwhile."""
+        """Return turns that wait for a sync child and need no slot meanwhile."""
         return {each.turn.turn_id for each in await self._deps.store.turns_of(launcher_id) if each.is_waiting}
 
     def pulse(self) -> int:
-        """Changes when there may be something new."""
+        """Return a number that changes when there may be something new."""
         return self._deps.store.pulse()
 
     async def wait(self, seen: int, timeout: float) -> None:
-        """Until there may be something new, or time is up."""
+        """Wait until there may be something new, or time is up."""
         await self._deps.store.wait(seen, timeout)
 
     async def _apply(self, owner: str, turn: Turn, decide: Decision) -> Change:
@@ -343,7 +343,7 @@ async def suspend_with_turn(
     checkpoint: dict[str, Any] | None = None,
     reason: str | None = None,
 ) -> Session:
-    """Pause a session for the person who leaves it with its launcher; the turn is to be given back next.
+    """Suspend a session for the person who leaves it with its launcher; the turn is given back next.
 
     Raises SessionRunning if another launcher has the turn.
     """
