@@ -780,10 +780,10 @@ class StoreReadOnly(StoreError):
 
 
 class StoreFull(StoreError):
-    """The disk has no room."""
+    """The disk, or the memory of the server, has no room."""
 
-    def __init__(self, where: str) -> None:
-        super().__init__(f"no space left for {where}; free some space; acknowledged writes are safe", store=where)
+    def __init__(self, where: str, hint: str = "free some space") -> None:
+        super().__init__(f"no space left for {where}; {hint}; acknowledged writes are safe", store=where)
 
 
 class StoreCorrupt(StoreError):

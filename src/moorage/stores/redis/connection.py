@@ -265,7 +265,8 @@ class Servers:
         except ValueError as error:
             raise InvalidField("url", f"cannot be read ({error})") from error
         except TypeError as error:
-            raise InvalidField("url", f"has an option that Redis URLs do not have ({error})") from error
+            option = str(error).rpartition("argument ")[2]
+            raise InvalidField("url", f"has the option {option}, which Redis URLs do not have; remove it") from error
         self._nodes: dict[tuple[str, int] | None, RedisNode] = {}
         self._slots: dict[int, tuple[str, int]] = {}
         self._process = os.getpid()
@@ -374,7 +375,7 @@ class Servers:
         """Return our error for one of the server's."""
         where, text = self.options.shown, str(error)
         if isinstance(error, OutOfMemoryError):
-            return StoreFull(where)
+            return StoreFull(where, "delete sessions, or raise `maxmemory` of the server")
         if isinstance(error, ReadOnlyError):
             return StoreReadOnly(where, "it is a replica; name the server that takes writes")
         if text.startswith(("WRONGTYPE", "MOORAGE")):
