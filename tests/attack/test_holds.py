@@ -7,6 +7,7 @@ from pathlib import Path
 from moorage.core.turn import Launcher, Retry
 from moorage.service.turns import TurnDispatcher
 from moorage.testing.builders import NOON
+from moorage.testing.work import a_launcher
 from tests.doors.http.visitors import guarded
 
 
@@ -19,7 +20,7 @@ async def test_token_of_a_turn_is_random_and_never_shown(tmp_path: Path) -> None
         await dispatcher.register(Launcher(launcher_id="l-1", name="l", registered_at=NOON, seen_at=NOON, slots=4))
         for _ in range(2):
             session = (await moor.run("echo-agent", "hello", mode="async_poll")).session.session_id
-            claimed = await dispatcher.claim("l-1", ("ann",), {"echo-agent": Retry.RESUME})
+            claimed = await dispatcher.claim(a_launcher("l-1"), {"echo-agent": Retry.RESUME})
             assert claimed is not None
             kept = await place.door.deps.store.get("ann", session)
             assert kept.hold is not None

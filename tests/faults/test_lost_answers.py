@@ -30,6 +30,7 @@ from moorage.service.runs import Wish
 from moorage.service.turns import TurnDispatcher
 from moorage.testing.faults import UnreliableStore
 from moorage.testing.history import problems_in
+from moorage.testing.work import a_launcher
 from tests.launcher.stage import Stage, echo, on
 
 Report = Callable[[], Awaitable[Any]]
@@ -103,7 +104,7 @@ async def story(stage: Stage) -> AsyncIterator[Story]:
 
 
 async def claim(stage: Stage, dispatcher: TurnDispatcher) -> Claimed:
-    claimed = await dispatcher.claim("one", ("local",), {AGENT: Retry.RESUME})
+    claimed = await dispatcher.claim(a_launcher("one", "local"), {AGENT: Retry.RESUME})
     assert claimed is not None
     return claimed
 
@@ -123,7 +124,7 @@ async def test_a_claim_whose_answer_got_lost_is_given_out_again_when_its_lease_i
     deaf, dispatcher = TurnDispatcher(stage.deps, lease=SHORT), TurnDispatcher(stage.deps)
     answers(stage).loses = lambda name: name == "claim"
     with pytest.raises(StoreError):
-        await deaf.claim("one", ("local",), {AGENT: Retry.RESUME})
+        await deaf.claim(a_launcher("one", "local"), {AGENT: Retry.RESUME})
     answers(stage).loses = lambda _: False
     await asyncio.sleep(0.01)
     await dispatcher.expire()

@@ -37,6 +37,7 @@ from moorage.testing.faults import opened_raw
 from moorage.testing.work import (
     EVERY_STATE,
     a_child_run,
+    a_launcher,
     a_run,
     ask,
     carry,
@@ -173,7 +174,7 @@ async def test_damaged_session_with_an_expired_lease_does_not_block_others(store
     with opened_raw(path) as db:
         db.execute("UPDATE sessions SET metadata = 'nonsense' WHERE id = 's-1'")
     dispatcher = TurnDispatcher(Deps(store, SystemClock(), entropy))  # noon is long ago, so the turn is lost by now
-    claimed = await dispatcher.claim("l-1", (OWNER,), {"echo-agent": Retry.RESUME})
+    claimed = await dispatcher.claim(a_launcher("l-1"), {"echo-agent": Retry.RESUME})
     assert claimed is not None
     assert claimed.session.session_id == "s-2"
 

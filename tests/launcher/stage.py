@@ -66,7 +66,9 @@ class Stage:
     ) -> AsyncIterator[Launcher]:
         """A launcher at work, for all agents or for some."""
         now = self.deps.clock.now()
-        launcher = Launcher(launcher_id=self.deps.new_id(), name="test", registered_at=now, seen_at=now, slots=slots)
+        launcher = Launcher(
+            launcher_id=self.deps.new_id(), name="test", registered_at=now, seen_at=now, slots=slots, owners=("local",)
+        )
         stop = asyncio.Event()
         dispatcher = self.dispatcher(launcher, lease=lease, lost_after=lost_after)
         starter = StarterByKind(str(self.folder / launcher.launcher_id), lambda agent: _Player(self, agent.name))

@@ -12,6 +12,7 @@ from moorage.core.turn import Retry, Turn
 from moorage.launcher.attending import TurnAtWork
 from moorage.service import runs
 from moorage.service.turns import TurnDispatcher
+from moorage.testing.work import a_launcher
 from tests.launcher.stage import echo, on
 
 
@@ -49,7 +50,7 @@ async def test_stop_that_comes_while_the_agent_starts_does_not_wait_for_a_renewa
         stage.plays("echo", echo)
         dispatcher = TurnDispatcher(stage.deps, lease=timedelta(hours=1))
         asked = await stage.ask("echo", "hello")
-        claimed = await dispatcher.claim("one", ("local",), {"echo": Retry.RESUME})
+        claimed = await dispatcher.claim(a_launcher("one", "local"), {"echo": Retry.RESUME})
         assert claimed is not None
         await dispatcher.started("local", claimed.turn)
         await runs.stop_run(stage.deps, stage.caller, asked.run.run_id)

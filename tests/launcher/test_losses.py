@@ -16,6 +16,7 @@ from moorage.core.work import TurnEnd
 from moorage.ports import Claimed
 from moorage.service.sessions import finalize_session, suspend_session
 from moorage.service.turns import TurnDispatcher
+from moorage.testing.work import a_launcher
 from tests.launcher.stage import Stage, echo, on
 
 SHORT = timedelta(milliseconds=1)
@@ -33,7 +34,7 @@ async def claimed(
     stage: Stage, dispatcher: TurnDispatcher, launcher: str = "one", retry: Retry = Retry.RESUME
 ) -> Claimed:
     await dispatcher.expire()
-    got = await dispatcher.claim(launcher, ("local",), dict.fromkeys(stage.definitions, retry))
+    got = await dispatcher.claim(a_launcher(launcher, "local"), dict.fromkeys(stage.definitions, retry))
     assert got is not None
     return got
 

@@ -172,12 +172,12 @@ async def at_dispatcher(stage: Stage, name: str = "one") -> AsyncIterator[Remote
         await dispatcher.close()
 
 
-async def claimed(dispatcher: RemoteDispatcher) -> Claimed:
+async def claimed(stage: Stage, dispatcher: RemoteDispatcher) -> Claimed:
     """The next turn that comes to this dispatcher."""
     async with asyncio.timeout(PATIENCE):
         while True:
             seen = dispatcher.pulse()
-            found = await dispatcher.claim("", (), {"echo": Retry.RESUME})
+            found = await dispatcher.claim(a_launcher(stage), {"echo": Retry.RESUME})
             if found is not None:
                 return found
             await dispatcher.wait(seen, 5)
@@ -186,7 +186,7 @@ async def claimed(dispatcher: RemoteDispatcher) -> Claimed:
 async def test_a_turn_adopted_in_an_answer_that_is_lost_is_adopted_once(stage: Stage) -> None:
     asked = await stage.ask("echo")
     async with at_dispatcher(stage) as former:
-        turn = (await claimed(former)).turn
+        turn = (await claimed(stage, former)).turn
         await former.started("local", turn)
         async with robbed(stage, frozenset({"adopt"})), at_dispatcher(stage, "reborn") as dispatcher:
             for _ in range(LOSSES):
@@ -202,12 +202,12 @@ async def test_a_turn_adopted_in_an_answer_that_is_lost_is_adopted_once(stage: S
 
 async def test_turn_is_reassigned_if_its_launcher_disconnects(stage: Stage) -> None:
     async with at_dispatcher(stage) as gone, at_dispatcher(stage, "two") as other:
-        assert await gone.claim("", (), {"echo": Retry.RESUME}) is None
+        assert await gone.claim(a_launcher(stage), {"echo": Retry.RESUME}) is None
         await asyncio.sleep(0)
         await gone.close()
         asked = await stage.ask("echo")
         async with asyncio.timeout(10):
-            turn = (await claimed(other)).turn
+            turn = (await claimed(stage, other)).turn
         assert turn.launcher_id == "launcher-two"
         await other.finish("local", turn, TurnEnd(outcome=TurnState.COMPLETED, result="done"))
     assert (await stage.settled(asked.run)).result == "done"

@@ -15,6 +15,7 @@ from moorage.service import runs
 from moorage.service.deps import Caller, Deps
 from moorage.service.turns import TurnDispatcher
 from moorage.testing.builders import FakeClock
+from moorage.testing.work import a_launcher
 
 MOMENT = timedelta(milliseconds=1)
 
@@ -30,7 +31,7 @@ async def deps(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 async def claimed(deps: Deps, launcher: str, root: str | None = None) -> Claimed | None:
     """The next turn for a launcher of one family, or of all."""
-    return await TurnDispatcher(deps).claim(launcher, ("local",), {"echo-agent": Retry.RESUME}, root=root)
+    return await TurnDispatcher(deps).claim(a_launcher(launcher, "local", root=root), {"echo-agent": Retry.RESUME})
 
 
 async def child_of_an_agent(deps: Deps, *, of_family: bool) -> str:

@@ -148,7 +148,7 @@ async def test_turn_of_a_launcher_in_this_process_is_never_lost(store: Store, cl
     dispatcher, launcher = TurnDispatcher(deps), a_launcher(clock)
     await dispatcher.register(launcher)
     await launch(store, "s-1", "run-1", at=clock.now())
-    claimed = await dispatcher.claim("launcher-1", (OWNER,), {AGENT: Retry.RESUME})
+    claimed = await dispatcher.claim(replace(launcher, owners=(OWNER,)), {AGENT: Retry.RESUME})
     assert claimed is not None
     await dispatcher.started(OWNER, claimed.turn)
     clock.forward(2 * LOST_AFTER)

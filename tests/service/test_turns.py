@@ -20,6 +20,7 @@ from moorage.service.conversation import append_messages, read_log
 from moorage.service.deps import Caller, Deps
 from moorage.service.turns import Given, TurnDispatcher, suspend_with_turn
 from moorage.testing.model_store import ModelStore
+from moorage.testing.work import a_launcher
 
 ME = Caller()
 
@@ -33,7 +34,7 @@ async def deps() -> AsyncIterator[Deps]:
 
 async def given(deps: Deps) -> Given:
     dispatcher = TurnDispatcher(deps)
-    claimed = await dispatcher.claim("launcher-1", ("local",), {"echo-agent": Retry.RESUME})
+    claimed = await dispatcher.claim(a_launcher("launcher-1", "local"), {"echo-agent": Retry.RESUME})
     assert claimed is not None
     found = await dispatcher.given(claimed)
     await dispatcher.started("local", claimed.turn)
@@ -105,7 +106,7 @@ async def test_a_run_is_told_as_it_is_kept(deps: Deps) -> None:
 async def test_turn_of_another_launcher_is_not_suspended(deps: Deps) -> None:
     asked = await runs.start_run(deps, ME, "echo-agent", "first")
     session_id = asked.session.session_id
-    assert await TurnDispatcher(deps).claim("launcher-1", ("local",), {"echo-agent": Retry.RESUME})
+    assert await TurnDispatcher(deps).claim(a_launcher("launcher-1", "local"), {"echo-agent": Retry.RESUME})
     with pytest.raises(SessionRunning):
         await suspend_with_turn(deps, ME, session_id, "launcher-2")
     suspended = await suspend_with_turn(deps, ME, session_id, "launcher-1", reason="lunch")

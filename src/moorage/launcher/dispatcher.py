@@ -25,13 +25,7 @@ class Dispatcher(Protocol):
         """Register this launcher or renew its registration; return whether it has to drain."""
 
     async def claim(
-        self,
-        launcher_id: str,
-        owners: tuple[str, ...],
-        agents: dict[str, Retry],
-        *,
-        full: tuple[str, ...] = (),
-        root: str | None = None,
+        self, launcher: Launcher, agents: dict[str, Retry], *, full: tuple[str, ...] = ()
     ) -> Claimed | None:
         """Claim the next turn of one of these agents, without those that are `full`; None if there is none."""
 

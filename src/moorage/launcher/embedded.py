@@ -37,7 +37,6 @@ class Embedded:
         root: str | None = None,
         listener: TurnListener | None = None,
         environment: dict[str, str] | None = None,
-        slots: int = SLOTS,
         lease: timedelta = LEASE,
         lost_after: timedelta = LOST_AFTER,
     ) -> None:
@@ -51,7 +50,8 @@ class Embedded:
             seen_at=now,
             host=os.uname().nodename,
             pid=os.getpid(),
-            slots=slots,
+            slots=SLOTS,
+            owners=(owner,),
             root=root,
         )
         self._stop = asyncio.Event()
@@ -60,8 +60,6 @@ class Embedded:
             self.launcher,
             StarterByKind(os.path.join(self._folder, presence.TURNS), dies_with_us=True),
             agents,
-            owners=(owner,),
-            root=root,
             listener=listener,
             environment=environment,
         )

@@ -14,13 +14,7 @@ from msgspec.structs import replace
 
 from moorage.agents.interface import NOT_STARTED
 from moorage.core.agent import AgentDefinition
-from moorage.core.errors import (
-    MoorageError,
-    NotFound,
-    StoreError,
-    StoreUnavailable,
-    TurnLost,
-)
+from moorage.core.errors import MoorageError, NotFound, StoreError, StoreUnavailable, TurnLost
 from moorage.core.turn import Launcher, Turn, name_of
 from moorage.launcher.attending import AgentHandle, TurnAtWork, TurnListener, failing, insist, stop_agent
 from moorage.launcher.dispatcher import Dispatcher
@@ -52,7 +46,7 @@ class AgentStarter(Protocol):
 
 
 class Loop:
-    """Takes turns for some owners until it is told to stop."""
+    """Takes turns for a launcher until it is told to stop."""
 
     def __init__(
         self,
@@ -61,8 +55,6 @@ class Loop:
         starter: AgentStarter,
         find_agent: Callable[[], dict[str, AgentDefinition]],
         *,
-        owners: tuple[str, ...] = ("local",),
-        root: str | None = None,
         listener: TurnListener | None = None,
         environment: dict[str, str] | None = None,
         ends_when_drained: bool = False,
@@ -70,8 +62,7 @@ class Loop:
     ) -> None:
         """With `ends_when_drained`, stop when it is to drain and has no running turns."""
         self._dispatcher, self._launcher, self._starter, self._find_agents = dispatcher, launcher, starter, find_agent
-        self._owners, self._root, self._listener = owners, root, listener
-        self._environment = environment or {}
+        self._listener, self._environment = listener, environment or {}
         self._ends_when_drained, self._beat_every, self._is_to_drain = ends_when_drained, beat_every, False
         self._turns: dict[str, asyncio.Task[None]] = {}
         self._working = dict[str, str]()  # the agents of these turns
@@ -143,10 +134,7 @@ class Loop:
         retries = {name: agent.retry for name, agent in agents.items()}
         full = tuple(name for name, agent in agents.items() if self._is_full(agent))
         at_once = 1 if any(agent.max_concurrent is not None for agent in agents.values()) else self._at_once
-        wishes = [
-            self._dispatcher.claim(self._launcher.launcher_id, self._owners, retries, full=full, root=self._root)
-            for _ in range(min(room, at_once))
-        ]
+        wishes = [self._dispatcher.claim(self._launcher, retries, full=full) for _ in range(min(room, at_once))]
         answers = await asyncio.gather(*wishes, return_exceptions=True)  # one that fails costs the others nothing
         claimed = [each for each in answers if isinstance(each, Claimed)]
         for each in claimed:

@@ -101,13 +101,7 @@ class RemoteDispatcher(Dispatcher):
     # Claiming -----------------------------------------------------------------------------------
 
     async def claim(
-        self,
-        launcher_id: str,
-        owners: tuple[str, ...],
-        agents: dict[str, Retry],
-        *,
-        full: tuple[str, ...] = (),
-        root: str | None = None,
+        self, launcher: Launcher, agents: dict[str, Retry], *, full: tuple[str, ...] = ()
     ) -> Claimed | None:
         """Return a turn if one has come; else ask for one: `wait` tells when it is there.
 

@@ -93,40 +93,30 @@ class TurnDispatcher:
         self._owners: tuple[str, ...] = ()
 
     async def register(self, launcher: Launcher) -> bool:
-        """Register this launcher or renew its registration; return whether it is to drain."""
         deps = self._deps
         (deps.launchers.discard if launcher.has_left else deps.launchers.add)(launcher.launcher_id)
         return (await note_launcher(deps, launcher)).drain
 
     async def claim(
-        self,
-        launcher_id: str,
-        owners: tuple[str, ...],
-        agents: dict[str, Retry],
-        *,
-        full: tuple[str, ...] = (),
-        root: str | None = None,
+        self, launcher: Launcher, agents: dict[str, Retry], *, full: tuple[str, ...] = ()
     ) -> Claimed | None:
-        """Return the next turn of these owners, or of all if none is named; None if there is none.
-
-        Now and then, deadlines are applied first.
-        """
+        """Apply deadlines now and then, before the claim."""
         now = self._deps.clock.monotonic()
         if now >= self._expire_at:
             self._expire_at = now + EXPIRE_EVERY
             await self.expire()
         wish = Claim(
-            launcher_id=launcher_id,
+            launcher_id=launcher.launcher_id,
             lease=self._lease,
             lost_after=self._lost_after,
             token=self._deps.new_token(),
             retries=agents,
-            of_family=root is not None,
+            of_family=launcher.root is not None,
         )
-        stamp = stamp_of(self._deps, Caller(by=f"launcher:{launcher_id}", interface="launcher"))
-        whose = owners or await self._all_owners(now)
+        stamp = stamp_of(self._deps, Caller(by=f"launcher:{launcher.launcher_id}", interface="launcher"))
+        whose = launcher.owners or await self._all_owners(now)
         free = tuple(agent for agent in agents if agent not in full)
-        return await self._deps.store.claim(whose, free, wish, stamp, root=root)
+        return await self._deps.store.claim(whose, free, wish, stamp, root=launcher.root)
 
     async def _all_owners(self, now: float) -> tuple[str, ...]:
         """Return all owners, as of a moment ago."""
@@ -136,7 +126,6 @@ class TurnDispatcher:
         return self._owners
 
     async def given(self, claimed: Claimed) -> Given:
-        """Return everything that the agent of a claimed turn needs."""
         caller, session_id = self._caller(claimed.owner, claimed.turn), claimed.session.session_id
         if claimed.turn.cut_off:
             await repair(self._deps, caller, session_id)
@@ -188,19 +177,16 @@ class TurnDispatcher:
         return len(due)
 
     async def started(self, owner: str, turn: Turn) -> None:
-        """Report that the agent is about to be started."""
         stamp = self._stamp(owner, turn)
         await self._apply(owner, turn, lambda view: work.started(view, turn.turn_id, turn.epoch, stamp))
         self._is_kept_now(owner, turn)  # what a turn before was cut off in
 
     async def renew(self, owner: str, turn: Turn) -> Turn:
-        """Renew the lease of a turn, and return the turn, which may be told to stop."""
         stamp = self._stamp(owner, turn)
         change = await self._apply(owner, turn, lambda view: work.renewed(view, turn.turn_id, turn.epoch, stamp))
         return change.turns[0]
 
     async def is_unwanted(self, owner: str, turn: Turn) -> bool:
-        """Return whether the turn is to stop or is gone; False if that is unknown now."""
         try:
             return (await self._deps.store.find_turn(owner, turn.turn_id)).stop_requested
         except NotFound:
@@ -209,7 +195,6 @@ class TurnDispatcher:
             return False
 
     async def adopt(self, owner: str, turn: Turn, launcher_id: str) -> Turn:
-        """Continue a turn of this launcher's former process, under a new epoch."""
         stamp, former, token = self._stamp(owner, turn), turn.launcher_id, self._deps.new_token()
         change = await self._apply(
             owner,
@@ -219,7 +204,6 @@ class TurnDispatcher:
         return change.turns[0]
 
     async def speak(self, owner: str, turn: Turn, text: str) -> None:
-        """Show partial output of the agent to clients that watch, without storing it."""
         if self._words is not None:
             self._words.add(owner, turn.session_id, text)
 
@@ -228,14 +212,12 @@ class TurnDispatcher:
             self._words.over(owner, turn.session_id)
 
     async def say(self, owner: str, turn: Turn, messages: object) -> None:
-        """Store messages of the agent."""
         said = check_messages(messages)
         token = (await self._deps.store.get(owner, turn.session_id)).token_of(turn)
         await self._deps.store.append(owner, turn.session_id, said, self._stamp(owner, turn), token=token)
         self._is_kept_now(owner, turn)
 
     async def update(self, owner: str, turn: Turn, *, since: int | None = None, **facts: Any) -> Session:
-        """Store phase, metadata or an error of the agent; with `since`, unless the log has it after that entry."""
         update, stamp = self._checked(**facts), self._stamp(owner, turn)
         is_about_metadata = bool(update.metadata)
         kind = Kind.METADATA if is_about_metadata else Kind.ERROR
@@ -255,14 +237,12 @@ class TurnDispatcher:
         )
 
     async def misspoken(self, owner: str, turn: Turn, problem: Problem) -> None:
-        """Store an invalid line of the agent; a repeated report is stored once."""
         if await self._is_kept(owner, turn, Kind.PROBLEM, to_builtins(problem), 0):
             return
         stamp = self._stamp(owner, turn)
         await self._apply(owner, turn, lambda view: work.misspoken(view, turn.turn_id, turn.epoch, problem, stamp))
 
     async def checkpoint(self, owner: str, turn: Turn, state: object, *, since: int | None = None) -> Session:
-        """Store a checkpoint of the agent; with `since`, unless the log has it after that entry."""
         kept, stamp = check_checkpoint(state), self._stamp(owner, turn)
         if since is not None and await self._is_kept(owner, turn, Kind.CHECKPOINT, {"checkpoint": kept}, since):
             return await self._deps.store.get(owner, turn.session_id)
@@ -283,7 +263,6 @@ class TurnDispatcher:
     async def request_approval(
         self, owner: str, turn: Turn, question: str, *, key: str | None = None, **options: Any
     ) -> Approval:
-        """Ask a person in the agent's name; a repeated request with the same key returns the same approval."""
         from moorage.service.approvals import request_approval
 
         approval_id = None if key is None else uuid8(sha256(f"{turn.turn_id} {key}".encode()).digest())
@@ -293,11 +272,9 @@ class TurnDispatcher:
         )
 
     async def approval(self, owner: str, approval_id: str) -> Approval:
-        """Return the current approval."""
         return await self._deps.store.approval(owner, approval_id)
 
     async def finish(self, owner: str, turn: Turn, end: TurnEnd) -> Session:
-        """End a turn: store its output, settle its runs and call parents back, in one commit."""
         stamp = self._stamp(owner, turn)
         change = await self._apply(owner, turn, lambda view: work.finished(view, turn.turn_id, turn.epoch, end, stamp))
         if end.context:
@@ -306,21 +283,17 @@ class TurnDispatcher:
         return change.session
 
     async def release(self, owner: str, turn: Turn) -> None:
-        """Return an unfinished turn, for the next launcher."""
         stamp = self._stamp(owner, turn)
         await self._apply(owner, turn, lambda view: work.released(view, turn.turn_id, turn.epoch, stamp))
         self._is_kept_now(owner, turn)
 
     async def waiting(self, launcher_id: str) -> set[str]:
-        """Return turns that wait for a sync child and need no slot meanwhile."""
         return {each.turn.turn_id for each in await self._deps.store.turns_of(launcher_id) if each.is_waiting}
 
     def pulse(self) -> int:
-        """Return a number that changes when there may be something new."""
         return self._deps.store.pulse()
 
     async def wait(self, seen: int, timeout: float) -> None:
-        """Wait until there may be something new, or time is up."""
         await self._deps.store.wait(seen, timeout)
 
     async def _apply(self, owner: str, turn: Turn, decide: Decision) -> Change:

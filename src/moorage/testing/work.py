@@ -19,7 +19,7 @@ from moorage.core.inbox import Item, ItemState
 from moorage.core.problem import Problem
 from moorage.core.run import Mode, Run, RunQuery
 from moorage.core.session import Birth, Change, Needs, Session, View
-from moorage.core.turn import LEASE, LOST_AFTER, Retry, Turn, TurnState
+from moorage.core.turn import LEASE, LOST_AFTER, Launcher, Retry, Turn, TurnState
 from moorage.core.work import Asking, Claim, TurnEnd
 from moorage.ports import BirthDecision, Claimed, Decision, Store
 from moorage.testing.builders import MANY, NOON, OWNER, a_stamp, new_session, said
@@ -31,6 +31,7 @@ __all__ = [
     "TOO_LATE",
     "a_child_run",
     "a_claim",
+    "a_launcher",
     "a_run",
     "adopt",
     "all_items",
@@ -121,6 +122,19 @@ def number_tokens_anew() -> None:
 
 
 # Calls of a launcher ----------------------------------------------------------------------------
+
+
+def a_launcher(launcher_id: str = "launcher-1", owner: str = OWNER, *, root: str | None = None) -> Launcher:
+    """A launcher of one owner, for one family or for all."""
+    return Launcher(
+        launcher_id=launcher_id,
+        name="a launcher",
+        registered_at=NOON,
+        seen_at=NOON,
+        slots=1,
+        owners=(owner,),
+        root=root,
+    )
 
 
 def a_claim(launcher: str = "launcher-1", retry: Retry = Retry.RESUME, **fields: Any) -> Claim:

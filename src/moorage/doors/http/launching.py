@@ -308,8 +308,7 @@ class _Claim:
         return [first, *(each for each in more if each is not None)]
 
     async def _claim_one(self) -> Claimed | None:
-        owners, full = owners_of(self._visitor), tuple(self._wish.full)
-        return await self._dispatcher.claim(self._launcher.launcher_id, owners, self._wish.agents, full=full)
+        return await self._dispatcher.claim(self._launcher, self._wish.agents, full=tuple(self._wish.full))
 
     async def _given(self, claimed: list[Claimed]) -> list[Given]:
         given = []

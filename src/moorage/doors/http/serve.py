@@ -419,7 +419,6 @@ async def _launch(door: Door, options: ServeOptions, address: str, stop: asyncio
         folder=os.path.join(config.home(), "launcher", config.folder_name(options.name)),
         name=options.name,
         slots=options.slots,
-        owners=(),  # all of them
         environment=config.agent_environment(address),
         stop=stop,
     )

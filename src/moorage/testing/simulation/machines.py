@@ -199,10 +199,15 @@ class Machine:
         self.life, self._stop = Life(), asyncio.Event()
         now = self.world.clock.now()
         launcher = Launcher(
-            launcher_id=self.world.new_id(), name=self.name, registered_at=now, seen_at=now, slots=SLOTS
+            launcher_id=self.world.new_id(),
+            name=self.name,
+            registered_at=now,
+            seen_at=now,
+            slots=SLOTS,
+            owners=("local",),
         )
         end: Any = RemoteEnd(self.world, self.life)
-        loop = Loop(end, launcher, Starter(self, self.life), lambda: self.world.agents, owners=("local",))
+        loop = Loop(end, launcher, Starter(self, self.life), lambda: self.world.agents)
         self.world.begin(loop.run(self._stop))
 
     def kill(self) -> None:
