@@ -1740,9 +1740,16 @@ MUTANTS = (
     Mutant(
         "an empty parent is one that is not there",
         "moorage/doors/http/reading.py",
-        '        if operation.has_body and arguments.get(name) == "":',
+        '        if arguments.get(name) == "":',
         "        if False:",
-        ("tests/doors/test_every_door.py::test_empty_parent_counts_as_absent_at_rest",),
+        ("tests/doors/test_every_door.py::test_unnamed_parent_counts_as_absent_at_rest",),
+    ),
+    Mutant(
+        "a parent that is a template is one that is not there",
+        "moorage/doors/http/reading.py",
+        "and not is_filled_in(parent)",
+        "and not parent",
+        ("tests/doors/test_every_door.py::test_unnamed_parent_counts_as_absent_at_rest",),
     ),
     Mutant(
         "an empty session id is one that is not there",

@@ -127,27 +127,33 @@ async def test_empty_session_id_counts_as_absent_at_mcp(server: Serving) -> None
     assert (failed, "suggestions" in told) == (False, True)
 
 
+UNNAMED = ["", "${AGENT_SESSION_NAME}"]  # nothing, and a template that was not filled in
+
+
+@pytest.mark.parametrize("parent", UNNAMED)
 @pytest.mark.parametrize("name", ["parent_session_name", "parent_session_id"])
 @pytest.mark.parametrize("path", ["/sessions", "/agent-sessions/create"])
-def test_empty_parent_counts_as_absent_at_rest(server: Serving, path: str, name: str) -> None:
+def test_unnamed_parent_counts_as_absent_at_rest(server: Serving, path: str, name: str, parent: str) -> None:
     with server.http() as http:
-        made = http.post(path, json={"agent_name": "echo-agent", name: ""})
+        made = http.post(path, json={"agent_name": "echo-agent", name: parent})
         assert made.status_code in (200, 201), made.text
         session = http.get(f"/sessions/{made.json()['session_id']}").json()
     assert session["parent_session_id"] is None
 
 
-def test_empty_parent_leaves_the_calling_session_as_the_parent(server: Serving) -> None:
+@pytest.mark.parametrize("parent", UNNAMED)
+def test_unnamed_parent_leaves_the_calling_session_as_the_parent(server: Serving, parent: str) -> None:
     with server.http() as http:
         above = http.post("/sessions", json={}).json()["session_id"]
         calling = {"X-Agent-Session-Id": above}
-        made = http.post("/sessions", json={"parent_session_name": ""}, headers=calling).json()
+        made = http.post("/sessions", json={"parent_session_name": parent}, headers=calling).json()
     assert made["parent_session_id"] == above
 
 
-async def test_empty_parent_counts_as_absent_at_graphql(server: Serving) -> None:
+@pytest.mark.parametrize("parent", UNNAMED)
+async def test_unnamed_parent_counts_as_absent_at_graphql(server: Serving, parent: str) -> None:
     async with Client(server.url) as gql:
-        made = await gql.data(CREATE, agent="echo-agent", parent="")
+        made = await gql.data(CREATE, agent="echo-agent", parent=parent)
     assert made["createAgentSession"]["parentSessionId"] is None
 
 

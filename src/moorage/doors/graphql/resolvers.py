@@ -23,6 +23,7 @@ from moorage.core.run import Join, Mode, RunState
 from moorage.core.session import OUTCOMES, Hold, Phase, Session, State
 from moorage.core.status import Reason
 from moorage.doors.graphql.asking import OPERATION, OperationContext, WantedEvents
+from moorage.doors.http.reading import drop_unnamed
 from moorage.doors.http.streams import cursor_of
 from moorage.service.packet import ResumePacket
 from moorage.service.records import WrittenRecord
@@ -195,8 +196,7 @@ async def create(_: Any, info: Info, initial_message: str | None = None, **given
     """Make a session, and say the first thing in it; asked again with one key, both are done once."""
     operation, ask = OPERATION["create"], asking(info)
     wanted = operation.arguments(operation.request(**given))
-    if wanted.get("parent") == "":  # an empty name names no session
-        del wanted["parent"]
+    drop_unnamed(wanted)
     if initial_message is not None:
         check_message(initial_message, "initial_message")  # before anything is made
         return await ask.start(wanted.pop("agent", None), initial_message, **wanted)

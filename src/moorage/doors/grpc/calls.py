@@ -14,8 +14,9 @@ from moorage.core.errors import IdTaken, SessionNotFound
 from moorage.core.key import Scope
 from moorage.core.run import Run
 from moorage.core.status import Because
-from moorage.doors.http.app import NAMED_BY_HEADERS, is_filled_in
+from moorage.doors.http.app import NAMED_BY_HEADERS
 from moorage.doors.http.limits import AccessCheck
+from moorage.doors.http.reading import is_filled_in
 from moorage.doors.http.visit import Visit, Visitor
 from moorage.service.deps import Deps
 

@@ -39,7 +39,7 @@ from moorage.doors.http.exchange import (
     RawHeaders,
 )
 from moorage.doors.http.limits import AccessCheck
-from moorage.doors.http.reading import arguments_of, knows, wanted_version
+from moorage.doors.http.reading import arguments_of, is_filled_in, knows, wanted_version
 from moorage.doors.http.refusals import NoSuchPath, Unexpected, WrongVerb
 from moorage.doors.http.routing import Handler, Route, RouteNode, Routes
 from moorage.doors.http.traces import Traces
@@ -278,14 +278,6 @@ def _learn_from(value: Any) -> None:
         learn(session=value.session_id, task=value.task_id)
     elif type(value) is Run:
         learn(session=value.session_id, task=value.task_id, run=value.run_id)
-
-
-def is_filled_in(name: str | None) -> bool:
-    """Whether a header has a value that is not an unfilled template."""
-    if name and name.startswith("${"):
-        log.warning("a header still reads %s: the variable was not filled in; it counts as absent", name[:100])
-        return False
-    return bool(name)
 
 
 async def _no_socket(_: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:

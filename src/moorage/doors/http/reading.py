@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable
 from datetime import datetime
@@ -16,6 +17,8 @@ from moorage.core.ids import check_label
 from moorage.core.once import MAX_KEY
 from moorage.doors.http.exchange import Exchange
 from moorage.remote.operations import Arguments, Operation
+
+log = logging.getLogger(__name__)
 
 MAX_QUERY = 100  # fields
 EXACT = 2**53  # beyond this, a float is not the number that was written
@@ -50,12 +53,28 @@ async def arguments_of(operation: Operation, exchange: Exchange) -> Arguments:
 
 
 def complete_arguments(operation: Operation, exchange: Exchange, arguments: Arguments) -> Arguments:
-    """Add the arguments that come in headers, and leave out sessions with an empty name."""
-    for name in ("parent", "session", "session_id"):
-        if operation.has_body and arguments.get(name) == "":
-            del arguments[name]
+    """Add the arguments that come in headers, and leave out sessions without a name."""
+    if operation.has_body:
+        drop_unnamed(arguments)
     _read_headers(operation, exchange, arguments)
     return arguments
+
+
+def drop_unnamed(arguments: Arguments) -> None:
+    """Leave out sessions whose name is empty or, of a parent, a template that was not filled in."""
+    for name in ("parent", "session", "session_id"):
+        if arguments.get(name) == "":
+            del arguments[name]
+    if isinstance(parent := arguments.get("parent"), str) and not is_filled_in(parent):
+        del arguments["parent"]
+
+
+def is_filled_in(name: str | None) -> bool:
+    """Return whether there is a name that is not an unfilled template."""
+    if name and name.startswith("${"):
+        log.warning("a session is named %s: the variable was not filled in; it counts as absent", name[:100])
+        return False
+    return bool(name)
 
 
 def arguments_from(operation: Operation, given: dict[str, Any]) -> Arguments:
