@@ -39,14 +39,16 @@ WITH RECURSIVE tree (pk) AS (
     SELECT s.pk FROM tree JOIN moorage.sessions s ON s.owner = $1 AND s.parent = tree.pk
 )
 """
-_STONE = "INSERT INTO moorage.tombstones (owner, id, name, agent, task, state, root_of_deletion, deleted_at, reason)"
+_TOMBSTONE = (
+    "INSERT INTO moorage.tombstones (owner, id, name, agent, task, state, root_of_deletion, deleted_at, reason)"
+)
 _NOW = "(extract(epoch FROM now()) * 1000000)::bigint"
-_STONE_OF = f"{_STONE} SELECT owner, id, name, agent, task, state, $2, {_NOW}, 'deleted'"
+_TOMBSTONE_OF = f"{_TOMBSTONE} SELECT owner, id, name, agent, task, state, $2, {_NOW}, 'deleted'"
 _ONE_STATEMENT = f"""
 {_TREE}, gone AS (
     DELETE FROM moorage.sessions s USING tree WHERE s.owner = $1 AND s.pk = tree.pk RETURNING s.*
 ), tombstone AS (
-    {_STONE_OF} FROM gone ORDER BY depth DESC, pk DESC RETURNING n
+    {_TOMBSTONE_OF} FROM gone ORDER BY depth DESC, pk DESC RETURNING n
 ), told AS (
     INSERT INTO moorage.arrivals (owner, subject, root, last, count) SELECT $1, n, 0, 0, 1 FROM tombstone ORDER BY n
 ), entries AS (
@@ -60,7 +62,7 @@ SELECT count(*) FROM gone
 """
 _LOCK = f"{_TREE} SELECT s.pk, coalesce(s.root, s.pk) FROM tree JOIN moorage.sessions s USING (pk) FOR UPDATE OF s"
 _INSERT = (
-    f"{_STONE_OF} FROM moorage.sessions WHERE owner = $1 AND pk = ANY($3) ORDER BY depth DESC, pk DESC RETURNING n"
+    f"{_TOMBSTONE_OF} FROM moorage.sessions WHERE owner = $1 AND pk = ANY($3) ORDER BY depth DESC, pk DESC RETURNING n"
 )
 _ANNOUNCE = "INSERT INTO moorage.arrivals (owner, subject, root, last, count) SELECT $1, unnest($2::bigint[]), 0, 0, 1"
 _ROWS = "DELETE FROM moorage.{} WHERE owner = $1 AND root = $2 AND segment = ANY($3)"

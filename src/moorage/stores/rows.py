@@ -299,7 +299,7 @@ def tombstone_row(tombstone: Tombstone) -> Row:
     )  # fmt: skip
 
 
-def stone_of(session: Session, root_id: str, stamp: Stamp, reason: str) -> Tombstone:
+def tombstone_for(session: Session, root_id: str, stamp: Stamp, reason: str) -> Tombstone:
     """Return the tombstone of a session deleted with the tree of `root_id`."""
     return Tombstone(
         session_id=session.session_id,

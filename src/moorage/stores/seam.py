@@ -26,7 +26,7 @@ from moorage.core.turn import Turn, TurnState
 from moorage.core.work import DELIVERED, Claim, callbacks_of_deleted, claim, deliver, fate_with
 from moorage.ports import Claimed
 from moorage.stores import Stale
-from moorage.stores.rows import stone_of
+from moorage.stores.rows import tombstone_for
 from moorage.stores.work_rows import PARENT_CORRUPT
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class Unit:
         self.room: tuple[str, int] | None = None  # a root session, and how many open ones may be below it
         self.memory: list[RecordWrite] = []  # of the owner, in order
         self.memory_revision: str | None = None  # at which a decision read it; None: there was none
-        self.graves: dict[str, Tombstone] = {}  # what goes, leaves first
+        self.tombstones: dict[str, Tombstone] = {}  # what goes, leaves first
         self.guards: list[Any] = []  # what the backend checks besides
         self.writes: list[Any] = []  # what the backend writes besides
 
@@ -212,7 +212,7 @@ class Unit:
     async def session(self, session_id: str) -> Loaded | None:
         """Return a session as the unit has left it so far."""
         if session_id in self.sessions:
-            return None if session_id in self.graves else self.sessions[session_id]
+            return None if session_id in self.tombstones else self.sessions[session_id]
         found = await self.backend.load_session(self.owner, session_id)
         return None if found is None else self.add(found)
 
@@ -284,16 +284,16 @@ class Unit:
         """Delete trees (parents before children), each for a reason; tell parents that stay how open runs ended."""
         for tree, reason in trees:
             for loaded in reversed(tree):
-                grave = stone_of(loaded.head(), tree[0].session_id, stamp, reason)
-                self.graves[loaded.session_id] = grave
+                tombstone = tombstone_for(loaded.head(), tree[0].session_id, stamp, reason)
+                self.tombstones[loaded.session_id] = tombstone
         gone = [loaded for tree, _ in trees for loaded in reversed(tree)]
         runs = [run for loaded in gone for run in loaded.of(Run) if not run.is_settled]
-        callbacks = {each.child_run_id: each for each in callbacks_of_deleted(runs, set(self.graves), stamp)}
+        callbacks = {each.child_run_id: each for each in callbacks_of_deleted(runs, set(self.tombstones), stamp)}
         for run in runs:
             await self._note_out(replace(run, state=RunState.STOPPED), was_open=True)
             if (callback := callbacks.get(run.run_id)) and await self._fate(callback) == DELIVERED:
                 await self._deliver(callback)
-        return list(self.graves.values())
+        return list(self.tombstones.values())
 
 
 # Stories ----------------------------------------------------------------------------------------

@@ -314,7 +314,7 @@ def test_run_shows_the_plan_of_a_question(cli: Cli, home: Path) -> None:
         ("/quit now", "/quit takes nothing after it"),
         ("/approve", "Nothing waits for an answer."),
         ("/stop", "No run is active."),
-        ("/help", "/reject [note]   reject it"),
+        ("/help", "/reject [note]   reject"),
     ],
 )
 def test_commands_are_known_and_others_are_refused_with_the_nearest(cli: Cli, typed: str, told: str) -> None:

@@ -43,8 +43,8 @@ async def commit(db: RedisDb, unit: Unit, tokens: Mapping[tuple[str, str], str])
         work.put(loaded)
         await work.put_records(loaded)
     await work.put_memory()
-    for session_id, grave in unit.graves.items():
-        work.write_tombstone(session_id, encode_text(grave))
+    for session_id, tombstone in unit.tombstones.items():
+        work.write_tombstone(session_id, encode_text(tombstone))
     work.plan.guards += unit.guards
     work.plan.writes += unit.writes
     if not work.plan.is_empty:
@@ -94,7 +94,7 @@ class CommitPlan:
             has_birth = has_birth or loaded.is_new
             new += [(Session, session_id)] if loaded.is_new and not held.serial else []
             new += [key for key in loaded.now if key not in held.numbers]
-        new += [(Unit, session_id) for session_id in self.unit.graves]
+        new += [(Unit, session_id) for session_id in self.unit.tombstones]
         if not new:
             return
         owners: list[Op] = [("SADD", self.db.shared("owners"), self.unit.owner)] if has_birth else []
@@ -116,7 +116,7 @@ class CommitPlan:
             self._check_free(loaded.session)
         else:
             self._guard(session_id, held.revision)
-        if loaded.is_touched and session_id not in self.unit.graves:
+        if loaded.is_touched and session_id not in self.unit.tombstones:
             self._put_head(loaded, held)
             for (kind, id_), value in loaded.now.items():
                 self._put_value(loaded, held, kind, id_, value)
@@ -273,7 +273,7 @@ class CommitPlan:
 
     # Deleting -----------------------------------------------------------------------------------
 
-    def write_tombstone(self, session_id: str, grave: str) -> None:
+    def write_tombstone(self, session_id: str, tombstone: str) -> None:
         """Delete a session with all of its rows. Its log goes afterwards, step by step: see `purge`."""
         loaded, keys = self.unit.sessions[session_id], self.keys
         held: Held = loaded.guard
@@ -292,7 +292,7 @@ class CommitPlan:
         self.plan.writes += [
             ("ZREM", keys.list("updated"), session_id),
             ("ZREM", keys.list("record_ends"), session_id),
-            ("HSET", keys("dead"), session_id, grave),
+            ("HSET", keys("dead"), session_id, tombstone),
             ("ZADD", keys.list("dead"), str(self._numbers[Unit, session_id]), session_id),
             ("HSET", keys("purge"), session_id, json_text([(held.serial, session_id, 0), *held.lineage])),
         ]

@@ -10,7 +10,7 @@ from moorage.core.query import MAX_POSITION, Page, make_cursor, read_cursor
 from moorage.core.session import Session, Stamp
 from moorage.ports import DeletionDecision, SweepDecision
 from moorage.stores import Stale
-from moorage.stores.rows import RARE, TOMBSTONE, micros_or_none, stone_of, tombstone_of
+from moorage.stores.rows import RARE, TOMBSTONE, micros_or_none, tombstone_for, tombstone_of
 from moorage.stores.session_rows import session_of
 from moorage.stores.sql.db import Db, Target
 from moorage.stores.sql.lookup import HEAD_OF_S, key_of, may_be_ref
@@ -159,7 +159,7 @@ async def _removable(
         return {}
     root_id = sessions[0].session_id
     pairs = zip(rows, sessions, strict=True)
-    return {row[-1]: (stone_of(session, root_id, stamp, reason), row[0]) for row, session in reversed(list(pairs))}
+    return {row[-1]: (tombstone_for(session, root_id, stamp, reason), row[0]) for row, session in reversed(list(pairs))}
 
 
 _TOMBSTONES = Query("tombstones", columns=TOMBSTONE)

@@ -101,7 +101,7 @@ export function textOf(content) {
   return content.filter((part) => part.type === "text").map((part) => part.text).join("\n");
 }
 
-/** What a message says on one line: its text, tool calls with their names and arguments, and their results. @param {any} content */
+/** A message on one line: its text, tool calls with their names and arguments, and their results. @param {any} content */
 export function saidBy(content) {
   if (!Array.isArray(content)) return String(content ?? "");
   return content.map((part) => {
