@@ -122,8 +122,8 @@ async def records_of(db: Db, owner: str, session_ids: list[str], name: RecordNam
     ids = db.listed([each for each in session_ids if may_be_ref(each)])
     found = {}
     for pk, session_id, *row in await db.all(_OF_SESSIONS, (name.namespace, name.key, owner, ids)):
-        with suppress(SessionCorrupt):
-            [found[session_id]] = _read(db, owner, RecordScope(pk, session_id), [tuple(row)])
+        with suppress(ValueError):
+            found[session_id] = record_of(db, owner, pk, tuple(row))
     living = {session_id: record for session_id, record in found.items() if record.lives(at)}
     return [living.get(session_id) for session_id in session_ids]
 
