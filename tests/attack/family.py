@@ -28,6 +28,7 @@ VISIBLE_TO = {  # of a session's token
 }
 NAMES_ITS_PARENT = re.compile(r"(parent|root)_?session_?(id|name)", re.IGNORECASE)  # a record names its parent and root
 
+HOUR = 3600  # seconds; a turn whose lease ends changes sessions while a walk compares them
 Leaf = tuple[str, str]  # where it stands in an answer, and the text
 
 
@@ -92,7 +93,7 @@ async def _claim(place: Guarded, who: str) -> dict[str, str]:
     """Let a launcher of the owner's take the turn of `who`."""
     launch = place.visitor(await place.key(owner_of(who), "launch"))
     launcher = (await launch.post("/launchers", json={"name": secret(who)})).json()["launcher_id"]
-    wish = {"agents": {"echo-agent": "resume"}, "room": len(EVERYONE)}
+    wish = {"agents": {"echo-agent": "resume"}, "room": len(EVERYONE), "lease": HOUR, "lost_after": HOUR}
     claimed = (await launch.post(f"/launchers/{launcher}/claim", json=wish)).json()["turns"]
     [turn] = [each["turn"] for each in claimed if each["turn"]["session_id"] == f"run-of-{who}"]
     approval = await place.embedded(owner_of(who)).request_approval(f"run-of-{who}", f"{secret(who)}?")

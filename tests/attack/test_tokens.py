@@ -46,6 +46,8 @@ METHODS = [
 ]
 PLATFORM = {"agent_id": "echo-agent", "tool_id": "weather-tool", "task_id": "t", "input": "x", "endpoint": "here:1"}
 
+pytestmark = pytest.mark.timeout(600)  # a few seconds each, on a machine that does nothing else
+
 
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[Guarded]:
@@ -99,35 +101,34 @@ def answered_by(kind: gql.GraphQLOutputType, depth: int) -> str:
 async def test_no_answer_of_mcp_tells_a_caller_of_others(place: Guarded, caller: str, tmp_path: Path) -> None:
     await settle(place)
     headers, heard = {"Authorization": f"Bearer {await credential_of(place, caller)}"}, ""
-    async with mcp_client(f"http {NEW}", tmp_path, urlsplit(place.url).port, headers=headers) as mcp:
-        check(VISIBLE[caller], (await mcp.list_resources()).model_dump_json())
-        for who in EVERYONE:
-            for part in ("", "/log", "/messages"):
-                try:
-                    text = (await mcp.read_resource(f"moorage://sessions/{id_of(who)}{part}")).model_dump_json()
-                except MCPError as error:
-                    text = str(error)
-                check(VISIBLE[caller], text, asked_for={"session_id": id_of(who)})
-                heard += text
-            for tool in sorted((await mcp.list_tools()).tools, key=lambda tool: not reads(tool)):
-                known: dict[str, Any] = {
-                    "session_id": id_of(who),
-                    "parent": id_of(who),
-                    "root": id_of(who),
-                    "query": "word",
-                }
-                known |= {"agent": "echo-agent", "prompt": "x", "message": "x", "question": "?", "key": "k"}
-                known |= {"input": "x", "location": "Rome"}
-                fields = tool.input_schema.get("properties", {})
-                arguments: dict[str, Any] = {name: value for name, value in known.items() if name in fields}
-                if tool.name == "start_agent_session":
-                    arguments |= {"mode": "async_poll"}
-                    arguments.pop("session_id", None)
-                if "wait_seconds" in fields:
-                    arguments["wait_seconds"] = 0
-                result = await mcp.call_tool(tool.name, arguments)
-                check(VISIBLE[caller], result.model_dump_json(), asked_for={"session_id": id_of(who)})
+    for who in EVERYONE:
+        async with mcp_client(f"http {NEW}", tmp_path, urlsplit(place.url).port, headers=headers) as mcp:
+            check(VISIBLE[caller], (await mcp.list_resources()).model_dump_json())
+            heard += await told_by_mcp(mcp, who, VISIBLE[caller])
     assert secret(caller) in heard
+
+
+async def told_by_mcp(mcp: Any, who: str, visible: set[str]) -> str:
+    """Read all resources of a session and call each tool with it; return what the resources have."""
+    heard, asked = "", {"session_id": id_of(who)}
+    for part in ("", "/log", "/messages"):
+        try:
+            text = (await mcp.read_resource(f"moorage://sessions/{id_of(who)}{part}")).model_dump_json()
+        except MCPError as error:
+            text = str(error)
+        check(visible, text, asked_for=asked)
+        heard += text
+    known: dict[str, Any] = {"session_id": id_of(who), "parent": id_of(who), "root": id_of(who), "query": "word"}
+    known |= {"agent": "echo-agent", "prompt": "x", "message": "x", "question": "?", "key": "k", "wait_seconds": 0}
+    known |= {"input": "x", "location": "Rome"}
+    for tool in sorted((await mcp.list_tools()).tools, key=lambda tool: not reads(tool)):
+        arguments = {name: value for name, value in known.items() if name in tool.input_schema.get("properties", {})}
+        if tool.name == "start_agent_session":
+            arguments |= {"mode": "async_poll"}
+            arguments.pop("session_id", None)
+        result = await mcp.call_tool(tool.name, arguments)
+        check(visible, result.model_dump_json(), asked_for=asked)
+    return heard
 
 
 def reads(tool: Any) -> bool:

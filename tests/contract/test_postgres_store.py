@@ -110,12 +110,14 @@ class PostgresAtWorkAgainstTheModel(OnPostgres, WorkComparison):
     """Random actions of launchers."""
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("comparison", [PostgresAgainstTheModel, PostgresAtWorkAgainstTheModel])
 def test_postgres_matches_the_model(pool: DatabasePool, comparison: type[OnPostgres]) -> None:
     machine = type(comparison.__name__, (comparison,), {"pool": pool})
     run_state_machine_as_test(machine, settings=settings(max_examples=10, stateful_step_count=40, deadline=None))
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("comparison", [PostgresAgainstTheModel, PostgresAtWorkAgainstTheModel])
 def test_oldest_postgres_matches_the_model(oldest_pool: DatabasePool, comparison: type[OnPostgres]) -> None:
     machine = type(comparison.__name__, (comparison,), {"pool": oldest_pool})

@@ -101,6 +101,7 @@ class RedisAtWorkAgainstTheModel(OnRedis, WorkComparison):
     """Random work of launchers."""
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("comparison", [RedisAgainstTheModel, RedisAtWorkAgainstTheModel])
 @pytest.mark.parametrize("server", ["valkey", "valkey_cluster", "redis_7"])
 def test_redis_matches_the_model(request: pytest.FixtureRequest, server: str, comparison: type[OnRedis]) -> None:

@@ -52,6 +52,7 @@ def test_a_mutant_that_no_longer_fits_is_noticed(mutants: ModuleType) -> None:
     assert mutants.main(["no such mutant"]) == 2
 
 
+@pytest.mark.timeout(600)
 def test_mutant_that_no_test_reaches_is_told_from_one_that_survives(mutants: ModuleType, tmp_path: Path) -> None:
     """Lesson 94: a mutant in code that is no longer called proves nothing."""
     (tmp_path / "src").mkdir()
