@@ -1,12 +1,12 @@
-"""A session's life: its states, its phases, its hold, and the rules that move them.
+"""The life of a session: its states, its phases, its hold, and the rules that change them.
 
 ::
 
     created ──→ active ⇄ suspended          created, active, suspended ──→ completed | failed | abandoned
 
 Every rule is a method that returns a `Change` (the new head with its entries) or
-raises. It awaits nothing and reads no clock: a `Stamp` brings when, who
-and by which door. Stores run these rules inside their own transaction.
+raises. It awaits nothing and reads no clock: a `Stamp` brings the time, the actor
+and the door. Stores run these rules inside their own transaction.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Happening = tuple[str, dict[str, Any]]  # the kind of an entry, and its data
 
 
 class State(StrEnum):
-    """Whether the session may run."""
+    """The state of a session, which decides whether it may run."""
 
     CREATED = "created"
     ACTIVE = "active"
@@ -101,31 +101,31 @@ SESSION_MOVES: dict[State, frozenset[State]] = {
     State.ABANDONED: frozenset(),
 }
 
-# Whose word it takes to wake a suspended session.
+# Who may wake a suspended session.
 BY_PERSON = "person"
 BY_AGENT = "agent"
 BY_APPROVAL = "approval"
 
 
 class Stamp(Struct, frozen=True, gc=False):
-    """When something happens, who does it, and by which door it came."""
+    """The time, the actor and the door of a change."""
 
     at: datetime
     by: str | None = None
     interface: str | None = None
-    takes_turns: bool = False  # whether the caller has a launcher for the family, which goes first
+    takes_turns: bool = False  # whether the caller has a launcher for the family, which may claim the turn first
 
 
 @brief("holder", "until")
 class Hold(Struct, frozen=True, gc=False):
-    """The right to drive a session, until it ends or is given up."""
+    """The right to drive a session, until it expires or is released."""
 
     holder: str
     until: datetime
     token: str | UnsetType = UNSET  # shown to its holder alone
 
     def lives(self, at: datetime) -> bool:
-        """Whether the hold still keeps others away."""
+        """Return whether the hold still excludes other holders."""
         return at < self.until
 
 
@@ -157,31 +157,31 @@ class Session(Struct, frozen=True, gc=False):
     error_count: int = 0
     last_error: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
-    labels: list[str] = field(default_factory=list)  # words to find it by, in order
+    labels: list[str] = field(default_factory=list)  # words to find it by, sorted
     expires_at: datetime | None = None
     finalized_at: datetime | None = None
     duration_seconds: float | None = None
     summary: str | None = None
     hold: Hold | None = None
     pending_approvals: int = 0
-    # Only the rules use these; no door shows them.
+    # Only the rules use these fields; no door shows them.
     suspended_by: str | None = None
     phase_before: Phase | None = None
     last_checkpoint: int | None = None
     context_version: int = 0
-    launched: bool = False  # whether a run was ever asked of it: then what waits in its inbox queues a turn
-    live_turn: str | None = None  # the turn a launcher has
+    launched: bool = False  # whether a run was ever requested of it: then waiting items of its inbox queue a turn
+    live_turn: str | None = None  # the turn that a launcher has claimed
     turns: int = 0  # how many turns were ever queued
     epoch: int = 0  # grows with every claim; a report with an older one is refused
-    waits: bool = False  # whether something waits in the inbox for a turn of it
+    waits: bool = False  # whether an item in its inbox waits for a turn
     last_run: LastRun | None = None
-    # Read with the head, and written elsewhere: stores fill them in and do not keep them.
+    # Read with the head but written elsewhere: stores fill these in and do not store them with the head.
     awaited_approval: str | None = None  # the oldest pending one
-    awaited_child: Child | None = None  # the oldest that still has to call back
-    # What belongs to one answer and is never stored.
-    redacted: tuple[str, ...] = ()  # paths taken out by the request
-    messages: list[Entry] | None = None  # the window, where it was asked for
-    because: Because | None = None  # why what was asked has not started; made when it is read
+    awaited_child: Child | None = None  # the oldest child that still has to call back
+    # Fields of one answer, which are never stored.
+    redacted: tuple[str, ...] = ()  # paths of the secrets removed from the request
+    messages: list[Entry] | None = None  # the window, if it was requested
+    because: Because | None = None  # why a request has not started; computed when it is read
 
     @property
     def id(self) -> str:
@@ -200,40 +200,40 @@ class Session(Struct, frozen=True, gc=False):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing but reading, exporting, forking and deleting is possible."""
+        """Return whether the session allows only reading, exporting, forking and deleting."""
         return self.state in FINAL_STATES
 
     @property
     def status(self) -> str:
-        """One word for people; `core.status` has its precedence."""
+        """Return the status in one word; `core.status` defines the precedence."""
         return status_of(self).value
 
     @property
     def waiting_for(self) -> WaitingFor | None:
-        """The approval or the child that it waits for."""
+        """Return the approval or the child that the session waits for."""
         return waiting_for(self)
 
     @property
     def is_kept_asleep(self) -> bool:
-        """Whether a person suspended it: then what waits in its inbox does not wake it."""
+        """Return whether a person suspended it: then waiting items of its inbox do not wake it."""
         return self.state is State.SUSPENDED and self.suspended_by == BY_PERSON
 
     def as_kept(self) -> Session:
-        """The head alone: without what is written elsewhere or belongs to one answer."""
+        """Return the head alone: without fields that are written elsewhere or belong to one answer."""
         return replace(self, awaited_approval=None, awaited_child=None, redacted=(), messages=None, because=None)
 
     # Rules -------------------------------------------------------------------------------------
 
     def is_in_use(self, at: datetime) -> bool:
-        """Whether it is driven or a person was asked: then it is not deleted."""
+        """Return whether the session is driven or waits for an approval: then it is not deleted."""
         return self.pending_approvals > 0 or self.is_held(at)
 
     def is_held(self, at: datetime) -> bool:
-        """Whether it is driven. A live turn drives it until it ends or is lost, however late its launcher is."""
+        """Return whether it is driven. A live turn drives it until it ends or is lost, however late its launcher is."""
         return self.live_turn is not None or (self.hold is not None and self.hold.lives(at))
 
     def unresponsive_since(self, at: datetime) -> datetime | None:
-        """When the launcher of its live turn let the lease run out; None if it has not, or nothing is at work."""
+        """Return the time when the lease of its live turn expired; None if it has not expired, or no turn is live."""
         if self.live_turn is None or self.hold is None or self.hold.lives(at):
             return None
         return self.hold.until
@@ -250,17 +250,17 @@ class Session(Struct, frozen=True, gc=False):
         return self.last_run
 
     def check_version(self, expected: int | None) -> None:
-        """Raise VersionConflict if the session is at another version than the one named."""
+        """Raise VersionConflict unless the session is at the expected version."""
         if expected is not None and self.version != expected:
             raise VersionConflict(self.session_id, expected, self.version)
 
     def check_not_driven(self, token: str | None) -> None:
-        """Raise SessionRunning if a launcher is at it, and it is not the launcher who asks."""
+        """Raise SessionRunning if a launcher drives the session, and the caller is not that launcher."""
         if self.live_turn is not None and (self.hold is None or self.hold.token != token):
             raise SessionRunning([self.session_id])
 
     def driven(self, token: str | None, at: datetime) -> Session:
-        """This session as its holder drives it: the hold renewed. Without a token: unchanged."""
+        """Return the session with its hold renewed for the holder of this token; unchanged without a token."""
         if token is None:
             return self
         if self.hold is None or self.hold.token != token:
@@ -270,13 +270,13 @@ class Session(Struct, frozen=True, gc=False):
         return replace(self, hold=replace(self.hold, until=at + HOLD_FOR))
 
     def token_of(self, turn: Turn) -> str:
-        """The token with which a launcher writes to the session of its live turn. Raises TurnLost for another turn."""
+        """Return the token with which a launcher writes. Raises TurnLost if its turn is not the live one."""
         if self.live_turn != turn.turn_id or self.epoch != turn.epoch or self.hold is None:
             raise TurnLost(turn.turn_id, turn.epoch)
         return str(self.hold.token)
 
     def append(self, messages: Iterable[Message], stamp: Stamp, *, token: str | None = None) -> Change:
-        """Say something. Appending commutes, so the version stays."""
+        """Append messages. Appending commutes, so the version stays."""
         self.check_open()
         session = self.driven(token, stamp.at)
         entries = tuple(message_entries(messages, stamp, self.last_entry + 1, self.session_id, self.task_id))
@@ -290,7 +290,7 @@ class Session(Struct, frozen=True, gc=False):
         return Change(session=head, entries=entries)
 
     def update(self, update: Update, stamp: Stamp, *, token: str | None = None) -> Change:
-        """Change phase, metadata, readiness, or count an error; all of it or nothing."""
+        """Change phase, metadata, labels or readiness, or count an error; all of it or nothing."""
         self.check_open()
         if update.is_empty:
             return Change(session=self)
@@ -312,12 +312,12 @@ class Session(Struct, frozen=True, gc=False):
         if update.error is not None:
             head = replace(head, error_count=head.error_count + 1, last_error=update.error)
             happened.append((Kind.ERROR, {"error": update.error}))
-        if not happened:  # the same phase again: a sign of life, nothing more
+        if not happened:  # the same phase again is only a sign of life
             return Change(session=replace(head, updated_at=stamp.at))
         return head.changed(stamp, happened)
 
     def rename(self, name: str | None, stamp: Stamp, *, token: str | None = None) -> Change:
-        """Give the session another name, or none; whether the name is free is the store's to say."""
+        """Change or remove the session's name; the store checks whether the name is free."""
         self.check_open()
         if name == self.session_name:
             return Change(session=self)
@@ -325,7 +325,7 @@ class Session(Struct, frozen=True, gc=False):
         return head.changed(stamp, [(Kind.RENAMED, {"from": self.session_name, "to": name})])
 
     def end_turn(self, stamp: Stamp, *, token: str | None = None) -> Change:
-        """A turn went well: the errors before it no longer count."""
+        """End a turn that went well: the errors before it no longer count."""
         self.check_open()
         head = self.driven(token, stamp.at)
         state = State.ACTIVE if self.state is State.CREATED else self.state
@@ -341,13 +341,13 @@ class Session(Struct, frozen=True, gc=False):
         by: str = BY_PERSON,
         token: str | None = None,
     ) -> Change:
-        """Pause, keeping the agent's checkpoint. Suspending twice is harmless."""
+        """Pause the session and keep the agent's checkpoint. Suspending twice is harmless."""
         self.check_open()
         self.check_not_driven(token)
         head = self.driven(token, stamp.at)
         if self.state is State.SUSPENDED and checkpoint is None and reason is None and self.hold is None:
             return Change(session=self)
-        hold = None if self.live_turn is None else head.hold  # a live turn has it until it ends
+        hold = None if self.live_turn is None else head.hold  # a live turn keeps its hold until it ends
         head = replace(head._moved(State.SUSPENDED), hold=hold, suspended_by=by)
         happened: list[Happening] = []
         if checkpoint is not None:
@@ -363,7 +363,7 @@ class Session(Struct, frozen=True, gc=False):
         return head.changed(stamp, [(Kind.CHECKPOINT, {"checkpoint": checkpoint})])
 
     def resume(self, holder: str, token: str, stamp: Stamp) -> Change:
-        """Give `holder` the session to drive. The same holder asking again renews its hold under a new token."""
+        """Give `holder` the session to drive. The same holder may repeat this and gets a new token."""
         self.check_open()
         hold = Hold(holder, stamp.at + HOLD_FOR, token)
         if self.is_held(stamp.at):
@@ -372,7 +372,7 @@ class Session(Struct, frozen=True, gc=False):
         return replace(self, hold=hold).activated(stamp, holder)
 
     def wake(self, holder: str | None, stamp: Stamp) -> Change:
-        """Let the session's agent go on: a suspended session becomes active; a hold of `holder` ends.
+        """Let the session's agent continue: activate a suspended session and end a hold of `holder`.
 
         A running session is left as it is. Raises HeldByAnother.
         """
@@ -383,7 +383,7 @@ class Session(Struct, frozen=True, gc=False):
         return change if self.state is State.ACTIVE else change.then(lambda head: head.activated(stamp))
 
     def activated(self, stamp: Stamp, holder: str | None = None) -> Change:
-        """Resume the session, also if a person suspended it."""
+        """Resume the session, even if a person suspended it."""
         head = replace(self._moved(State.ACTIVE), suspended_by=None)
         return head.changed(stamp, [(Kind.RESUMED, {"holder": holder, "from": self.state.value})])
 
@@ -407,9 +407,9 @@ class Session(Struct, frozen=True, gc=False):
             raise HeldByAnother(self.session_id, self.hold.holder, self.hold.until, asks=asks, runs=runs)
 
     def release(self, stamp: Stamp, *, token: str | None = None) -> Change:
-        """Give the hold up. Nothing to give up is harmless."""
+        """Release the hold. Releasing no hold is harmless."""
         self.check_open()
-        if self.live_turn is not None:  # its hold ends with it
+        if self.live_turn is not None:  # the hold ends with the turn
             raise SessionRunning([self.session_id])
         if self.hold is None:
             if token is not None:
@@ -427,7 +427,7 @@ class Session(Struct, frozen=True, gc=False):
         pending: tuple[Approval, ...] = (),
         token: str | None = None,
     ) -> Change:
-        """Close the session. The same outcome again is harmless and may add a missing summary."""
+        """Close the session. Repeating the same outcome is harmless and may add a missing summary."""
         wanted = check_outcome(outcome)
         if self.state in FINAL_STATES:
             return self._finalized_again(wanted, summary, stamp)
@@ -468,7 +468,7 @@ class Session(Struct, frozen=True, gc=False):
         return head.changed(stamp, [(Kind.SUMMARY, {"summary": summary, "upto": upto})])
 
     def ask(self, approval: Approval, stamp: Stamp, *, token: str | None = None) -> Change:
-        """Put a question to a person and wait for the answer."""
+        """Ask a person a question and wait for the answer."""
         self.check_open()
         self.driven(token, stamp.at)
         stays = self.state is State.SUSPENDED or (approval.waits and self.live_turn is not None)
@@ -488,7 +488,7 @@ class Session(Struct, frozen=True, gc=False):
         return replace(head.changed(stamp, happened), approvals=(approval,))
 
     def settle(self, approval: Approval, stamp: Stamp) -> Change:
-        """Record how an approval ended; the last one restores the phase and wakes the session."""
+        """Record the end of an approval; the last one restores the phase and wakes the session."""
         left = self.pending_approvals - 1
         is_next = approval.approval_id == self.awaited_approval
         head = replace(self, pending_approvals=left, awaited_approval=None if is_next else self.awaited_approval)
@@ -518,13 +518,13 @@ class Session(Struct, frozen=True, gc=False):
         return replace(self, state=to)
 
     def changed(self, stamp: Stamp, happened: Iterable[Happening]) -> Change:
-        """This head one version on, with an entry for each thing that happened."""
+        """Return this head one version later, with an entry for each event."""
         entries = self.noted(stamp, happened)
         head = replace(self, version=self.version + 1, last_entry=self.last_entry + len(entries), updated_at=stamp.at)
         return Change(session=head, entries=entries)
 
     def noted(self, stamp: Stamp, happened: Iterable[Happening]) -> tuple[Entry, ...]:
-        """Return an entry for each thing that happened, numbered after the newest one."""
+        """Return an entry for each event, numbered after the newest one."""
         return tuple(
             Entry(
                 number=number,
@@ -543,7 +543,7 @@ class Session(Struct, frozen=True, gc=False):
 def message_entries(
     messages: Iterable[Message], stamp: Stamp, first: int, session_id: str, task_id: str
 ) -> list[Entry]:
-    """Messages as entries, numbered from `first`."""
+    """Return messages as entries, numbered from `first`."""
     at, by, interface = stamp.at, stamp.by, stamp.interface
     return [
         Entry(
@@ -555,7 +555,7 @@ def message_entries(
 
 
 def unsaid(messages: list[Message], seen: Mapping[str, Entry]) -> list[Message]:
-    """Return the messages whose client keys the log has not seen. Raises KeyReused if an entry says something else."""
+    """Return the messages whose client keys the log does not have. Raises KeyReused if an entry has another message."""
     fresh = []
     for message in messages:
         known = seen.get(message.client_key or "")
@@ -567,7 +567,7 @@ def unsaid(messages: list[Message], seen: Mapping[str, Entry]) -> list[Message]:
 
 
 def as_said(messages: list[Message], seen: Mapping[str, Entry], fresh: Iterable[Entry]) -> list[Entry]:
-    """Return the entries that messages became, old ones and fresh ones, in their order."""
+    """Return the entries of the messages, old and new, in the order of the messages."""
     rest = iter(fresh)
     return [seen.get(message.client_key or "") or next(rest) for message in messages]
 
@@ -578,31 +578,31 @@ class OpenWork(Struct, frozen=True, kw_only=True):
     runs: tuple[Run, ...] = ()  # not settled, oldest first
     queued: Turn | None = None
     running: Turn | None = None
-    items: tuple[Item, ...] = ()  # held, waiting or given, oldest first; without their bodies, which no rule looks at
+    items: tuple[Item, ...] = ()  # held, waiting or given, oldest first; without their bodies, which no rule reads
     children: dict[str, int] = {}  # by run: how many of its children still have to call back
-    joined: dict[str, int] = {}  # by run: how many of those are to be delivered together
+    joined: dict[str, int] = {}  # by run: how many of those callbacks are to be delivered together
 
 
 class Asker(Struct, frozen=True):
-    """The run that asks for something new; without one, the session whose live turn does."""
+    """The run that makes a request; without a run, the session whose live turn makes it."""
 
     run_id: str | None = None
     session_id: str | None = None
 
 
 class AskerView(Struct, frozen=True):
-    """An asker as a store has it at the commit of its request."""
+    """The asker as the store has it at the commit of its request."""
 
     run: Run | None = None
-    turn: Turn | None = None  # the live one of its session
+    turn: Turn | None = None  # the live turn of its session
 
     @property
     def takes_turns(self) -> bool:
-        """Whether it works for a launcher of its family alone, which goes first with what it asks of a child."""
+        """Return whether its launcher serves this family alone, and so may claim first what is asked of a child."""
         return self.turn is not None and self.turn.of_family
 
     def check_not_stopped(self) -> None:
-        """Raise RunStopped if the run was stopped, or the turn told to stop."""
+        """Raise RunStopped if the run was stopped, or its turn was told to stop."""
         run, turn = self.run, self.turn
         if run is not None and (run.stop_requested or run.state == "stopped"):
             raise RunStopped(run.run_id, run.session_id)
@@ -611,7 +611,7 @@ class AskerView(Struct, frozen=True):
 
 
 class Needs(Struct, frozen=True, kw_only=True):
-    """Names what a view holds besides the session, its pending approvals and its open work."""
+    """The data that a view holds besides the session, its pending approvals and its open work."""
 
     approval: str | None = None
     turn: str | None = None
@@ -621,7 +621,7 @@ class Needs(Struct, frozen=True, kw_only=True):
     records: RecordNeeds | None = None
     memory: RecordNeeds | None = None  # records of the owner
     client_keys: tuple[str, ...] = ()
-    work: bool = True  # a store may leave approvals and open work out of the view otherwise
+    work: bool = True  # if false, a store may leave approvals and open work out of the view
 
 
 NO_NEEDS = Needs()
@@ -634,14 +634,14 @@ class View(Struct, frozen=True):
     pending: tuple[Approval, ...] = ()
     approval: Approval | None = None
     work: OpenWork = OpenWork()
-    turn: Turn | None = None  # the one asked for, whatever became of it
+    turn: Turn | None = None  # the requested turn, in whatever state
     item: Item | None = None  # likewise
-    run: Run | None = None  # the one that a callback is for, if it is over; or the one asked for
-    dead_letters: tuple[Item, ...] = ()  # of the run asked for: its dead letters
-    asker: AskerView = AskerView()  # of a request for something new
-    records: RecordsView | None = None  # those that the decision needs
+    run: Run | None = None  # the run that a callback is for, if it is over; or the requested run
+    dead_letters: tuple[Item, ...] = ()  # of the requested run
+    asker: AskerView = AskerView()  # the asker of a request
+    records: RecordsView | None = None  # the records that the decision needs
     memory: RecordsView | None = None  # likewise, of the owner
-    seen: dict[str, Entry] = {}  # entries that have one of the client keys asked for
+    seen: dict[str, Entry] = {}  # entries that have one of the requested client keys
 
     @property
     def at_work(self) -> tuple[str, ...]:
@@ -652,7 +652,7 @@ class View(Struct, frozen=True):
         return tuple(run.run_id for run in self.work.runs if run.run_id in served)
 
     def ask(self, approval: Approval, stamp: Stamp, *, token: str | None = None) -> Change:
-        """Put a question to a person, for the runs that are at work."""
+        """Ask a person a question, for the runs at work."""
         return self.session.ask(replace(approval, run_ids=self.at_work), stamp, token=token)
 
 
@@ -664,11 +664,11 @@ class Callback(Struct, frozen=True, kw_only=True):
     child_run_id: str
     join: Join
     body: dict[str, Any]
-    stamp: Stamp  # of the settlement: the parent hears of it at the same instant
+    stamp: Stamp  # of the settlement: the parent gets the callback at the same instant
 
 
 class Change(Struct, frozen=True, kw_only=True):
-    """All that one decision changes. A store applies the whole of it or nothing."""
+    """The result of one decision. A store applies all of it or nothing."""
 
     session: Session
     entries: tuple[Entry, ...] = ()
@@ -679,17 +679,17 @@ class Change(Struct, frozen=True, kw_only=True):
     records: tuple[RecordWrite, ...] = ()
     memory: tuple[RecordWrite, ...] = ()  # records of the owner
     callbacks: tuple[Callback, ...] = ()  # for the parents of runs that settled, delivered in the same commit
-    once: Once | None = None  # of a request that came under a key: it is noted with all this, or refused with it
+    once: Once | None = None  # the request under an idempotency key: stored with this change, or refused with it
     open_at_most: int | None = None  # sessions below the root of a family, this new one among them
 
     def then(self, rule: Callable[[Session], Change]) -> Change:
-        """This change and, on top of it, what another rule makes of the session: one change."""
+        """Return one change: this one, and then what another rule makes of the changed session."""
         later = rule(self.session)
         both = {name: getattr(self, name) + getattr(later, name) for name in _ADDED_UP}
         return Change(session=later.session, once=later.once or self.once, open_at_most=self.open_at_most, **both)
 
 
-_ADDED_UP = ("entries", "approvals", "runs", "turns", "items", "records", "memory", "callbacks")  # of two changes
+_ADDED_UP = ("entries", "approvals", "runs", "turns", "items", "records", "memory", "callbacks")  # concatenated
 
 
 class Update(Struct, frozen=True, kw_only=True):
@@ -697,13 +697,13 @@ class Update(Struct, frozen=True, kw_only=True):
 
     phase: Phase | None = None
     metadata: dict[str, Any] | None = None
-    labels: list[str] | None = None  # all of them: those that it had are replaced
+    labels: list[str] | None = None  # all labels: they replace the earlier ones
     error: str | None = None
     resume_ready: bool | None = None
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was asked for."""
+        """Return whether no change was requested."""
         given = (self.phase, self.labels, self.error, self.resume_ready)
         return not self.metadata and all(each is None for each in given)
 
@@ -726,7 +726,7 @@ _APPROVAL_ENTRY = {
 
 
 def check_phase(phase: object) -> Phase:
-    """A working phase, or UnknownPhase or FinalPhase."""
+    """Return a working phase. Raises UnknownPhase, FinalPhase."""
     try:
         known = Phase(phase)  # type: ignore[arg-type]  # any value may come in; only texts of phases get through
     except ValueError:
@@ -737,14 +737,14 @@ def check_phase(phase: object) -> Phase:
 
 
 def check_outcome(outcome: object) -> State:
-    """The final state of that name, or InvalidField."""
+    """Return the final state of that name. Raises InvalidField."""
     if outcome not in OUTCOMES:
         raise InvalidField("outcome", f"is {outcome!r}; use one of {', '.join(OUTCOMES)}")
     return State(outcome)
 
 
 def check_metadata(value: object, what: str = "metadata", limit: int = MAX_METADATA_BYTES) -> dict[str, Any]:
-    """A JSON object within the size limit."""
+    """Return a JSON object. Raises TooLarge, InvalidField, InvalidJson."""
     if not isinstance(value, dict):
         raise InvalidField(what, "must be a JSON object")
     check_json(value, what)
@@ -752,12 +752,12 @@ def check_metadata(value: object, what: str = "metadata", limit: int = MAX_METAD
 
 
 def merged_metadata(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """Shallow merge, within the size limit."""
+    """Merge metadata, only at the top level, within the size limit."""
     return _within({**old, **new}, "metadata", MAX_METADATA_BYTES)
 
 
 def check_labels(labels: object) -> list[str]:
-    """Words to find a session by, in order, each once."""
+    """Return labels sorted, each once."""
     if not isinstance(labels, (list, tuple)) or not all(isinstance(each, str) for each in labels):
         raise InvalidField("labels", "must be a list of words")
     for label in labels:
@@ -773,12 +773,12 @@ def check_labels(labels: object) -> list[str]:
 
 
 def check_checkpoint(checkpoint: object) -> dict[str, Any]:
-    """A JSON object within the size limit."""
+    """Return a JSON object within the size limit."""
     return check_metadata(checkpoint, "checkpoint", MAX_CHECKPOINT_BYTES)
 
 
 def check_text(field_name: str, text: object, limit: int = MAX_TEXT) -> str:
-    """Any valid text up to a limit in bytes."""
+    """Return a valid text of at most `limit` bytes."""
     if not isinstance(text, str):
         raise InvalidField(field_name, "must be text")
     check_json(text, field_name)
@@ -789,7 +789,7 @@ def check_text(field_name: str, text: object, limit: int = MAX_TEXT) -> str:
 
 
 def check_said(field_name: str, text: object, wanted: str = "say what happened") -> str:
-    """A text that says something."""
+    """Return a text that is not empty."""
     said = check_text(field_name, text)
     if not said.strip():
         raise InvalidField(field_name, f"is empty; {wanted}")

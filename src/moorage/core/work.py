@@ -1,11 +1,11 @@
-"""The rules of work: how runs are asked for, turns given out and ended, callbacks delivered.
+"""The rules of work: requesting runs, claiming and ending turns, delivering callbacks.
 
-Every rule takes what a store has loaded of one session at one instant (a `View`) and returns
-one `Change`, or raises. A callback to a parent is part of the
-change too: the store passes it to `deliver` with the parent's view, in the same transaction.
+Every rule takes a `View`, the data that a store has loaded of one session at one instant. It returns one `Change` or
+raises. A change includes the callbacks to parents: the store passes each to `deliver` with the parent's view, in the
+same transaction.
 
-A session with something waiting, no holder and nothing to wait for is woken: one turn
-is queued. That is decided in one place (`_wake`), after whatever happened.
+A session is woken when something waits in its inbox, it has no holder and nothing blocks it: one turn is queued.
+One place decides that (`WorkDraft.wake`), after every change.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ from moorage.core.status import LastRun
 from moorage.core.turn import ENDED, MAX_ATTEMPTS, RESERVED_FOR, Retry, Turn, TurnState
 from moorage.core.usage import Usage, added, summed
 
-MAX_CALLBACK_BYTES = 16 * 1024  # of a result; `moorage result` gives the rest
-LAUNCHER = "launcher:"  # how the holder of a live turn's hold is called
-# What becomes of a callback; a run's `callback` says it.
+MAX_CALLBACK_BYTES = 16 * 1024  # bytes of the result in a callback; `moorage result` returns the rest
+LAUNCHER = "launcher:"  # prefix of the holder's name in the hold of a live turn
+# The fates of a callback, as stored in `callback` of a run.
 DELIVERED, PARENT_CLOSED, PARENT_DELETED = "delivered", "parent_closed", "parent_deleted"
 
-# Asking -----------------------------------------------------------------------------------------
+# Requests ---------------------------------------------------------------------------------------
 
 
 class Asking(Struct, frozen=True, kw_only=True):
-    """Who asks a session for an answer, and whether they wait for what stands in the way."""
+    """The caller of a request, and whether it waits for obstacles."""
 
-    holder: str | None = None  # whose hold ends with it
-    token: str | None = None  # of the hold that ends with it
+    holder: str | None = None  # whose hold ends with the request
+    token: str | None = None  # token of the hold that ends with the request
     queue: bool = False  # whether to wait while another holder has the session
-    wakes: bool = True  # whether to resume the session, also if a person suspended it
+    wakes: bool = True  # whether to resume the session, even if a person suspended it
 
 
 def ask(
@@ -66,7 +66,7 @@ def ask(
     before: tuple[Message, ...] = (),
     asking: Asking = Asking(),  # noqa: B008  # a frozen value
 ) -> Change:
-    """Put a run to a session: its prompt is said, after what goes before it, and waits for the next turn.
+    """Request a run in a session: append its prompt to the log and let it wait in the inbox for the next turn.
 
     Raises HeldByAnother at once if another holder has the session, unless the caller wants to wait for that.
     """
@@ -74,7 +74,7 @@ def ask(
 
 
 def _open_draft(view: View, stamp: Stamp, asking: Asking) -> WorkDraft:
-    """The beginning of whatever is asked of a session."""
+    """Begin the change of what is asked of a session."""
     view.asker.check_not_stopped()
     view.session.check_open()
     draft = WorkDraft(view, stamp)
@@ -101,7 +101,7 @@ def ask_here(
     *,
     asking: Asking = Asking(),  # noqa: B008  # a frozen value
 ) -> Change:
-    """Put a run to a session and begin its turn in the same commit; if another turn is in its way, it is queued."""
+    """Request a run and begin its turn in the same commit; queue the run if another turn blocks it."""
     draft = _asked(view, run, [message], stamp, asking)
     draft.begin_here(run, wish)
     return draft.change()
@@ -118,10 +118,10 @@ def answered_here(
     after_turns: int,
     asking: Asking = Asking(),  # noqa: B008  # a frozen value
 ) -> Change:
-    """Put a run to a session with its turn and the answer, all in one commit.
+    """Record a run with its turn and its answer, all in one commit.
 
-    `end` was made without knowing of turns after the first `after_turns`. Raises AnotherTurn if there was one since,
-    or if one is in the way. No launcher has to do with it: the holder of the session goes on driving it.
+    `end` was made without knowledge of turns after the first `after_turns`. Raises AnotherTurn if there was one since,
+    or if one blocks the run. No launcher is involved: the holder of the session keeps driving it.
     """
     draft = _open_draft(view, stamp, asking)
     if view.session.turns != after_turns or not draft.is_free():
@@ -132,7 +132,7 @@ def answered_here(
 
 
 def take_here(view: View, run_id: str, wish: Claim, stamp: Stamp) -> Change:
-    """Begin the turn of a queued run, if it is the next; else nothing changes."""
+    """Begin the turn of a queued run if it is the next; otherwise change nothing."""
     draft = WorkDraft(view, stamp)
     run = draft.runs.get(run_id)
     if run is None or draft.begin_here(run, wish) is None:
@@ -145,9 +145,9 @@ class AnotherTurn(Exception):
 
 
 def retried(view: View, run: Run, prompt: Message, stamp: Stamp) -> Change:
-    """Put a failed run (`view.run`) to its session again, as `run`: with its prompt and its dead letters.
+    """Retry a failed run (`view.run`) as `run`, with its prompt and its dead letters.
 
-    The log has the prompt already, so it is not said again.
+    The log already has the prompt, so it is not appended again.
     """
     view.asker.check_not_stopped()
     view.session.check_open()
@@ -168,7 +168,7 @@ def retried(view: View, run: Run, prompt: Message, stamp: Stamp) -> Change:
 
 
 def repeating(run: Run, failed: Run) -> Run:
-    """The run that asks for the same as another. Its caller no longer waits for it, unless by a callback."""
+    """Return a run that repeats the request of a failed run. Its caller waits for it no longer, except by callback."""
     return replace(
         run,
         session_id=failed.session_id,
@@ -199,7 +199,7 @@ def _prompt_of(run: Run, message: Message, entry: int | None, draft: WorkDraft) 
 
 
 def put_to(run: Run, head: Session) -> Run:
-    """The run as it is put to a session, by what was just said there."""
+    """Return the run with its place in the session: the entry that was just appended."""
     return replace(run, session_id=head.session_id, task_id=head.task_id, asked_entry=head.last_entry)
 
 
@@ -207,38 +207,38 @@ def put_to(run: Run, head: Session) -> Run:
 
 
 class Claim(Struct, frozen=True, kw_only=True):
-    """A launcher's wish to take a turn, and how long it may be silent."""
+    """The request of a launcher to take a turn, and how long the launcher may be silent."""
 
     launcher_id: str
     lease: timedelta
     lost_after: timedelta
-    token: str  # of the hold that comes with the turn; not to be guessed
-    retries: dict[str, Retry] = {}  # by agent: what is to happen if the turn gets lost
+    token: str  # of the hold that comes with the turn; impossible to guess
+    retries: dict[str, Retry] = {}  # by agent: the rule for the turn if it is lost
     of_family: bool = False  # whether the launcher takes turns of one family only
 
 
 def claim(view: View, wish: Claim, stamp: Stamp) -> Change:
-    """Give the queued turn to a launcher, with everything that waits."""
+    """Give the queued turn to a launcher, with all waiting items."""
     draft = WorkDraft(view, stamp)
     turn = draft.queued
     if turn is None or draft.running is not None:
-        return Change(session=view.session)  # another caller was faster
+        return Change(session=view.session)  # another launcher claimed it first
     if turn.is_reserved(stamp.at) and not wish.of_family:
         return Change(session=view.session)
     due = draft.due_for(turn.agent_name)
     if not due or not draft.may_wake():
-        draft.unqueue("not_needed")  # suspended by a person meanwhile, or waiting for one: waking it queues anew
+        draft.unqueue("not_needed")  # suspended meanwhile, or waiting for a person: waking it queues a new turn
         draft.wake()
         return draft.change()
     if (hold := draft.head.hold) is not None and hold.lives(stamp.at):
-        draft.put_turn(replace(turn, not_before=hold.until))  # the holder that resumed it drives it until then
+        draft.put_turn(replace(turn, not_before=hold.until))  # the holder that resumed the session drives it until then
         return draft.change()
     draft.give(turn, due, wish)
     return draft.change()
 
 
 def started(view: View, turn_id: str, epoch: int, stamp: Stamp) -> Change:
-    """The launcher is about to start the agent: from here on, a turn that falls silent is lost, not given out again."""
+    """Record that the launcher is about to start the agent. A turn that falls silent later is lost, not requeued."""
     draft = WorkDraft(view, stamp)
     turn = _fenced(view, turn_id, epoch)
     if turn.started_at is not None:
@@ -248,7 +248,7 @@ def started(view: View, turn_id: str, epoch: int, stamp: Stamp) -> Change:
 
 
 def misspoken(view: View, turn_id: str, epoch: int, problem: Problem, stamp: Stamp) -> Change:
-    """Keep a line of the agent that does not validate, and count it in the runs that the turn serves."""
+    """Log a line of the agent that does not validate, and count it in the runs that the turn serves."""
     draft = WorkDraft(view, stamp)
     turn = _fenced(view, turn_id, epoch)
     draft.note(Kind.PROBLEM, to_builtins(problem))
@@ -258,7 +258,7 @@ def misspoken(view: View, turn_id: str, epoch: int, problem: Problem, stamp: Sta
 
 
 def renewed(view: View, turn_id: str, epoch: int, stamp: Stamp) -> Change:
-    """The launcher lives: so does the lease, even one that had run out, as long as no other launcher has the turn."""
+    """Renew the lease of a turn, even an expired one, as long as no other launcher has the turn."""
     draft = WorkDraft(view, stamp)
     draft.drive(_fenced(view, turn_id, epoch))
     return draft.change()
@@ -267,12 +267,12 @@ def renewed(view: View, turn_id: str, epoch: int, stamp: Stamp) -> Change:
 def adopted(
     view: View, turn_id: str, epoch: int, launcher_id: str, stamp: Stamp, *, token: str, former: str | None = None
 ) -> Change:
-    """A restarted launcher goes on with a turn it finds in its spool; its former self is refused from now on.
+    """Let a restarted launcher continue a turn from its spool; reports of the process before the restart are refused.
 
     The turn's hold gets `token`.
 
-    An answer that got lost on the way is asked for again. `former` is a life that may have adopted the turn
-    under the next epoch and died before it could write that down.
+    The request may be repeated, because its answer may get lost. `former` is an earlier start of the launcher that may
+    have adopted the turn under the next epoch and died before it could store that.
     """
     draft = WorkDraft(view, stamp)
     live = view.work.running
@@ -286,7 +286,7 @@ def adopted(
 
 
 def released(view: View, turn_id: str, epoch: int, stamp: Stamp) -> Change:
-    """Give back a turn that its launcher cannot finish; the next launcher is told that it was cut off."""
+    """Give back a turn that its launcher cannot finish; tell the next launcher that it was cut off."""
     draft = WorkDraft(view, stamp)
     turn = _fenced(view, turn_id, epoch)
     if turn.stop_requested:
@@ -297,24 +297,24 @@ def released(view: View, turn_id: str, epoch: int, stamp: Stamp) -> Change:
 
 
 class TurnEnd(Struct, frozen=True, kw_only=True):
-    """How a turn ended, as its launcher reports it."""
+    """The end of a turn, as its launcher reports it."""
 
     outcome: TurnState = TurnState.COMPLETED  # completed, failed or stopped
-    messages: tuple[Message, ...] = ()  # what the agent said last
+    messages: tuple[Message, ...] = ()  # the last messages of the agent
     result: str | None = None
     error: str | None = None
     reason: str | None = None
-    usage: Usage = {}  # the tokens it took, where its agent tells
-    problems: int = 0  # lines that did not validate, besides those that are entries
-    metadata: dict[str, Any] = {}  # what the agent told of its answer
-    context: dict[str, Any] = {}  # what it wants remembered in the session, by key
-    cut_off: bool = False  # of one that failed: whether its agent died without a report
+    usage: Usage = {}  # tokens of the turn, if its agent reports them
+    problems: int = 0  # number of lines that did not validate and are not entries
+    metadata: dict[str, Any] = {}  # the agent's metadata of its answer
+    context: dict[str, Any] = {}  # values for the session's context, by key
+    cut_off: bool = False  # for a failed turn: whether its agent died without a report
 
 
 def finished(view: View, turn_id: str, epoch: int, end: TurnEnd, stamp: Stamp) -> Change:
-    """A turn ended: keep what was said, settle what is done, call back, go on with what waits. All of it at once.
+    """End a turn: append its messages, settle its runs, call back and continue with waiting items, all in one commit.
 
-    An answer that got lost on the way is asked for again: the same end is recognised.
+    The report may be repeated, because its answer may get lost: the same end is recognised.
     """
     turn = view.turn
     if turn is not None and turn.state in ENDED and (turn.epoch, turn.state) == (epoch, end.outcome):
@@ -334,7 +334,7 @@ def _finish(draft: WorkDraft, turn: Turn, end: TurnEnd) -> None:
     if end.outcome is not TurnState.COMPLETED and not end.cut_off:
         draft.withdraw_approvals(of_turn=True)
     stopped = [run for run in draft.served_by(turn) if run.stop_requested]
-    for run in stopped:  # first: what waits for it must not be given back
+    for run in stopped:  # first: items that they wait for must not be given back
         draft.settle_stopped(_with_turn(run, end), end, said)
     cut_short, served = turn.stop_requested and end.outcome is not TurnState.COMPLETED, draft.served_by(turn)
     if end.outcome is TurnState.COMPLETED:
@@ -360,13 +360,13 @@ def _finish(draft: WorkDraft, turn: Turn, end: TurnEnd) -> None:
 
 
 def _with_turn(run: Run, end: TurnEnd) -> Run:
-    """A run with what an ended turn adds to it."""
+    """Return a run with the results of an ended turn."""
     usage = summed(run.usage, end.usage) if end.usage else run.usage
     return replace(run, problems=run.problems + end.problems, usage=usage, metadata=end.metadata)
 
 
 def _judge_run(draft: WorkDraft, run: Run, end: TurnEnd, said: int | None) -> None:
-    """Settle a run that the ended turn has served, or leave it open for what is outstanding."""
+    """Settle a run that the ended turn served, or leave it open if something is outstanding."""
     if end.outcome is TurnState.STOPPED:
         draft.settle_stopped(run, end, said)
     elif end.outcome is TurnState.FAILED:
@@ -385,15 +385,15 @@ def _judge_run(draft: WorkDraft, run: Run, end: TurnEnd, said: int | None) -> No
         draft.settle(run, RunState.COMPLETED, result=end.result, entry=said)
 
 
-# When no report comes ---------------------------------------------------------------------------
+# Missing reports --------------------------------------------------------------------------------
 
 
 def expired(view: View, stamp: Stamp, *, living: Container[str] = (), gone: Container[str] = ()) -> Change:
     """Apply deadlines: requeue turns that never started, lose silent ones, expire runs that no launcher took.
 
-    A started turn of a launcher that is known to be `living` is not lost. One that was not started is given out
-    again: its launcher may never have heard that it has it. A turn of a launcher that is known to be `gone`, with all
-    its agents, does not have to wait for its time.
+    A started turn of a launcher in `living` is not lost. A turn that was not started is requeued: its launcher may
+    not know that it has the turn. A turn of a launcher in `gone`, whose agents have ended too, does not have to wait
+    for its deadline.
     """
     draft = WorkDraft(view, stamp)
     turn = draft.running
@@ -413,7 +413,7 @@ def expired(view: View, stamp: Stamp, *, living: Container[str] = (), gone: Cont
 
 
 def _given_out_again(draft: WorkDraft, turn: Turn) -> None:
-    """Return the turn as if it had never been claimed."""
+    """Return the turn to the queue as if it had never been claimed."""
     for run in draft.served_by(turn):
         started_at = None if run.turns == 1 else run.started_at
         cut_off = run.cut_off or turn.cut_off
@@ -426,7 +426,7 @@ def _given_out_again(draft: WorkDraft, turn: Turn) -> None:
 
 
 def _stopped(draft: WorkDraft, turn: Turn, state: TurnState = TurnState.STOPPED, reason: str = "stopped") -> None:
-    """End a turn that was told to stop and has no agent: its stopped runs settle, others get another turn."""
+    """End a turn that was told to stop and has no agent: settle its stopped runs, queue another turn for the others."""
     draft.end(turn, state, reason)
     for run in draft.served_by(turn):
         if run.stop_requested:
@@ -441,7 +441,7 @@ def _stopped(draft: WorkDraft, turn: Turn, state: TurnState = TurnState.STOPPED,
 
 
 def _go_on_after_stop(draft: WorkDraft, run: Run) -> None:
-    """Let a run that was not stopped have another turn; one that another turn answers waits for that one's end."""
+    """Requeue a run that was not stopped; if another turn answers it, let it wait for the end of that turn."""
     if draft.is_outstanding(run):
         draft.requeue(run)
     elif not draft.of_state(ItemState.WAITING):
@@ -449,7 +449,7 @@ def _go_on_after_stop(draft: WorkDraft, run: Run) -> None:
 
 
 def _lost(draft: WorkDraft, turn: Turn) -> None:
-    """The launcher is gone and its agent with it, by the rule that supervisors keep. Its questions stay."""
+    """End a turn whose launcher is gone: its supervisor has ended the agent too. Its pending approvals stay."""
     if turn.stop_requested:
         draft.withdraw_approvals(of_turn=True)
         _stopped(draft, turn, TurnState.LOST, "launcher_lost")
@@ -477,10 +477,10 @@ _LOST_BEFORE_FAILURE = {Retry.RESUME: MAX_ATTEMPTS, Retry.ALWAYS: None, Retry.NE
 
 
 def stop(view: View, run_id: str | None, stamp: Stamp, *, again: bool = False) -> Change:
-    """Stop a run, or all of a session's: what no agent works on ends now, the rest is marked and its turn told to stop.
+    """Stop a run, or all runs of a session: those without an agent at work end now, the others end with their turn.
 
-    With `again` the session was stopped a moment ago: what its tree has asked of it since is stopped too, but not what
-    is asked from now on.
+    With `again` the session was stopped a moment ago: runs that its tree has requested since are stopped too, but not
+    later requests.
     """
     draft = WorkDraft(view, stamp)
     wanted = [run for run in draft.runs.values() if run_id in (None, run.run_id)]
@@ -507,7 +507,7 @@ def stop(view: View, run_id: str | None, stamp: Stamp, *, again: bool = False) -
 
 
 def _tell_to_stop(draft: WorkDraft, turn: Turn) -> None:
-    """Tell a turn's launcher to stop its agent; a turn whose agent was not started yet ends at once."""
+    """Tell a turn's launcher to stop its agent; end the turn at once if its agent was not started yet."""
     if turn.started_at is None:
         _stopped(draft, replace(turn, stop_requested=True))
     elif not turn.stop_requested:
@@ -516,16 +516,16 @@ def _tell_to_stop(draft: WorkDraft, turn: Turn) -> None:
 
 
 def settled_with(view: View, change: Change, outcome: State, stamp: Stamp) -> Change:
-    """The change that closes a session, with its open runs settled and its parents told."""
+    """Return the change that closes a session, settles its open runs and tells their parents."""
     if view.work == OpenWork():
         return change
-    draft = WorkDraft(replace(view, session=change.session, pending=()), stamp)  # its questions are withdrawn already
+    draft = WorkDraft(replace(view, session=change.session, pending=()), stamp)  # its approvals are withdrawn already
     if draft.running is not None:
         draft.end(draft.running, TurnState.STOPPED, "session_closed")
     ends = {State.COMPLETED: RunState.COMPLETED, State.FAILED: RunState.FAILED, State.ABANDONED: RunState.STOPPED}
     for run in list(draft.runs.values()):
         draft.withdraw(run, ends[outcome], "session_closed", result=change.session.summary)
-    for item in list(draft.items.values()):  # what belongs to no run any more
+    for item in list(draft.items.values()):  # items that belong to no open run
         if item.state is not ItemState.CONSUMED:
             draft.put_item(replace(item, state=ItemState.CONSUMED))
     draft.unqueue("session_closed")
@@ -551,12 +551,12 @@ def fate_with(parent: Session | None) -> str:
 
 
 def deliver(view: View, callback: Callback, stamp: Stamp) -> Change:
-    """Put a callback into a parent's inbox, and wake it if all that belong together are there.
+    """Put a callback into a parent's inbox, and wake the parent once all callbacks that belong together are there.
 
-    If the run that asked was stopped, the log is where it ends: a tree that was stopped stays so. If that run had as
-    many turns as it may, the callback becomes a dead letter.
-    Of the inbox, the view needs to hold no more than one item that waits, if any does, and those held
-    for the callback's run, if none that belongs to them is on its way any more.
+    If the parent's run was stopped, the callback is only logged: a stopped tree stays stopped. If that run has used up
+    its turns, the callback becomes a dead letter.
+    The view needs only one waiting item of the inbox, if there is any, and the items held for the callback's run, if
+    no other callback that belongs with them is on its way.
     """
     if view.session.is_final:
         return Change(session=view.session)
@@ -590,10 +590,10 @@ def deliver(view: View, callback: Callback, stamp: Stamp) -> Change:
 
 
 def decided(view: View, change: Change, approval: Approval, stamp: Stamp) -> Change:
-    """The change that settles an approval, with the answer in the inbox.
+    """Return the change that settles an approval, with the answer in the inbox.
 
-    A turn that waits for it hears it itself. The answer counts as given to that turn: if the turn is
-    cut off, the next one gets it.
+    A turn that waits for the answer gets it directly. The answer counts as given to that turn: if the turn is cut off,
+    the next one gets it.
     """
     if not change.session.launched:
         return change
@@ -622,10 +622,10 @@ def decided(view: View, change: Change, approval: Approval, stamp: Stamp) -> Cha
 
 
 def replayed(view: View, asked_id: str, stamp: Stamp, *, waits: bool, token: str | None = None) -> Change:
-    """Give an agent that was cut off, and asks the same again, the answer it has got; no change if it may not have it.
+    """Repeat an answer for an agent that was cut off and asks the same again; change nothing if it may not have it.
 
-    Each answer is replayed once in a turn, and only for the run it was given to. A turn that does not
-    wait for it gets it as every answer: at the beginning of the next.
+    Each answer is replayed once in a turn, and only for the run it was given to. A turn that does not wait for the
+    answer gets it like every answer: at the beginning of the next turn.
     """
     approval, turn = view.approval, view.work.running
     assert approval is not None
@@ -648,7 +648,7 @@ def _answer_id(approval: Approval) -> str:
 
 
 def after(view: View, change: Change, stamp: Stamp) -> Change:
-    """A change by some other rule, with what follows from it: a closed session's runs settle, a free one goes on."""
+    """Add to a change of another rule what follows: runs of a closed session settle, a free session is woken."""
     if change.session.is_final:
         return change if view.session.is_final else settled_with(view, change, change.session.state, stamp)
     if not view.work.items:
@@ -668,7 +668,7 @@ def handed_over(view: View, item_ids: set[str], stamp: Stamp) -> Change:
 
 
 def sent_again(view: View, stamp: Stamp) -> Change:
-    """Make a dead letter wait for the next turn again, as if it had just arrived."""
+    """Let a dead letter wait for the next turn again, as if it had just arrived."""
     view.session.check_open()
     draft = WorkDraft(view, stamp)
     item = view.item
@@ -680,11 +680,11 @@ def sent_again(view: View, stamp: Stamp) -> Change:
     return draft.change()
 
 
-# How a change is put together -------------------------------------------------------------------
+# Composing a change -----------------------------------------------------------------------------
 
 
 class WorkDraft:
-    """A change in the making: what the rules have decided so far."""
+    """An unfinished change: the decisions of the rules so far."""
 
     def __init__(self, view: View, stamp: Stamp) -> None:
         self.head, self.stamp, self.pending = view.session, stamp, view.pending
@@ -701,7 +701,7 @@ class WorkDraft:
         self._before = view.session
 
     def change(self) -> Change:
-        """Everything decided, as one change."""
+        """Return all decisions as one change."""
         if self.head == self._before and not (self._touched or self.turns or self._moved or self._entries):
             return Change(session=self._before)
         self.head = replace(self.head, waits=self.head.launched and bool(self.of_state(ItemState.WAITING)))
@@ -720,11 +720,11 @@ class WorkDraft:
     # The log
 
     def say(self, messages: Iterable[Message]) -> None:
-        """Add messages."""
+        """Append messages."""
         self.follow(lambda head: head.append(messages, self.stamp))
 
     def note(self, kind: Kind, data: dict[str, Any]) -> None:
-        """Add something that happened."""
+        """Append an event."""
         self._entries += self.head.noted(self.stamp, [(kind, data)])
         self.head = replace(self.head, last_entry=self.head.last_entry + 1, updated_at=self.stamp.at)
 
@@ -744,13 +744,13 @@ class WorkDraft:
                 raise
         if not asking.wakes or self.head.state is not State.SUSPENDED:
             return
-        if self.head.pending_approvals:  # its answer wakes the session then, also if a person suspended it
+        if self.head.pending_approvals:  # the answer wakes the session, even if a person suspended it
             self.head = replace(self.head, suspended_by=BY_APPROVAL)
         else:
             self.follow(lambda head: head.activated(self.stamp))
 
     def drive(self, turn: Turn, token: str | None = None) -> None:
-        """The turn lives: its lease and its hold begin anew, under a new token if one is given."""
+        """Renew the lease and the hold of a live turn, under a new token if one is given."""
         at = self.stamp.at
         turn = replace(turn, lease_until=at + turn.lease, lost_at=at + turn.lost_after)
         assert turn.lease_until is not None
@@ -762,7 +762,7 @@ class WorkDraft:
         self.head = replace(self.head, hold=hold, live_turn=turn.turn_id)
 
     def end(self, turn: Turn, state: TurnState, reason: str | None, usage: Usage | None = None) -> None:
-        """The turn is over."""
+        """End a turn."""
         self.let_go(replace(turn, state=state, ended_at=self.stamp.at, reason=reason))
         told = {"turn_id": turn.turn_id, "epoch": turn.epoch, "outcome": state.value, "reason": reason}
         self.note(Kind.TURN_ENDED, {**told, "usage": usage} if usage else told)
@@ -771,7 +771,7 @@ class WorkDraft:
             self.count(usage)
 
     def count(self, usage: Usage) -> None:
-        """Add what a turn took to the session's sum; the metadata are the agent's, who may need the room."""
+        """Add the usage of a turn to the session's sum, if the metadata have room for it: they belong to the agent."""
         kept = self.head.metadata.get("usage", {})
         if isinstance(kept, dict):
             with suppress(TooLarge):
@@ -784,16 +784,16 @@ class WorkDraft:
         self.head = replace(self.head, hold=None, live_turn=None)
 
     def hear(self, turn: Turn, approval: Approval, asked_id: str) -> None:
-        """The agent of a live turn gets an answer, to what it asked under that id."""
+        """Record that the agent of a live turn gets an answer to what it asked under that id."""
         self.running = replace(turn, heard={**turn.heard, asked_id: approval.approval_id})
         self.put_turn(self.running)
 
     def put_turn(self, turn: Turn) -> None:
-        """The turn as it is now."""
+        """Store the current state of a turn."""
         self.turns[turn.turn_id] = turn
 
     def unqueue(self, reason: str) -> None:
-        """The queued turn, if there is one, is not needed."""
+        """Cancel the queued turn, if there is one."""
         if self.queued is not None:
             over = replace(self.queued, state=TurnState.STOPPED, ended_at=self.stamp.at, reason=reason)
             self.turns[over.turn_id], self.queued = over, None
@@ -802,12 +802,12 @@ class WorkDraft:
                 self.note(Kind.TURN_ENDED, told)
 
     def unqueue_idle(self, reason: str) -> None:
-        """The queued turn is not needed if nothing waits for its agent."""
+        """Cancel the queued turn if no item waits for its agent."""
         if self.queued is not None and not self.due_for(self.queued.agent_name):
             self.unqueue(reason)
 
     def give(self, turn: Turn, items: list[Item], wish: Claim) -> Turn:
-        """The queued turn is a launcher's, with what it is about."""
+        """Give the queued turn to a launcher, with its items."""
         self.queued, at = None, self.stamp.at
         turn = replace(
             turn,
@@ -834,7 +834,7 @@ class WorkDraft:
         return self.running
 
     def start(self, turn: Turn) -> Turn:
-        """The turn's agent is about to be started."""
+        """Record that the turn's agent is about to be started."""
         self.drive(replace(turn, started_at=self.stamp.at))
         self.note(Kind.TURN_STARTED, {"turn_id": turn.turn_id, "epoch": turn.epoch, "attempt": turn.attempt})
         self.head = replace(self.head, last_activity_at=self.stamp.at)
@@ -842,14 +842,14 @@ class WorkDraft:
         return self.running
 
     def is_free(self) -> bool:
-        """Whether a turn could begin now: no other is in the way, the session is not held or kept asleep."""
+        """Return whether a turn could begin now: no other turn blocks it, the session is neither held nor suspended."""
         head, hold = self.head, self.head.hold
         is_held = hold is not None and hold.lives(self.stamp.at)
         is_busy = self.running is not None or self.queued is not None or is_held
         return not (is_busy or head.pending_approvals or head.is_kept_asleep)
 
     def answer(self, run: Run, end: TurnEnd, wish: Claim) -> None:
-        """Keep the turn of a run that is answered at once; the log has no entries of such a turn."""
+        """Store the turn of a run that is answered at once; the log has no entries of such a turn."""
         at, number = self.stamp.at, self.head.turns + 1
         turn = Turn(
             turn_id=f"{self.head.session_id}:t{number}",
@@ -890,7 +890,7 @@ class WorkDraft:
         return self.start(self.give(turn, due, wish))
 
     def wake(self, *, attempt: int = 1, cut_off: bool = False) -> None:
-        """Queue a turn, if something waits and nothing stands in the way."""
+        """Queue a turn if something waits and nothing blocks it."""
         if self.running is not None or not self.may_wake():
             return
         head = self.head
@@ -916,24 +916,24 @@ class WorkDraft:
         self.turns[self.queued.turn_id] = self.queued
 
     def may_wake(self) -> bool:
-        """Whether something waits, and neither a person nor an approval stands in the way."""
+        """Return whether something waits, and neither a person nor an approval blocks it."""
         head = self.head
         if not head.launched or head.is_final or head.pending_approvals or self.next_agent() is None:
             return False
         return not head.is_kept_asleep
 
     def next_agent(self) -> str | None:
-        """The agent that what waits longest is for; None if nothing waits, or for no agent."""
+        """Return the agent of the oldest waiting item that has one; None if there is no such item."""
         agents = (self.agent_of(item) for item in self.of_state(ItemState.WAITING))
         return next((agent for agent in agents if agent is not None), None)
 
     def agent_of(self, item: Item) -> str | None:
-        """The agent an item is for: its run's, or the session's own."""
+        """Return the agent of an item: its run's, or the session's own."""
         run = self.runs.get(item.run_id or "")
         return self.head.agent_name if run is None else run.agent_name
 
     def due_for(self, agent: str | None) -> list[Item]:
-        """Return the items of an agent's next turn: all that wait for it or for a run with turns of its own."""
+        """Return the items of an agent's next turn: those of one run that `is_alone`, or else all others that wait."""
         waiting = [item for item in self.of_state(ItemState.WAITING) if self.agent_of(item) == agent]
         alone = {run.run_id for run in self.runs.values() if run.is_alone}
         if waiting and waiting[0].run_id in alone:
@@ -941,18 +941,18 @@ class WorkDraft:
         return [item for item in waiting if item.run_id not in alone]
 
     def runs_of(self, items: list[Item]) -> list[Run]:
-        """The open runs that items belong to."""
+        """Return the open runs that items belong to."""
         wanted = {item.run_id for item in items}
         return [run for run in self.runs.values() if run.run_id in wanted]
 
     # Items
 
     def put_item(self, item: Item) -> None:
-        """The item as it is now."""
+        """Store the current state of an item."""
         self.items[item.item_id] = self._moved[item.item_id] = item
 
     def of_state(self, state: ItemState) -> list[Item]:
-        """Items in this state, oldest first."""
+        """Return the items in this state, oldest first."""
         return [item for item in self.items.values() if item.state is state]
 
     def given_to(self, turn: Turn) -> list[Item]:
@@ -972,7 +972,7 @@ class WorkDraft:
             self.put_item(replace(item, state=state, given=given, turn_id=turn.turn_id))
 
     def drop_items(self, run: Run | None, *, callbacks_only: bool = False) -> None:
-        """Consume what waits for a run, or for none; answers that others have asked for as well are theirs then."""
+        """Consume the waiting items of a run, or of no run; pass on answers that other runs requested too."""
         run_id = None if run is None else run.run_id
         self._pass_on(run_id)
         for item in list(self.items.values()):
@@ -982,7 +982,7 @@ class WorkDraft:
 
     def make_dead_letters(self, run: Run) -> None:
         """Make the waiting items of a failed run dead letters; pass answers on to other runs that asked."""
-        if run.called:  # the caller has heard of it
+        if run.called:  # the waiting caller has been told
             self.drop_items(run)
             return
         self._pass_on(run.run_id)
@@ -991,7 +991,7 @@ class WorkDraft:
                 self.put_item(replace(item, state=_aside(item)))
 
     def release_held(self, run_id: str | None) -> None:
-        """Callbacks to a run that belong together are delivered, once none of them is on its way any more."""
+        """Deliver the held callbacks of a run, once none that belongs with them is on its way."""
         for item in self.of_state(ItemState.HELD):
             if item.run_id == run_id and not self._joined.get(run_id or "", 0):
                 self.put_item(replace(item, state=ItemState.WAITING))
@@ -999,7 +999,7 @@ class WorkDraft:
     # Runs
 
     def put_run(self, run: Run) -> None:
-        """The run as it is now; one that is settled is no longer looked at."""
+        """Store the current state of a run; forget a settled run."""
         self._touched[run.run_id] = run
         if run.state in SETTLED:
             self.runs.pop(run.run_id, None)
@@ -1007,7 +1007,7 @@ class WorkDraft:
             self.runs[run.run_id] = run
 
     def requeue(self, run: Run) -> None:
-        """Let a run wait for another turn, or fail if it had as many as it may."""
+        """Let a run wait for another turn, or fail it if it has used up its turns."""
         if run.turns < run.max_turns:
             self.put_run(replace(run, state=RunState.QUEUED))
             return
@@ -1024,13 +1024,13 @@ class WorkDraft:
         self.settle(run, RunState.STOPPED, result=end.result, entry=said, error=end.error, reason=reason)
 
     def served_by(self, turn: Turn) -> list[Run]:
-        """The runs that what a turn was given belongs to."""
+        """Return the runs whose items a turn was given."""
         return self.runs_of([item for item in self.items.values() if item.turn_id == turn.turn_id])
 
     def concerned_by(self, turn: Turn) -> list[Run]:
-        """The runs that an ended turn was about: those it served, and those that wait for nothing else any more.
+        """Return the runs that an ended turn concerns: those it served, and those that wait for nothing else.
 
-        Several runs may have waited for one approval, whose answer belongs to the first of them.
+        Several runs may have waited for one approval; its answer belongs to the first of them.
         """
         served = {run.run_id: run for run in self.served_by(turn)}
         if any(run.called for run in served.values()):
@@ -1040,19 +1040,19 @@ class WorkDraft:
         return list({**served, **{run.run_id: run for run in finished}}.values())
 
     def share(self, run: Run, item_id: str) -> None:
-        """The answer in an item of another run is this run's, too."""
+        """Record that the answer in an item of another run belongs to this run, too."""
         known = tuple(each for each in run.shared_answers if each in self.items)
         self.put_run(replace(run, shared_answers=(*known, item_id)))
 
     def _pass_on(self, run_id: str | None) -> None:
-        """Give the answers of a run that ends to the next of those who asked with it, or they would ask again."""
+        """Give the answers of a run that ends to the next run that asked the same: its agent need not ask again."""
         for item in [*self.of_state(ItemState.WAITING), *self.of_state(ItemState.GIVEN)]:
             others = [run for run in self.runs.values() if item.item_id in run.shared_answers and run.run_id != run_id]
             if others and item.run_id == run_id:
                 self.put_item(replace(item, run_id=others[0].run_id))
 
     def is_outstanding(self, run: Run) -> bool:
-        """Whether a run has to wait for something: its children, its inbox, a person."""
+        """Return whether a run has to wait for something: its children, its inbox, a person."""
         waits = any(
             item.run_id == run.run_id and item.state in (ItemState.HELD, ItemState.WAITING)
             for item in self.items.values()
@@ -1060,7 +1060,7 @@ class WorkDraft:
         return waits or self._children.get(run.run_id, 0) > 0 or self.head.pending_approvals > 0
 
     def withdraw(self, run: Run, state: RunState, reason: str, result: str | None = None) -> None:
-        """End a run that no turn works on; a turn that was queued for it alone goes with it."""
+        """End a run that no turn works on; cancel a turn that was queued for it alone."""
         self.drop_items(run)
         self.settle(run, state, result=result, reason=reason)
         self.unqueue_idle(reason)
@@ -1093,7 +1093,7 @@ class WorkDraft:
             self.callbacks.append(_callback(over, self.stamp))
 
     def withdraw_approvals(self, *, of_turn: bool = False) -> None:
-        """No longer ask the pending questions; with `of_turn`, those the turn waited for itself."""
+        """Withdraw pending approvals; with `of_turn`, those that the turn waits for itself."""
         self._withdraw([each for each in self.pending if each.waits or not of_turn])
 
     def _withdraw(self, withdrawn: list[Approval]) -> None:
@@ -1105,7 +1105,7 @@ class WorkDraft:
     def forget_questions(self) -> None:
         """Withdraw approvals once no started run is left to wait for the answer.
 
-        It must not keep those from going on who come next.
+        They must not block later runs.
         """
         if not any(run.turns for run in self.runs.values()):
             self.withdraw_approvals()
@@ -1142,18 +1142,18 @@ def _callback(run: Run, stamp: Stamp) -> Callback:
 
 
 def _aside(item: Item) -> ItemState:
-    """Return the state of an item whose run failed: a person sees it, but no other run may use an answer."""
+    """Return the state of an item whose run failed: a person sees it, but another run may not use an answer."""
     return ItemState.CONSUMED if item.kind is ItemKind.DECISION else ItemState.DEAD_LETTER
 
 
 def cut(text: str, limit: int) -> str:
-    """A text of at most so many bytes."""
+    """Cut a text to at most this many bytes."""
     encoded = text.encode()
     return text if len(encoded) <= limit else encoded[: limit - 3].decode(errors="ignore") + "…"
 
 
 def _fenced(view: View, turn_id: str, epoch: int) -> Turn:
-    """The live turn, if it is this one; TurnLost if another launcher has it, or none."""
+    """Return the live turn, if it is this one. Raises TurnLost if another launcher has it, or if it is over."""
     turn = view.work.running
     if turn is None or turn.turn_id != turn_id or turn.epoch != epoch:
         raise TurnLost(turn_id, epoch)
