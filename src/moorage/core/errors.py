@@ -1,4 +1,4 @@
-"""Everything that can go wrong, as one tree.
+"""All errors that Moorage raises, as one tree.
 
 ::
 
@@ -81,7 +81,7 @@
         └── StoreUnavailable      cannot be opened or reached                         store_unavailable
 
 Families say what the caller can do; `code` is stable and the same at every door, so a class
-named after it keeps its name; `facts` holds the particulars; the message names the way out.
+named after it keeps its name; `facts` holds the details; the message says what to do.
 """
 
 from __future__ import annotations
@@ -95,12 +95,12 @@ if TYPE_CHECKING:
 
 
 def utc_text(at: datetime) -> str:
-    """An instant as RFC 3339 with `Z`, as every door shows it."""
+    """Return an instant as RFC 3339 with `Z`, as every door shows it."""
     return at.isoformat().replace("+00:00", "Z")
 
 
 class _Code:
-    """The name of the class below the family, in small letters: `session_not_found` of SessionNotFound."""
+    """The default code of an error: the name of its class in snake case, such as `session_not_found`."""
 
     def __get__(self, _: object, kind: type) -> str:
         below = list(takewhile(lambda each: "family" not in vars(each), kind.__mro__)) or [kind]
@@ -111,7 +111,7 @@ class _Code:
 class MoorageError(Exception):
     """Base of all errors that Moorage raises on purpose."""
 
-    code: str = _Code()  # type: ignore[assignment]  # a class or an error may have one of its own
+    code: str = _Code()  # a class or an error may have its own code
     family: ClassVar[str] = "error"
 
     def __init__(self, message: str, **facts: Any) -> None:
@@ -126,11 +126,11 @@ class MoorageError(Exception):
             raise AttributeError(name) from None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Errors travel between processes; their constructors take other things than `args`."""
+        """Support pickling between processes: constructors take other arguments than `args`."""
         return _error_from, (type(self), self.code, self.message, self.facts)
 
     def to_dict(self) -> dict[str, Any]:
-        """The error as every door shows it: code, detail, facts."""
+        """Return the error as every door shows it: code, detail, facts."""
         return {"code": self.code, "detail": self.message, **self.facts}
 
 
@@ -142,9 +142,9 @@ def _error_from(kind: type[MoorageError], code: str, message: str, facts: dict[s
 
 
 def error_from(code: str, detail: str, facts: dict[str, Any], status: int | None = None) -> MoorageError:
-    """The error that some door has shown as `to_dict`, as it was; `status` is the HTTP status it came with.
+    """Return the error that a door has shown with `to_dict`; `status` is the HTTP status it came with.
 
-    A code that this release does not know becomes one of the family that the status tells.
+    An unknown code becomes an error of the family that the status belongs to.
     """
     kind = _fixed_codes().get(code) or _kind_by_pattern(code, facts) or _FAMILY_BY_STATUS.get(status, MoorageError)
     return _error_from(kind, code, detail, facts)
@@ -154,7 +154,7 @@ def error_from(code: str, detail: str, facts: dict[str, Any], status: int | None
 
 
 class InvalidRequest(MoorageError):
-    """The request itself is wrong; it will be refused however often it is sent."""
+    """The request itself is wrong; repeating it is refused again."""
 
     family = "invalid"
 
@@ -166,7 +166,7 @@ class NotFound(MoorageError):
 
 
 class Conflict(MoorageError):
-    """The request is sound, but not as things stand."""
+    """The request is valid, but the current state does not allow it."""
 
     family = "conflict"
 
@@ -187,7 +187,7 @@ class StoreError(MoorageError):
 
 
 class InvalidId(InvalidRequest):
-    """An id or a name outside the pattern."""
+    """An id or a name that does not match the pattern."""
 
     def __init__(self, what: str, value: object) -> None:
         self.code = f"invalid_{'name' if what == 'session_name' else 'id'}"
@@ -207,14 +207,14 @@ class InvalidField(InvalidRequest):
 
 
 class InvalidJson(InvalidRequest):
-    """A value that JSON cannot carry."""
+    """A value that JSON cannot represent."""
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"{where}: {why}; only JSON values can be stored", field=where)
 
 
 class TooLarge(InvalidRequest):
-    """Something above its size limit."""
+    """A value above its size limit."""
 
     def __init__(self, what: str, size: int, limit: int) -> None:
         self.code = f"{what.replace(' ', '_')}_too_large"
@@ -226,7 +226,7 @@ class TooLarge(InvalidRequest):
 
 
 class UnknownPhase(InvalidRequest):
-    """No such phase."""
+    """A phase that does not exist."""
 
     def __init__(self, phase: object, allowed: Iterable[str]) -> None:
         names = list(allowed)
@@ -234,7 +234,7 @@ class UnknownPhase(InvalidRequest):
 
 
 class FinalPhase(InvalidRequest):
-    """A final phase is entered by `finalize`, never by `update`."""
+    """A final phase in an update: only `finalize` enters one."""
 
     def __init__(self, phase: str) -> None:
         super().__init__(f"phase {phase!r} is final: call finalize with outcome {phase!r} instead", phase=phase)
@@ -257,7 +257,7 @@ class OwnAncestor(InvalidRequest):
 
 
 class AmbiguousReference(InvalidRequest):
-    """A prefix that fits several sessions."""
+    """A prefix that matches several sessions."""
 
     def __init__(self, prefix: str, candidates: list[str], *, cut: bool = False) -> None:
         count = f"{len(candidates)} sessions{' or more' if cut else ''}"
@@ -268,7 +268,7 @@ class AmbiguousReference(InvalidRequest):
 
 
 class InvalidImport(InvalidRequest):
-    """Data to import that cannot be read."""
+    """Import data that cannot be read."""
 
     def __init__(self, why: str, *, line: int | None = None, file: str | None = None) -> None:
         self.why = why
@@ -280,7 +280,7 @@ class InvalidImport(InvalidRequest):
 
 
 class RequestTooLarge(InvalidRequest):
-    """A request that is larger than a server reads."""
+    """A request that exceeds the size limit of the server."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(
@@ -289,7 +289,7 @@ class RequestTooLarge(InvalidRequest):
 
 
 class InvalidDefinition(InvalidRequest):
-    """A file that describes no agent; it says where it is wrong."""
+    """A file that does not describe an agent; the error names the line."""
 
     def __init__(self, file: str, line: int | None, why: str) -> None:
         place = file if line is None else f"{file}, line {line}"
@@ -297,14 +297,14 @@ class InvalidDefinition(InvalidRequest):
 
 
 class Unsupported(InvalidRequest):
-    """Something this store or build does not do."""
+    """An operation that this store or build does not support."""
 
 
 # It is not there --------------------------------------------------------------------------------
 
 
 class SessionNotFound(NotFound):
-    """There is no such session (or it is another owner's)."""
+    """The session does not exist, or belongs to another owner."""
 
     def __init__(self, ref: str) -> None:
         super().__init__(
@@ -324,7 +324,7 @@ class ParentNotFound(NotFound):
 
 
 class ApprovalNotFound(NotFound):
-    """There is no such approval."""
+    """The approval does not exist."""
 
     def __init__(self, approval_id: str) -> None:
         super().__init__(
@@ -334,7 +334,7 @@ class ApprovalNotFound(NotFound):
 
 
 class EntryNotFound(NotFound):
-    """The log has no entry of that number."""
+    """The log has no entry with that number."""
 
     def __init__(self, session_id: str, number: int | None, last: int, what: str = "entry") -> None:
         which = what if number is None else f"{what} {number}"
@@ -344,7 +344,7 @@ class EntryNotFound(NotFound):
 
 
 class RunNotFound(NotFound):
-    """There is no such run, or it is another owner's."""
+    """The run does not exist, or belongs to another owner."""
 
     def __init__(self, run_id: str) -> None:
         shown = _plain(run_id)
@@ -352,7 +352,7 @@ class RunNotFound(NotFound):
 
 
 class TurnNotFound(NotFound):
-    """There is no such turn, or it is another owner's."""
+    """The turn does not exist, or belongs to another owner."""
 
     def __init__(self, turn_id: str) -> None:
         shown = _plain(turn_id)
@@ -360,7 +360,7 @@ class TurnNotFound(NotFound):
 
 
 class LauncherNotFound(NotFound):
-    """No launcher of that id is known, or it works for others."""
+    """No launcher has that id, or it works for other owners."""
 
     def __init__(self, launcher_id: str) -> None:
         shown = _plain(launcher_id)
@@ -369,7 +369,7 @@ class LauncherNotFound(NotFound):
 
 
 class ItemNotFound(NotFound):
-    """There is no such item in an inbox, or it is another owner's."""
+    """The inbox item does not exist, or belongs to another owner."""
 
     def __init__(self, item_id: str) -> None:
         shown = _plain(item_id)
@@ -377,7 +377,7 @@ class ItemNotFound(NotFound):
 
 
 class KeyNotFound(NotFound):
-    """There is no such key."""
+    """The key does not exist."""
 
     def __init__(self, key_id: str) -> None:
         shown = _plain(key_id)
@@ -385,7 +385,7 @@ class KeyNotFound(NotFound):
 
 
 class RecordNotFound(NotFound):
-    """There is no such record."""
+    """The record does not exist."""
 
     def __init__(self, namespace: str, key: str) -> None:
         super().__init__(
@@ -396,14 +396,14 @@ class RecordNotFound(NotFound):
 
 
 class ToolNotFound(NotFound):
-    """There is no such tool."""
+    """The tool does not exist."""
 
     def __init__(self, name: object) -> None:
         super().__init__(f"there is no tool {_shown(name)}; `moor.tools()` or GET /tools lists them", tool=_plain(name))
 
 
 class TaskNotFound(NotFound):
-    """No task of that id is remembered by the server that was asked."""
+    """The server does not remember a task with that id."""
 
     def __init__(self, task_id: str) -> None:
         super().__init__(
@@ -412,7 +412,7 @@ class TaskNotFound(NotFound):
 
 
 class AgentNotFound(NotFound):
-    """No agent of that name is known, or it is switched off."""
+    """No agent has that name, or it is switched off."""
 
     def __init__(self, name: str, nearest: Sequence[str] = ()) -> None:
         shown = _plain(name)
@@ -459,7 +459,7 @@ class HeldByAnother(Conflict):
     def __init__(
         self, session_id: str, holder: str, until: datetime, *, asks: bool = False, runs: bool = False
     ) -> None:
-        """`asks`: it was asked for an answer, which can be queued. `runs`: the holder is a launcher, for its turn."""
+        """`asks`: the request was a prompt, which can be queued. `runs`: the holder is a launcher, for its turn."""
         way = "wait, or release it"
         if runs:
             way = "its agent is at work: wait until that turn ends, or stop it"
@@ -474,7 +474,7 @@ class HeldByAnother(Conflict):
 
 
 class HoldLost(Conflict):
-    """The token given is not that of a live hold."""
+    """The token does not belong to a live hold."""
 
     def __init__(self, session_id: str) -> None:
         super().__init__(
@@ -503,7 +503,7 @@ class SessionRunning(Conflict):
 
 
 class TurnLost(Conflict):
-    """The turn is over or another launcher has it: the report is too late."""
+    """The turn is over or belongs to another launcher: the report is too late."""
 
     def __init__(self, turn_id: str, epoch: int) -> None:
         super().__init__(
@@ -514,7 +514,7 @@ class TurnLost(Conflict):
 
 
 class RunSettled(Conflict):
-    """The run is over: nothing can be stopped or settled any more."""
+    """The run is over: it can no longer be stopped or settled."""
 
     def __init__(self, run_id: str) -> None:
         super().__init__(
@@ -523,7 +523,7 @@ class RunSettled(Conflict):
 
 
 class RunNotFailed(Conflict):
-    """The run did not fail: there is nothing to retry."""
+    """The run did not fail, so it cannot be retried."""
 
     def __init__(self, run_id: str | None, state: str | None, session_id: str | None = None) -> None:
         what = f"session {session_id} has no run that ended" if run_id is None else f"run {run_id} is {state}"
@@ -532,7 +532,7 @@ class RunNotFailed(Conflict):
 
 
 class RunStopped(Conflict):
-    """A run that was stopped, or the turn that works on it, asks for something new."""
+    """A stopped run, or a turn that works on one, makes a new request."""
 
     def __init__(self, run_id: str | None, session_id: str | None = None) -> None:
         what = f"the turn of session {session_id}" if run_id is None else f"run {run_id}"
@@ -557,7 +557,7 @@ class AsksAncestor(Conflict):
 
 
 class SummaryFailed(Conflict):
-    """The agent that was to sum up a session gave no summary."""
+    """The agent that was asked for a summary of a session returned none."""
 
     def __init__(self, session_id: str, agent: str, why: str) -> None:
         super().__init__(
@@ -569,7 +569,7 @@ class SummaryFailed(Conflict):
 
 
 class VersionConflict(Conflict):
-    """The session changed since the caller looked."""
+    """The session changed since the caller read it."""
 
     def __init__(self, session_id: str, expected: int, actual: int, what: str = "") -> None:
         super().__init__(
@@ -581,7 +581,7 @@ class VersionConflict(Conflict):
 
 
 class IllegalMove(Conflict):
-    """The transition table knows no such move."""
+    """The transition table does not allow this move."""
 
     def __init__(self, what: str, current: str, wanted: str, allowed: Iterable[str]) -> None:
         names = sorted(str(name) for name in allowed)
@@ -594,7 +594,7 @@ class IllegalMove(Conflict):
 
 
 class OutcomeConflict(Conflict):
-    """The session is finalized with another outcome."""
+    """The session is already finalized with another outcome."""
 
     def __init__(self, session_id: str, state: str, outcome: str) -> None:
         super().__init__(
@@ -625,7 +625,7 @@ class NameTaken(Conflict):
 
 
 class AgentExists(Conflict):
-    """There is an agent of that name already."""
+    """An agent with that name already exists."""
 
     def __init__(self, name: str, file: str) -> None:
         super().__init__(
@@ -634,14 +634,14 @@ class AgentExists(Conflict):
 
 
 class AgentFailed(Conflict):
-    """An agent failed while its answer was being told, where there is no other way left to say so."""
+    """An agent failed while its answer was being streamed, so the failure cannot be the status of the response."""
 
     def __init__(self, agent: str, why: str, reason: str = "") -> None:
         super().__init__(f"agent {agent!r} failed: {why}", agent_name=agent, reason=reason)
 
 
 class KeyReused(Conflict):
-    """A client or idempotency key that came before, with something else."""
+    """A client key or idempotency key was used before, for another request."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"the key {_shown(key)} was used for another request; use a new key", key=key)
@@ -660,7 +660,7 @@ class HasChildren(Conflict):
 
 
 class FamilyLimit(Conflict):
-    """A tree that would become too deep or too wide."""
+    """The tree would become too deep or too wide."""
 
     def __init__(self, code: str, message: str, limit: int) -> None:
         self.code = code
@@ -668,7 +668,7 @@ class FamilyLimit(Conflict):
 
 
 class StoreInUse(Conflict):
-    """A store that has to be still is not."""
+    """A store that must not be in use is in use."""
 
     def __init__(self, why: str) -> None:
         super().__init__(
@@ -677,14 +677,14 @@ class StoreInUse(Conflict):
 
 
 class StoreNotEmpty(Conflict):
-    """A store that has to be empty is not."""
+    """A store that must be empty is not."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the store to copy into must be empty, but {why}; name another one", why=why)
 
 
 class CopyDiffers(Conflict):
-    """A copy is not what it was made from."""
+    """A copy differs from its source."""
 
     def __init__(self, kind: str, expected: int, found: int) -> None:
         super().__init__(
@@ -697,7 +697,7 @@ class CopyDiffers(Conflict):
 
 
 class AlreadyDecided(Conflict):
-    """The approval was decided otherwise."""
+    """The approval already has another answer."""
 
     def __init__(self, approval_id: str, decision: str, by: str | None) -> None:
         super().__init__(
@@ -722,21 +722,21 @@ class ApprovalClosed(Conflict):
 
 
 class Unauthorized(AccessError):
-    """No key was given, or none that counts. The error does not say which, so guessing tells nothing."""
+    """No key was given, or an invalid one. The error does not say which, to give no hint for guessing."""
 
     def __init__(self) -> None:
         super().__init__("unauthorized: send a valid key in the Authorization header; `moorage keys create` makes one")
 
 
 class Forbidden(AccessError):
-    """The key is good, but not for this."""
+    """The key is valid, but does not allow this."""
 
     def __init__(self, scope: str, why: str | None = None) -> None:
         super().__init__(why or f"this key lacks the scope {scope!r}; use one that has it", scope=str(scope))
 
 
 class OutOfReach(AccessError):
-    """A session token covers its session and its descendants, nothing else."""
+    """A session token allows access to its session and its descendants only."""
 
     def __init__(self, session_id: str) -> None:
         super().__init__(
@@ -756,7 +756,7 @@ class RateLimited(AccessError):
 
 
 class SessionCorrupt(StoreError):
-    """One session does not read back whole."""
+    """One session cannot be read completely."""
 
     def __init__(self, session_id: str, why: str) -> None:
         super().__init__(
@@ -766,28 +766,28 @@ class SessionCorrupt(StoreError):
 
 
 class StoreBusy(StoreError):
-    """Others kept the store locked for longer than we wait."""
+    """Other processes locked the store for longer than we wait."""
 
     def __init__(self, where: str) -> None:
         super().__init__(f"{where} stayed locked by other processes; try again", store=where)
 
 
 class StoreReadOnly(StoreError):
-    """The store cannot be written: its folder or file, or the server it is on."""
+    """The store cannot be written: its folder, its file, or the server it is on."""
 
     def __init__(self, where: str, hint: str = "check its folder's permissions") -> None:
         super().__init__(f"{where} cannot be written; {hint}", store=where)
 
 
 class StoreFull(StoreError):
-    """The disk, or the memory of the server, has no room."""
+    """The disk, or the memory of the server, is full."""
 
     def __init__(self, where: str, hint: str = "free some space") -> None:
         super().__init__(f"no space left for {where}; {hint}; acknowledged writes are safe", store=where)
 
 
 class StoreCorrupt(StoreError):
-    """The file is damaged, or is no database at all."""
+    """The file is damaged, or is not a database."""
 
     def __init__(self, where: str, why: str, hint: str = "run `moorage doctor --quarantine`") -> None:
         super().__init__(f"{where} is not a complete database ({why}); nothing was changed: {hint}", store=where)
@@ -814,7 +814,7 @@ class StoreTooNew(StoreError):
 
 
 class EncryptionKeyMissing(StoreError):
-    """Sealed with an encryption key that is not configured; or a sealed store, written to without any."""
+    """The store is sealed, and the encryption key for reading or writing it is not configured."""
 
     def __init__(self, key_id: str | None) -> None:
         what = (
@@ -828,7 +828,7 @@ class EncryptionKeyMissing(StoreError):
 
 
 class EncryptionKeyWrong(StoreError):
-    """A key is configured under the id of another one, which the store was sealed with."""
+    """The configured encryption key differs from the key with the same id that sealed the store."""
 
     def __init__(self, key_id: str, where: str) -> None:
         super().__init__(
@@ -840,7 +840,7 @@ class EncryptionKeyWrong(StoreError):
 
 
 class ServerUnreachable(StoreError):
-    """A server did not answer. Unlike with a store, it may be that the request was carried out."""
+    """A server did not answer. Unlike with a store, the request may have been carried out."""
 
     def __init__(self, url: str, why: str, *, is_unsure: bool = True) -> None:
         way_out = (
@@ -853,7 +853,7 @@ class ServerUnreachable(StoreError):
 
 
 class OutcomeUnknown(StoreError):
-    """The connection broke while a change was being committed: it was made whole or not at all."""
+    """The connection broke during a commit: the change was made completely or not at all."""
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(
@@ -864,10 +864,10 @@ class OutcomeUnknown(StoreError):
 
 
 class AgentUnreachable(StoreError):
-    """No endpoint of an agent that lives elsewhere could be reached, or it was lost before it had answered."""
+    """No endpoint of a remote agent could be reached, or the connection was lost before it answered."""
 
     def __init__(self, agent: str, why: str, *, is_unsure: bool = False) -> None:
-        """`is_unsure`: it may have done what it was asked."""
+        """`is_unsure`: the agent may have carried out the request."""
         what = "was lost before it had answered" if is_unsure else "was not asked"
         super().__init__(
             f"agent {agent!r} {what}: {why}; check that it runs there", agent_name=agent, is_unsure=is_unsure
@@ -875,10 +875,10 @@ class AgentUnreachable(StoreError):
 
 
 class ToolUnreachable(StoreError):
-    """No endpoint of a tool that lives elsewhere could be reached, or it was lost before it had answered."""
+    """No endpoint of a remote tool could be reached, or the connection was lost before it answered."""
 
     def __init__(self, tool: str, why: str, *, is_unsure: bool = False) -> None:
-        """`is_unsure`: it may have done what it was called for."""
+        """`is_unsure`: the tool may have carried out the call."""
         what = "was lost before it had answered" if is_unsure else "was not called"
         super().__init__(f"tool {tool!r} {what}: {why}; check that it runs there", tool=tool, is_unsure=is_unsure)
 
@@ -888,14 +888,14 @@ class StoreUnavailable(StoreError):
 
 
 class ContextUnavailable(StoreError):
-    """The server that keeps the context cannot be reached; the log and everything else go on."""
+    """The server that keeps the context cannot be reached; the log and everything else still work."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"the server of the context does not answer: {why}; the log is not affected")
 
 
 class Edge:
-    """How one family of errors leaves through each door."""
+    """The HTTP status, gRPC status and exit code of one family of errors."""
 
     __slots__ = ("exit_code", "grpc", "http")
 
@@ -921,11 +921,11 @@ _EXCEPTIONS_TO_THE_FAMILY = {
 
 
 def edge_of(error: MoorageError) -> Edge:
-    """The one table that maps errors to HTTP status, gRPC status and exit code."""
+    """Return the HTTP status, gRPC status and exit code of an error, from the one table."""
     return _EXCEPTIONS_TO_THE_FAMILY.get(error.code) or _EDGES[error.family]
 
 
-# Errors from afar -------------------------------------------------------------------------------
+# Errors from remote doors -----------------------------------------------------------------------
 
 _FAMILY_BY_STATUS: dict[int | None, type[MoorageError]] = {
     400: InvalidRequest,
@@ -941,12 +941,12 @@ _FAMILY_BY_STATUS: dict[int | None, type[MoorageError]] = {
     503: StoreError,
     504: StoreError,
 }
-CODED_ONE_BY_ONE = (InvalidId, InvalidField, TooLarge, FamilyLimit, ApprovalClosed)  # an error, not its class, has it
+CODED_ONE_BY_ONE = (InvalidId, InvalidField, TooLarge, FamilyLimit, ApprovalClosed)  # coded per error, not per class
 _fixed: dict[str, type[MoorageError]] = {}
 
 
 def _fixed_codes() -> dict[str, type[MoorageError]]:
-    """Every error of this module whose class has a code, by it."""
+    """Return every error class of this module that has a fixed code, by code."""
     if not _fixed:
         kinds = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, MoorageError)]
         _fixed.update({kind.code: kind for kind in kinds if kind not in CODED_ONE_BY_ONE})
@@ -954,7 +954,7 @@ def _fixed_codes() -> dict[str, type[MoorageError]]:
 
 
 def _kind_by_pattern(code: str, facts: dict[str, Any]) -> type[MoorageError] | None:
-    """The class of an error whose code is made when it is."""
+    """Return the class of an error whose code is computed for each error."""
     if code in ("invalid_id", "invalid_name") and facts.get("field") in ("session_id", "session_name"):
         return InvalidId
     if code.startswith("invalid_"):
@@ -967,7 +967,7 @@ def _kind_by_pattern(code: str, facts: dict[str, Any]) -> type[MoorageError] | N
 
 
 def _plain(value: object) -> str:
-    """A value as text that JSON can carry, whatever was sent."""
+    """Return a value as text that JSON can represent."""
     return value[:256] if isinstance(value, str) and value.isprintable() else _shown(value)
 
 
