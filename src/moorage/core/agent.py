@@ -1,11 +1,10 @@
-"""Agents: named recipes for starting something that carries a session forward.
+"""Agents: named definitions of what to start to continue a session.
 
-A definition says what to start (its `kind` and what that kind needs), what to tell it, and
-its limits. A worker is an agent that does one job per call, a tool a function that a session
-may call: the same recipe under another heading.
+A definition has the agent's `kind` with its settings, its instructions and its limits. A worker is an agent that does
+one job per call. A tool is a function that a session may call; it is defined the same way, under another heading.
 
-Definitions are read from tables as TOML and JSON have them. Whatever is wrong is an
-InvalidField that names the key and says what to write instead; its `path` leads to the key.
+Definitions are read from tables, as TOML and JSON have them. An invalid table raises InvalidField, which names the
+key and the values allowed; its `path` leads to the key.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ MAX_SYSTEM_PROMPT = 256 * 1024  # characters
 LONGEST_LIMIT = timedelta(seconds=10**8)
 LONGEST_IN_WORDS = timedelta(seconds=10**6)  # longer ones are written in seconds
 MAX_ENDPOINT = 512  # characters
-NEVER = "never"  # in the place of a duration
+NEVER = "never"  # replaces a duration
 SET_BY_LAUNCHER = (
     "AGENT_SESSION_ID",
     "AGENT_SESSION_NAME",
@@ -56,18 +55,18 @@ Path = tuple[str, ...]
 
 
 class AgentKind(StrEnum):
-    """How an agent is started and spoken to."""
+    """How an agent is started and called."""
 
     BUILTIN = "builtin"  # comes with Moorage
-    COMMAND = "command"  # any program, by its standard input and output
-    PYTHON = "python"  # a function, in a Python process of its own
+    COMMAND = "command"  # any program, through its standard input and output
+    PYTHON = "python"  # a function, in its own Python process
     OPENAI = "openai"  # an OpenAI-compatible chat endpoint
     ACP = "acp"  # a program that speaks the Agent Client Protocol
     GRPC = "grpc"  # a remote AgentService
 
 
-SUPERVISED = frozenset({AgentKind.COMMAND, AgentKind.PYTHON, AgentKind.ACP})  # the others answer where they are called
-AT_ONCE = frozenset({AgentKind.BUILTIN})  # they do nothing but compute
+SUPERVISED = frozenset({AgentKind.COMMAND, AgentKind.PYTHON, AgentKind.ACP})  # others answer where called
+AT_ONCE = frozenset({AgentKind.BUILTIN})  # they only compute
 
 
 class AgentProtocol(StrEnum):
@@ -86,7 +85,7 @@ class AgentRole(StrEnum):
 
 
 class AgentDefinition(Struct, frozen=True, kw_only=True):
-    """One recipe. Make it with `definition_of`, which checks it."""
+    """One definition. Create it with `definition_of`, which checks it."""
 
     name: str
     kind: AgentKind
@@ -95,13 +94,13 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
     command: tuple[str, ...] = ()
     protocol: AgentProtocol = AgentProtocol.TEXT
     function: str | None = None  # module:name
-    endpoint: tuple[str, ...] = ()  # where it may be asked
+    endpoint: tuple[str, ...] = ()  # its addresses
     base_url: str | None = None
     model: str | None = None
-    api_key_env: str | None = None  # the variable that has the key, never the key
+    api_key_env: str | None = None  # the variable that holds the key, never the key itself
     system_prompt: str | None = None
     timeout: timedelta | None = TIMEOUT
-    idle_timeout: timedelta | None = None  # many a program says nothing until it has the answer
+    idle_timeout: timedelta | None = None  # None by default: many programs print nothing until they have the answer
     max_output_bytes: int = MAX_OUTPUT_BYTES
     max_concurrent: int | None = None  # per launcher
     max_turns: int = MAX_TURNS  # of one run
@@ -114,21 +113,21 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
 
     @property
     def is_supervised(self) -> bool:
-        """Whether it runs in processes of its own, and so outlives a launcher."""
+        """Return whether it runs in its own processes, which outlive a launcher."""
         return self.kind in SUPERVISED
 
     @property
     def answers_at_once(self) -> bool:
-        """Whether it answers in the process that calls it, without a launcher."""
+        """Return whether it answers in the process that calls it, without a launcher."""
         return self.kind in AT_ONCE
 
     @property
     def is_remote_tool(self) -> bool:
-        """Whether it is a tool that lives elsewhere."""
+        """Return whether it is a remote tool."""
         return self.role is AgentRole.TOOL and self.kind is AgentKind.GRPC
 
     def for_session(self, *, session_id: str, session_name: str | None) -> AgentDefinition:
-        """The definition with its MCP servers filled in for one session."""
+        """Return the definition with the variables of its MCP servers filled in for one session."""
         servers = fill_in(self.mcp_servers, session_id=session_id, session_name=session_name)
         return self if servers == self.mcp_servers else replace(self, mcp_servers=servers)
 
@@ -173,7 +172,7 @@ KNOWN = (*_EVERY_KIND, *sorted({name for names in (*NEEDS.values(), *TAKES.value
 
 
 def definition_of(table: object, role: AgentRole = AgentRole.AGENT, *, source: str | None = None) -> AgentDefinition:
-    """The definition that a table describes. Raises InvalidField."""
+    """Return the definition that a table describes. Raises InvalidField."""
     if not isinstance(table, dict):
         raise wrong((), f"must be a table that describes the {role}", role.value)
     kind = AgentKind(_choice("kind", _needed(table, "kind", role.value), tuple(AgentKind)))
@@ -184,7 +183,7 @@ def definition_of(table: object, role: AgentRole = AgentRole.AGENT, *, source: s
 
 
 def check_name(value: object) -> str:
-    """An agent's name, which is the name of its file too: never a path."""
+    """Return an agent's name. It is also a file name, but never a path."""
     if not isinstance(value, str) or not _is_name(value):
         why = f"is {value!r}; use 1 to 64 letters, digits, '.', '_' or '-', beginning with a letter or digit"
         raise wrong(("name",), why)
@@ -192,7 +191,7 @@ def check_name(value: object) -> str:
 
 
 def fill_in(value: Any, *, session_id: str, session_name: str | None) -> Any:
-    """A value with `${AGENT_SESSION_ID}` and `${AGENT_SESSION_NAME}` replaced in all its texts."""
+    """Return a value with `${AGENT_SESSION_ID}` and `${AGENT_SESSION_NAME}` replaced in all its texts."""
     if isinstance(value, str):
         filled = value.replace("${AGENT_SESSION_ID}", session_id)
         return filled.replace("${AGENT_SESSION_NAME}", session_name or session_id)
@@ -204,7 +203,7 @@ def fill_in(value: Any, *, session_id: str, session_name: str | None) -> Any:
 
 
 def wrong(path: Path, why: str, name: str | None = None) -> InvalidField:
-    """The error about a key, with the way to it."""
+    """Return the error for a key, with the path to it."""
     error = InvalidField(name or ".".join(path), why)
     error.__dict__["path"] = path
     return error
@@ -216,12 +215,12 @@ def _plain(value: Any) -> Any:
     if isinstance(value, StrEnum):
         return value.value
     if value is None:
-        return NEVER  # only durations differ from their default by being None
+        return NEVER  # only durations are None when they differ from their default
     return list(value) if isinstance(value, tuple) else value
 
 
 def check_endpoint(value: object) -> str:
-    """One place at which an agent, worker or tool may be asked. Raises InvalidField."""
+    """Return one address of an agent, worker or tool. Raises InvalidField."""
     if isinstance(value, (list, tuple)):
         raise wrong(("endpoint",), "must be one place")
     return _check_endpoint("endpoint", value)[0]
@@ -348,7 +347,7 @@ _SERVER_TYPES = {"stdio": "command", "http": "url", "sse": "url"}
 
 
 def _check_server(path: Path, server: object) -> TomlTable:
-    """One MCP server: what is known is checked, anything else is handed on as it is."""
+    """Return one MCP server: check known fields and pass on all others."""
     if not isinstance(server, dict):
         raise wrong(path, "must be a table: type, url and headers, or command, args and env")
     if ("url" in server) == ("command" in server):

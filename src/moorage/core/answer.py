@@ -1,4 +1,4 @@
-"""The answer: what comes of asking an agent, the same from every way to ask. Doors render it."""
+"""The answer of an agent, the same for every kind of request. Doors render it."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from moorage.core.usage import Usage
 class Answer(Struct, frozen=True, kw_only=True):
     """The result of a prompt. A failure of the agent itself is an answer, not an error."""
 
-    session_id: str = ""  # empty: nothing was kept
-    status: str | None = None  # the run's state, or what a conversation waits for; None: nothing was asked
-    result: str | None = None  # what the agent answered; None: nothing yet
+    session_id: str = ""  # empty: nothing was stored
+    status: str | None = None  # the run's state, or what a conversation waits for; None: nothing was requested
+    result: str | None = None  # the agent's answer; None: none yet
     error: str | None = None
-    reason: str | None = None  # of a failure, as a code
+    reason: str | None = None  # code of a failure
     because: Because | None = None  # why the run has not started
-    usage: Usage = {}  # the tokens it took, where the agent tells
-    metadata: dict[str, Any] = {}  # what the agent told of its answer
-    context: dict[str, Any] = {}  # what it wants remembered, where nothing is kept
+    usage: Usage = {}  # the tokens used, if the agent reports them
+    metadata: dict[str, Any] = {}  # the agent's metadata of its answer
+    context: dict[str, Any] = {}  # values for the context, where nothing is stored
     run_id: str | None = None
     run: Run | None = None
-    session: Session | None = None  # where it was read
-    entries: list[Entry] = []  # the messages that asked
-    reply: Entry | None = None  # the entry that has the answer, where it was read
-    approvals: list[dict[str, Any]] = []  # what the agent asks a person
+    session: Session | None = None  # set if it was read
+    entries: list[Entry] = []  # the messages of the request
+    reply: Entry | None = None  # the entry with the answer, if it was read
+    approvals: list[dict[str, Any]] = []  # the agent's questions to a person
 
     @property
     def text(self) -> str:
@@ -41,12 +41,12 @@ class Answer(Struct, frozen=True, kw_only=True):
 
     @property
     def message(self) -> Entry:
-        """The message that asked."""
+        """Return the message that is the prompt."""
         return self.entries[-1]
 
     @property
     def success(self) -> bool:
-        """Whether the agent has answered."""
+        """Return whether the agent has answered."""
         return self.status == RunState.COMPLETED
 
     @property
@@ -58,7 +58,7 @@ class Answer(Struct, frozen=True, kw_only=True):
 
     @property
     def failure(self) -> str:
-        """Why there is no answer, in words."""
+        """Return why there is no answer, in words."""
         if self.success:
             return ""
         waits = "" if self.because is None else f" ({self.because.reason.value})"
@@ -68,12 +68,12 @@ class Answer(Struct, frozen=True, kw_only=True):
 if TYPE_CHECKING:
 
     class SessionAnswer(Answer, frozen=True, kw_only=True):
-        """Return the answer of a caller that has read the session."""
+        """An answer to a caller that has read the session."""
 
         session: Session
 
     class RunAnswer(SessionAnswer, frozen=True, kw_only=True):
-        """The same, where a run was asked for."""
+        """An answer of a request for a run."""
 
         status: str
         run_id: str
@@ -89,12 +89,12 @@ def answer_of(run: Run, session: Session, *, text: str | None = None, entries: l
 
 
 def as_it_stands(answer: Answer, run: Run, reply: Entry | None = None) -> Answer:
-    """The answer to the same messages, with the run as it is now."""
+    """Return the answer to the same messages, with the present state of the run."""
     return Answer(**_told(run, None), session=answer.session, entries=answer.entries, reply=reply)
 
 
 def kept(entries: list[Entry]) -> Answer:
-    """Messages that asked nothing."""
+    """Return the answer to messages that request nothing."""
     return Answer(session_id=entries[-1].session_id or "", entries=entries)
 
 

@@ -1,4 +1,4 @@
-"""Approvals: a question to a person, and the one answer it takes.
+"""Approvals: a question to a person, with at most one answer.
 
 ::
 
@@ -25,7 +25,7 @@ from moorage.core.errors import AlreadyDecided, ApprovalClosed, InvalidField, ut
 
 
 class ApprovalState(StrEnum):
-    """Where an approval stands."""
+    """The state of an approval."""
 
     PENDING = "pending"
     APPROVED = "approved"
@@ -47,7 +47,7 @@ _DECISIONS = {**_OFFERED, WITHDRAW: ApprovalState.WITHDRAWN}
 
 @brief("question", "state", "decision", "plan", "options", "expires_at", "session_id", "approval_id")
 class Approval(Struct, frozen=True, kw_only=True):
-    """One question to a person."""
+    """A question to a person."""
 
     approval_id: str
     session_id: str
@@ -58,22 +58,22 @@ class Approval(Struct, frozen=True, kw_only=True):
     state: ApprovalState = ApprovalState.PENDING
     asked_at: datetime
     asked_by: str | None = None
-    waits: bool = False  # whether the turn that asks stays and waits for the answer
+    waits: bool = False  # whether the turn that asks waits for the answer
     expires_at: datetime | None = None
     decision: str | None = None  # approve, reject, or one of the options
     note: str | None = None
     decided_at: datetime | None = None
     decided_by: str | None = None
-    run_ids: tuple[str, ...] = ()  # runs at work when a turn asked it; it is withdrawn when the last of them settles
+    run_ids: tuple[str, ...] = ()  # runs at work when a turn asked; when the last of them settles, it is withdrawn
 
     def is_due(self, at: datetime) -> bool:
-        """Whether no answer came in time."""
+        """Return whether its deadline has passed without an answer."""
         return self.state is ApprovalState.PENDING and self.expires_at is not None and self.expires_at <= at
 
     def decided(
         self, decision: str, *, by: str | None, at: datetime, note: str | None = None, plan_hash: str | None = None
     ) -> Approval:
-        """The approval with this answer, or itself if it has that answer already. `withdraw` ends it without one."""
+        """Return the approval with this answer; itself if it has that answer. `withdraw` ends it without one."""
         state = self._state_for(decision)
         if plan_hash is not None and plan_hash != self.plan_hash:
             raise InvalidField("plan_hash", "does not match the plan of this approval; read the plan again")
@@ -100,19 +100,19 @@ class Approval(Struct, frozen=True, kw_only=True):
         raise AlreadyDecided(self.approval_id, self.decision, self.decided_by)
 
     def is_same_question(self, other: Approval) -> bool:
-        """Whether the other asks the same: the same words, options and plan."""
+        """Return whether the other has the same question, options and plan."""
         return (self.question, self.options, self.plan_hash) == (other.question, other.options, other.plan_hash)
 
     def may_be_replayed(self, at: datetime) -> bool:
-        """Whether a person gave an answer that has not run out since."""
+        """Return whether a person gave an answer that has not expired."""
         return self.decision is not None and (self.expires_at is None or at < self.expires_at)
 
     def expired(self, at: datetime) -> Approval:
-        """The approval after its time ran out."""
+        """Return the approval as expired."""
         return replace(self, state=ApprovalState.EXPIRED, decided_at=at)
 
     def withdrawn(self, at: datetime) -> Approval:
-        """The approval after its session no longer needs it."""
+        """Return the approval as withdrawn."""
         return replace(self, state=ApprovalState.WITHDRAWN, decided_at=at)
 
     def asked(self) -> dict[str, Any]:
@@ -143,9 +143,9 @@ class Approval(Struct, frozen=True, kw_only=True):
 
 
 def hash_of_plan(plan: Any) -> str | None:
-    """SHA-256 of the plan's canonical JSON; equal plans, equal hashes."""
+    """Return the SHA-256 of the plan's canonical JSON; equal plans have equal hashes."""
     if plan is None:
         return None
-    from hashlib import sha256  # five milliseconds of start-up that most commands never need
+    from hashlib import sha256  # five milliseconds of start-up that most commands do not need
 
     return sha256(canonical(plan)).hexdigest()

@@ -1,7 +1,7 @@
 """Short texts of values: one line at a prompt, a small table in a notebook.
 
-A value has dozens of fields; people who look at one want to know which it is and how it is. `brief` names those fields.
-Secrets are never among them.
+A value has dozens of fields; a person who looks at it wants to identify it and see its state. `brief` names the fields
+for that. Secrets are never among them.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 MOST = 60  # characters of one field
-FEW = 3  # items of a list that are shown rather than counted
+FEW = 3  # items of a list that are shown; longer lists are counted
 
 
 def brief(*names: str) -> Callable[[type[T]], type[T]]:
-    """Show these fields or properties of a class, as far as they are set, in its repr and in notebooks."""
+    """Show these fields or properties of a class, if they are set, in its repr and in notebooks."""
 
     def named(kind: type[T]) -> type[T]:
         kind.__repr__ = _repr  # type: ignore[method-assign]
@@ -30,7 +30,7 @@ def brief(*names: str) -> Callable[[type[T]], type[T]]:
 
 
 def facts_of(value: Any) -> dict[str, Any]:
-    """Return the fields of a value that are worth showing."""
+    """Return the brief fields of a value that are set."""
     found = ((name, getattr(value, name, None)) for name in type(value).__brief__)
     return {name: each for name, each in found if each not in (None, "", [], {}, ())}
 
@@ -51,7 +51,7 @@ def short(value: Any) -> str:
 
 
 def is_brief(value: Any) -> bool:
-    """Whether the class of a value says what to show of it."""
+    """Return whether the class of a value has brief fields."""
     return hasattr(type(value), "__brief__")
 
 

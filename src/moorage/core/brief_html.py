@@ -11,7 +11,7 @@ ROWS = 50  # of a table
 
 
 def html_of(value: Any) -> str:
-    """Return a page of values as a table of them, any other value as a table of its fields."""
+    """Return a table of a page of values, or of the fields of any other value."""
     items = getattr(value, "items", None)
     if isinstance(items, list) and items and is_brief(items[0]):
         more = "" if getattr(value, "next", None) is None else "<p>There are more: see <code>next</code>.</p>"

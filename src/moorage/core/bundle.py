@@ -1,4 +1,4 @@
-"""A bundle: one session with all that belongs to it, for export and import.
+"""A bundle: one session with all its data, for export and import.
 
 A file is untrusted: `check_bundle` refuses every session that the rules could not have produced, so an import
 cannot bring in data that `create` and `append` refuse.
@@ -21,7 +21,7 @@ from moorage.core.ids import check_label, check_session_id, check_session_name
 from moorage.core.record import Record, check_restored
 from moorage.core.session import FINAL_PHASES, Session, check_labels, check_metadata, check_text
 
-_FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2242, 1, 1, tzinfo=UTC)  # what stores tell apart exactly
+_FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2242, 1, 1, tzinfo=UTC)  # stores are exact in this range
 _MOST = 1 << 53
 _is_kind = re.compile(r"[a-z][a-z_]{0,63}").fullmatch
 
@@ -36,14 +36,14 @@ class Bundle(Struct, frozen=True, kw_only=True):
 
 
 def as_restored(session: Session, owner: str) -> Session:
-    """A session as it comes in. Its runs stayed where they were: here no launcher has to do with it."""
+    """Return a session for import. Its runs are not imported, so no launcher works on it here."""
     hold = None if session.live_turn is not None else session.hold  # a turn's hold ends with the turn
     without_work = {"launched": False, "live_turn": None, "turns": 0, "epoch": 0, "waits": False, "last_run": None}
     return replace(session.as_kept(), owner=owner, hold=hold, **without_work)
 
 
 def check_bundle(bundle: Bundle) -> None:
-    """Raise InvalidRequest for what no rule could have made."""
+    """Raise InvalidRequest for a session that no rule could have made."""
     session = bundle.session
     _check_head(session)
     if session.last_entry != len(bundle.entries):
@@ -110,7 +110,7 @@ def _check_entry(entry: Entry, number: int) -> None:
 
 
 def _check_summary(entry: Entry, where: str) -> None:
-    """Windows rely on it: which entries it stands for, and what it says."""
+    """Check the summary's `upto` and text: windows rely on them."""
     data = entry.data or {}
     if not isinstance(data.get("summary"), str) or type(data.get("upto")) is not int:
         raise InvalidField("summary", f"of {where} does not say what it stands for")

@@ -1,7 +1,7 @@
 """JSON, the only form anything is stored in.
 
-Every value survives a round trip: no NaN, no lone surrogates, no keys that are not text, no unlimited nesting.
-Data from a store is trusted to be JSON and nothing more.
+Every value survives a round trip: no NaN, no lone surrogates, no keys other than text, no unlimited nesting.
+Data from a store is trusted to be JSON, but nothing more.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import msgspec
 from moorage.core.errors import InvalidJson
 
 MAX_DEPTH = 64
-MAX_INTEGER = 2**63  # beyond this, stores and other languages disagree about numbers
+MAX_INTEGER = 2**63  # larger numbers differ between stores and languages
 
 _encoder = msgspec.json.Encoder()
 
 
 def check_json(value: Any, where: str) -> None:
     """Raise InvalidJson, naming the place, unless `value` is plain JSON."""
-    if not _is_plain(value, 0):  # naming every place on the way would take most of the time
+    if not _is_plain(value, 0):  # tracking every place on the way would take most of the time
         _blame(value, where, 0)
 
 
@@ -43,7 +43,7 @@ def _is_plain(value: Any, depth: int) -> bool:
 
 
 def _blame(value: Any, where: str, depth: int) -> None:
-    """Raise InvalidJson for the first that is not plain."""
+    """Raise InvalidJson for the first value that is not plain JSON."""
     kind = type(value)
     if kind is str:
         _check_text(value, where)
@@ -71,7 +71,7 @@ def _blame(value: Any, where: str, depth: int) -> None:
 
 
 def is_text(text: str) -> bool:
-    """Whether a text can be written as UTF-8: it has no lone surrogates."""
+    """Return whether a text can be written as UTF-8: it has no lone surrogates."""
     if text.isascii():
         return True
     try:
@@ -87,20 +87,20 @@ def _check_text(text: str, where: str) -> None:
 
 
 def encode(value: Any) -> bytes:
-    """Compact JSON. The value has passed `check_json`, or is one of ours."""
+    """Encode a value as compact JSON. It has passed `check_json`, or is one of ours."""
     return _encoder.encode(value)
 
 
 def encode_text(value: Any) -> str:
-    """Compact JSON as text."""
+    """Encode a value as compact JSON text."""
     return _encoder.encode(value).decode()
 
 
 def decode(data: bytes | str) -> Any:
-    """Plain JSON values; raises msgspec.DecodeError on anything else."""
+    """Decode plain JSON values. Raises msgspec.DecodeError for anything else."""
     return msgspec.json.decode(data)
 
 
 def canonical(value: Any) -> bytes:
-    """JSON with sorted keys: equal values give equal bytes, for digests."""
+    """Encode a value as JSON with sorted keys, for digests: equal values give equal bytes."""
     return msgspec.json.encode(value, order="sorted")

@@ -1,7 +1,7 @@
 """Context: the session's keyed memory beside the log, with expiry and versions.
 
 It is a namespace of the session's records. The session counts the writes to it (`context_version`), and the version of
-a key is that count at its last write: a key that is forgotten and written again never has an old version.
+a key is that count at its last write: a key that is deleted and written again never has an old version.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ MAX_KEYS = 10_000
 
 @brief("value", "version", "expires_at")
 class ContextItem(Struct, frozen=True, kw_only=True):
-    """One remembered value."""
+    """A value of the context."""
 
     value: Any
     version: int
@@ -49,14 +49,14 @@ class ContextItem(Struct, frozen=True, kw_only=True):
 
 
 def item_of(record: Record) -> ContextItem:
-    """Return what a record of the context remembers."""
+    """Return a record of the context as an item."""
     return ContextItem(
         value=record.content, version=record.version, updated_at=record.updated_at, expires_at=record.expires_at
     )
 
 
 def record_of(key: str, item: ContextItem) -> Record:
-    """Return a value of the context as a record."""
+    """Return an item of the context as a record."""
     value = encode(item.value)
     return Record(
         namespace=CONTEXT, key=key, value=value, form=JSON, size=len(value), version=item.version,
@@ -65,7 +65,7 @@ def record_of(key: str, item: ContextItem) -> Record:
 
 
 def items_in(records: Iterable[Record]) -> dict[str, ContextItem]:
-    """Return the context that is among some records, by key."""
+    """Return the context among some records, by key."""
     return {record.key: item_of(record) for record in records if record.namespace == CONTEXT}
 
 
@@ -76,14 +76,14 @@ WHOLE = RecordQuery(namespace=CONTEXT, limit=1 << 31)
 
 
 def needs_keys(keys: Iterable[str]) -> RecordNeeds:
-    """Return what a rule about some keys has to know."""
+    """Return the records that a rule about some keys needs."""
     return RecordNeeds(tuple(RecordName(CONTEXT, key) for key in keys))
 
 
 def put_key(
     view: View, values: dict[str, Any], *, at: datetime, ttl: timedelta | None = None, expected: int | None = None
 ) -> Change:
-    """Remember a value under a key. `expected` is the version of the key, 0 if it must be new."""
+    """Store a value under a key. `expected` is the version of the key, 0 if it must be new."""
     view.session.check_open()
     [key] = values
     _check_version(view, expected, _version_of(view, key, at), f"key {key} of ")
@@ -93,7 +93,7 @@ def put_key(
 def merge_keys(
     view: View, values: dict[str, Any], *, at: datetime, ttl: timedelta | None = None, expected: int | None = None
 ) -> Change:
-    """Remember several values; other keys stay. `expected` is the version of the whole context."""
+    """Store several values; other keys stay. `expected` is the version of the whole context."""
     view.session.check_open()
     _check_version(view, expected, view.session.context_version)
     return _written(view, values, (), at, ttl)
@@ -102,14 +102,14 @@ def merge_keys(
 def replace_all(
     view: View, values: dict[str, Any], *, at: datetime, ttl: timedelta | None = None, expected: int | None = None
 ) -> Change:
-    """Make these values the whole context."""
+    """Replace the whole context by these values."""
     change = merge_keys(view, values, at=at, ttl=ttl, expected=expected)
     others = [DropRecords(name) for name in sorted(_known(view)) if name.key not in values]
     return replace(change, records=(*others, *change.records))
 
 
 def drop_key(view: View, key: str, *, at: datetime, expected: int | None = None) -> Change:
-    """Forget a key. Forgetting what is not there changes nothing."""
+    """Delete a key. Deleting what does not exist changes nothing."""
     view.session.check_open()
     version = _version_of(view, key, at)
     _check_version(view, expected, version, f"key {key} of ")
@@ -117,7 +117,7 @@ def drop_key(view: View, key: str, *, at: datetime, expected: int | None = None)
 
 
 def drop_all(view: View, *, at: datetime, expected: int | None = None) -> Change:
-    """Forget everything."""
+    """Delete everything."""
     view.session.check_open()
     _check_version(view, expected, view.session.context_version)
     known = _known(view)
@@ -127,7 +127,7 @@ def drop_all(view: View, *, at: datetime, expected: int | None = None) -> Change
 
 
 def _known(view: View) -> dict[RecordName, Record]:
-    """Return the records of the context that the decision sees, expired ones too."""
+    """Return the records of the context that the view has, including expired ones."""
     return view.records.found if view.records is not None else {}
 
 
@@ -158,7 +158,7 @@ def _check_version(view: View, expected: int | None, actual: int, what: str = "t
 
 
 def check_values(values: object) -> dict[str, Any]:
-    """A JSON object whose values each fit."""
+    """Return a JSON object whose values are each within the limit."""
     if not isinstance(values, dict):
         raise InvalidField("context", "must be a JSON object")
     if len(values) > MAX_KEYS:
@@ -170,12 +170,12 @@ def check_values(values: object) -> dict[str, Any]:
 
 
 def check_key(key: object) -> str:
-    """A key: a short text."""
+    """Return a key: a short text."""
     return check_label("key", key)
 
 
 def check_value(key: str, value: Any) -> None:
-    """A JSON value within the limit."""
+    """Raise an error unless this is a JSON value within the limit."""
     check_json(value, key)
     size = len(encode(value))
     if size > MAX_VALUE_BYTES:

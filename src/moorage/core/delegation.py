@@ -1,7 +1,7 @@
-"""Delegations: each time work was about to be handed to an agent, and whether earlier work was picked up.
+"""Delegations: records of each decision to delegate work, and whether earlier work was resumed.
 
-They are kept apart from the sessions: most name none, and they are counted long after
-their session is gone.
+They are stored apart from the sessions: most name none, and they are counted long after
+their session is deleted.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from moorage.core.errors import InvalidField
 
 @brief("agent_name", "resumed", "reason", "at", "task_id", "session_id")
 class Delegation(Struct, frozen=True, kw_only=True, gc=False):
-    """Work about to be handed to an agent, and what was decided."""
+    """Work to be delegated to an agent, and the decision about it."""
 
-    delegation_id: str  # recorded once, however often it is told
+    delegation_id: str  # recorded once, however often it is reported
     at: datetime
-    resumed: bool  # whether earlier work was picked up
-    reason: str  # the verdict's
+    resumed: bool  # whether earlier work was resumed
+    reason: str  # of the verdict
     agent_name: str | None = None
     task_id: str | None = None
     project_dir: str | None = None
-    session_id: str | None = None  # the one judged, picked up or opened for it
-    host_session_id: str | None = None  # the session that delegates
+    session_id: str | None = None  # the session judged, resumed or created for it
+    host_session_id: str | None = None  # the delegating session
 
 
 class Span(Struct, frozen=True, kw_only=True):
@@ -54,7 +54,7 @@ class Span(Struct, frozen=True, kw_only=True):
         return crc32(canonical([what, self]))
 
     def has(self, at: datetime, agent: str | None, task: str | None) -> bool:
-        """Whether something of that time, agent and task is to be counted."""
+        """Return whether something of that time, agent and task is to be counted."""
         return (
             (self.agent is None or self.agent == agent)
             and (self.task_id is None or self.task_id == task)

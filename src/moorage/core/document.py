@@ -1,6 +1,6 @@
 """Documents: small JSON values that belong to no session, found by kind and key.
 
-A store keeps them and knows nothing of what they mean. The rules of each kind are functions in `service`.
+A store keeps them without knowing their meaning. The rules of each kind are functions in `service`.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from msgspec import Struct
 
 
 class DocumentKind(StrEnum):
-    """Every kind of document, and what its key is."""
+    """The kinds of documents, each with its key."""
 
     KEY = "key"  # key id
-    SECRET = "secret"  # what the secret is for
+    SECRET = "secret"  # the purpose of the secret
     LAUNCHER = "launcher"  # launcher id
-    DRAINED_LAUNCHER = "drained_launcher"  # launcher id; while it is there, that launcher can claim no turn
+    DRAINED_LAUNCHER = "drained_launcher"  # launcher id; while it exists, that launcher can claim no turn
     REGISTRATION = "registration"  # name, role and endpoint
     SERVER = "server"  # server id
-    STORE = "store"  # what the store notes of itself
+    STORE = "store"  # facts of the store itself
 
 
-LOAD_MARK = "taking records in"  # of kind STORE: how far `load` has come, if it has begun and is not done
-NOT_COPIED = (DocumentKind.SERVER, DocumentKind.STORE)  # about this one store; `dump` leaves them out
+LOAD_MARK = "taking records in"  # of kind STORE: the progress of a `load` that has begun and is not done
+NOT_COPIED = (DocumentKind.SERVER, DocumentKind.STORE)  # about this store only; `dump` leaves them out
 
 
 class Document(Struct, frozen=True):
-    """One small value."""
+    """A small JSON value."""
 
     kind: str
     key: str

@@ -1,12 +1,12 @@
-"""Dump records: all that a store keeps, in pieces that any other store can load.
+"""Dump records: the content of a store, in pieces that any other store can load.
 
-They come kind by kind, in the order of `DumpKind`: what is referred to comes first. Sessions
-keep their serial numbers, because segments of the log are named by them, even when the
-session that wrote one is gone; everything else is named by ids. Of one owner the order within a
-kind tells what came first; turns have a number besides, because launchers take the oldest of several owners.
+They come kind by kind, in the order of `DumpKind`, with referenced records first. Sessions keep their serial numbers,
+because these name segments of the log, even after the session that wrote a segment is deleted. All other records are
+named by ids. For one owner, records of a kind come in the order of their creation; turns also have a number, because
+launchers take the oldest turn of several owners.
 
-Encrypted bodies are decrypted in the dump and encrypted again by the store that loads it. Heartbeats of servers are
-not part of it, nor how far search has come.
+Encrypted bodies are decrypted in the dump and encrypted again by the store that loads it. Heartbeats of servers and
+the progress of the search index are left out.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ class DumpedTombstone(Struct, frozen=True, tag="tombstone"):
 
 
 class DumpedSession(Struct, frozen=True, tag="session"):
-    """A head. A lower serial number was created earlier; of one owner they come in that order."""
+    """A head. A lower serial number was created earlier; those of one owner come in that order."""
 
     serial: int
     session: Session
-    lineage: tuple[tuple[int, int], ...] = ()  # of a fork: segments it reads, and up to which number, oldest first
+    lineage: tuple[tuple[int, int], ...] = ()  # of a fork: segments it reads, each with its last number, oldest first
 
 
 class DumpedEntry(Struct, frozen=True, tag="entry"):
-    """An entry of a segment, without the ids of its session: several may read it. By segment and number."""
+    """An entry of a segment, without its session id: several sessions may read it. By segment and number."""
 
     owner: str
     segment: int  # the serial number of the session that wrote it
@@ -72,7 +72,7 @@ class DumpedEntry(Struct, frozen=True, tag="entry"):
 
 
 class DumpedRecord(Struct, frozen=True, tag="record"):
-    """A record of a session, or of its owner if `session_id` is None, expired or not; by session, namespace and key."""
+    """A record of a session, or of its owner if `session_id` is None, even expired; by session, namespace and key."""
 
     owner: str
     session_id: str | None
@@ -80,21 +80,21 @@ class DumpedRecord(Struct, frozen=True, tag="record"):
 
 
 class DumpedApproval(Struct, frozen=True, tag="approval"):
-    """An approval; in the order they were asked."""
+    """An approval; in the order of their requests."""
 
     owner: str
     approval: Approval
 
 
 class DumpedRun(Struct, frozen=True, tag="run"):
-    """A run; in the order they were asked for."""
+    """A run; in the order of their requests."""
 
     owner: str
     run: Run
 
 
 class DumpedTurn(Struct, frozen=True, tag="turn"):
-    """A turn. A lower number was queued earlier, among all owners."""
+    """A turn. A lower number was queued earlier, across all owners."""
 
     owner: str
     number: int
@@ -102,7 +102,7 @@ class DumpedTurn(Struct, frozen=True, tag="turn"):
 
 
 class DumpedItem(Struct, frozen=True, tag="item"):
-    """An item of an inbox; in the order they came."""
+    """An item of an inbox; in the order of their arrival."""
 
     owner: str
     item: Item
@@ -111,7 +111,7 @@ class DumpedItem(Struct, frozen=True, tag="item"):
 class DumpedFeed(Struct, frozen=True, tag="feed"):
     """The feed: entries up to number `last` of a session, `count` of them, end at this cursor. By owner and cursor.
 
-    `last` is 0 for the deletion of a session. Of a session that was deleted nothing else is told.
+    `last` is 0 for the deletion of a session. A deleted session has no other events.
     """
 
     owner: str
@@ -122,21 +122,21 @@ class DumpedFeed(Struct, frozen=True, tag="feed"):
 
 
 class DumpedDelegation(Struct, frozen=True, tag="delegation"):
-    """A delegation; in the order they were recorded."""
+    """A delegation; in the order of their recording."""
 
     owner: str
     delegation: Delegation
 
 
 class DumpedOnce(Struct, frozen=True, tag="once"):
-    """A request that was made under a key; by owner, operation and key."""
+    """A request under an idempotency key; by owner, operation and key."""
 
     owner: str
     once: Once
 
 
 class DumpedDocument(Struct, frozen=True, tag="document"):
-    """A document, expired or not; by kind and key."""
+    """A document, including expired ones; by kind and key."""
 
     document: Document
 
@@ -158,9 +158,9 @@ DumpRecord: TypeAlias = (
 
 
 def parts(record: DumpRecord) -> Iterator[bytes]:
-    """Yield the bytes of a record, equal for every store that it came from.
+    """Yield the bytes of a record, which are equal for every store that dumps it.
 
-    Stores may put events of the feed together as they like, so each is told by itself.
+    Stores may group events of the feed in different ways, so each event is yielded separately.
     """
     if isinstance(record, DumpedFeed):
         for back in range(record.count - 1, -1, -1):

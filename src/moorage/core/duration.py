@@ -1,4 +1,4 @@
-"""Durations, as configuration and definitions write them (45s, 30m, 24h, 7d), and times to live."""
+"""Durations as configuration and definitions write them (45s, 30m, 24h, 7d), and times to live."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHORTEST, _LONGEST = MIN_TTL.total_seconds(), MAX_TTL.total_seconds()
 
 
 def duration(name: str, value: object) -> timedelta:
-    """A duration as configuration writes it: 45s, 30m, 24h, 7d."""
+    """Read a duration from configuration: 45s, 30m, 24h, 7d."""
     if isinstance(value, timedelta):
         return value
     match = re.fullmatch(r"(\d{1,8}(?:\.\d+)?)([smhdw])", value.strip()) if isinstance(value, str) else None
@@ -24,7 +24,7 @@ def duration(name: str, value: object) -> timedelta:
 
 
 def duration_text(value: timedelta) -> str:
-    """A duration as `duration` reads it back, in the largest unit that gives a whole number."""
+    """Return a duration as text that `duration` reads, in the largest unit that gives a whole number."""
     seconds = value.total_seconds()
     for unit in ("d", "h", "m"):
         if seconds and seconds % _UNITS[unit] == 0:
@@ -33,7 +33,7 @@ def duration_text(value: timedelta) -> str:
 
 
 def check_ttl(ttl: object, name: str = "ttl") -> timedelta | None:
-    """A time to live in seconds or as timedelta: a microsecond or more, at most ten years."""
+    """Read a time to live, in seconds or as timedelta: a microsecond or more, at most ten years."""
     if ttl is None:
         return None
     lifetime = ttl

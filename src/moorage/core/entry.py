@@ -1,7 +1,7 @@
-"""The log: numbered entries, the one truth about what happened.
+"""The log: numbered entries, the authoritative record of a session.
 
 An entry is written once and never rewritten. Its `kind` says what happened;
-messages carry `role` and `content`, everything else carries `data`.
+messages have `role` and `content`, all other entries have `data`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from moorage.core.ids import check_label
 MAX_MESSAGE_BYTES = 1024 * 1024
 MAX_MESSAGES_PER_APPEND = 1000
 ROLES = ("user", "assistant", "system", "tool")
-NATIVE = "native"  # the type of a part that holds what a framework stored, beside the same in our words
+NATIVE = "native"  # the type of a part with what a framework stored, beside the same content in our format
 
 
 class Kind(StrEnum):
@@ -72,7 +72,7 @@ class Entry(Struct, frozen=True, gc=False):  # JSON has no cycles to collect
 
     @property
     def is_message(self) -> bool:
-        """Whether this is something said, rather than something that happened."""
+        """Return whether this is a message rather than an event."""
         return self.kind == Kind.MESSAGE
 
     @property
@@ -82,7 +82,7 @@ class Entry(Struct, frozen=True, gc=False):  # JSON has no cycles to collect
 
 
 class Message(Struct, frozen=True, gc=False):
-    """Something to be said: checked, not yet numbered."""
+    """A message to append: checked, not yet numbered."""
 
     role: str
     content: str | list[dict[str, Any]]
@@ -90,12 +90,12 @@ class Message(Struct, frozen=True, gc=False):
 
     @property
     def size(self) -> int:
-        """Bytes of its content as stored."""
+        """Return the size of its content as stored, in bytes."""
         return len(self.content) if isinstance(self.content, str) else len(encode(self.content))
 
 
 def check_messages(messages: object, most: int = MAX_MESSAGES_PER_APPEND) -> list[Message]:
-    """Messages as callers write them, as values; raise InvalidField, InvalidJson or TooLarge."""
+    """Return the messages of a caller as values. Raises InvalidField, InvalidJson, TooLarge."""
     if isinstance(messages, (str, dict)):
         messages = [messages]
     if not isinstance(messages, (list, tuple)) or not messages:
@@ -113,7 +113,7 @@ def check_messages(messages: object, most: int = MAX_MESSAGES_PER_APPEND) -> lis
 
 
 def _plain_message(message: object) -> Message | None:
-    """The common case, quickly: a role and a short text, nothing else. None if it needs a closer look."""
+    """Return a message with only a role and a short text, quickly; None if it needs a full check."""
     if type(message) is dict and len(message) == 2:
         role, content = message.get("role"), message.get("content")
         if type(content) is str and role in ROLES and len(content) <= MAX_MESSAGE_BYTES // 4 and is_text(content):
@@ -122,7 +122,7 @@ def _plain_message(message: object) -> Message | None:
 
 
 def check_message(message: object, where: str = "message") -> Message:
-    """One message: a text (said by the user) or `{role, content, client_key?}`."""
+    """Return one message from a text (of the user) or `{role, content, client_key?}`."""
     if isinstance(message, Message):
         return message
     if isinstance(message, str):
@@ -172,14 +172,14 @@ def _check_part(part: object, where: str) -> None:
 
 
 def text_of(content: str | list[dict[str, Any]] | None) -> str:
-    """The words of a content, without tool calls and results."""
+    """Return the text of a content, without tool calls and results."""
     if isinstance(content, list):
         return "\n".join(part["text"] for part in content if part.get("type") == "text")
     return content or ""
 
 
 def searchable_text(entry: Entry) -> str:
-    """All words of an entry that a search should find: text, tool names, inputs and results."""
+    """Return all text of an entry that a search covers: text, tool names, inputs and results."""
     if isinstance(entry.content, list):
         return "\n".join(_part_words(part) for part in entry.content)
     if entry.content is not None:
@@ -204,12 +204,12 @@ def _strings_in(value: Any) -> list[str]:
 
 
 def tool_calls(entry: Entry) -> list[str]:
-    """Ids of the tools this message calls."""
+    """Return the ids of the tool calls in this message."""
     return _part_values(entry, "tool_call", "id")
 
 
 def tool_results(entry: Entry) -> list[str]:
-    """Ids of the calls this message answers."""
+    """Return the ids of the calls whose results are in this message."""
     return _part_values(entry, "tool_result", "call_id")
 
 

@@ -1,6 +1,6 @@
-"""Events: entries on their way to a reader, and search hits.
+"""Events: entries as streams show them, and search hits.
 
-A stream is the log read after a cursor. In one session's stream an event's id is the
+A stream is the log after a cursor. In one session's stream an event's id is the
 entry's number; in the feed over all of an owner's sessions it is the feed's own cursor.
 """
 
@@ -43,13 +43,13 @@ class Hit(Struct, frozen=True, kw_only=True):
 
 
 def event_of(entry: Entry, session_id: str, cursor: int | None = None) -> Event:
-    """An entry as an event; its id is the feed's cursor if given, else the entry's number."""
+    """Return an entry as an event; its id is the feed's cursor if given, else the entry's number."""
     data: dict[str, Any] = {"number": entry.number, "by": entry.by, "interface": entry.interface}
     if entry.is_message:
         data |= {"role": entry.role, "content": entry.content, "client_key": entry.client_key}
     else:
         data |= entry.data or {}
-        data["number"] = entry.number  # streams go by it, whatever the entry tells of
+        data["number"] = entry.number  # streams use the entry's number, whatever its data has
     return Event(
         id=entry.number if cursor is None else cursor,
         type=entry.kind,
@@ -60,7 +60,7 @@ def event_of(entry: Entry, session_id: str, cursor: int | None = None) -> Event:
 
 
 def deletion_event(tombstone: Tombstone, cursor: int) -> Event:
-    """The last event of a session, which outlives it."""
+    """Return the event of a session's deletion, which is its last."""
     return Event(
         id=cursor,
         type=SESSION_DELETED,
@@ -76,12 +76,12 @@ def deletion_event(tombstone: Tombstone, cursor: int) -> Event:
 
 
 def search_words(text: str) -> list[str]:
-    """The words of a query: letters and digits; a `*` at a word's end finds all that begin with it."""
+    """Return the words of a query: letters and digits; a `*` after a word makes it a prefix."""
     return re.findall(r"[^\W_]+\*?", text)
 
 
 def snippet_of(text: str, words: list[str], width: int = 160) -> str:
-    """The part of a text around the first word found."""
+    """Return the part of a text around the first word found."""
     flat = " ".join(text.split())
     lower = flat.lower()
     found = [place for place in (lower.find(word.lower()) for word in words) if place >= 0]

@@ -1,4 +1,4 @@
-"""Facts: the little of a session that is counted, and what became of those whose work was picked up."""
+"""Facts: the data of a session for analytics, and the outcome of sessions whose work was resumed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moorage.core.usage import count_of
 
 
 class CallbackCounts(Struct, frozen=True, gc=False):
-    """Where the callbacks to a session are."""
+    """The counts of the callbacks to a session, by outcome."""
 
     delivered: int = 0  # with a turn, or to the caller that resumed or closed the session
     waiting: int = 0
@@ -31,7 +31,7 @@ _PLACES = {
 
 
 def callback_counts(states: Iterable[tuple[str, int]]) -> CallbackCounts:
-    """How many callbacks are where, from how many are in which state."""
+    """Return the counts of callbacks by outcome, from their counts by state."""
     sums = [0, 0, 0]
     for state, count in states:
         for place, here in enumerate(_PLACES[ItemState(state)]):
@@ -39,7 +39,7 @@ def callback_counts(states: Iterable[tuple[str, int]]) -> CallbackCounts:
     return CallbackCounts(*sums)
 
 
-class SessionFact(Struct, frozen=True, gc=False):  # a hundred thousand of them would keep the collector busy
+class SessionFact(Struct, frozen=True, gc=False):  # the collector would be busy with a hundred thousand of them
     """The facts of one session that analytics count."""
 
     session_id: str
@@ -48,44 +48,44 @@ class SessionFact(Struct, frozen=True, gc=False):  # a hundred thousand of them 
     created_at: datetime
     state: State
     duration_seconds: float | None  # once it has ended
-    has_errors: bool  # whether something went wrong in what it wrote itself; a fork has only its own errors
+    has_errors: bool  # whether an error is in its own entries; a fork counts only its own errors
     input_tokens: float | None = None
     output_tokens: float | None = None
-    callbacks: CallbackCounts | None = None  # None: it was never called back
+    callbacks: CallbackCounts | None = None  # None: it got no callbacks
 
 
 class Fate(Struct, frozen=True, gc=False):
     """The outcome of a session, whether or not it was deleted."""
 
     session_id: str
-    state: State  # if it is deleted: the last one it had
+    state: State  # of a deleted session: its last state
     is_deleted: bool = False
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing more can come of it."""
+        """Return whether nothing more can come of it."""
         return self.is_deleted or self.state in FINAL_STATES
 
 
 class Size(Struct, frozen=True, kw_only=True):
     """The size of a store, over all owners."""
 
-    bytes: int  # on the disk, with what is still on its way into the file
-    used_bytes: int  # of those: what is really filled
+    bytes: int  # on disk, including data not yet in the main file
+    used_bytes: int  # of those, the bytes that hold data
     sessions: int
 
 
 class Backlog(Struct, frozen=True, kw_only=True):
     """The waiting work of a store, over all owners."""
 
-    queued: int = 0  # turns that no launcher has
+    queued: int = 0  # turns that no launcher has claimed
     running: int = 0
     oldest_queued_at: datetime | None = None
-    callbacks: int = 0  # that wait for a parent's turn
-    dead_letters: int = 0  # that a person has to look at
+    callbacks: int = 0  # waiting for a parent's turn
+    dead_letters: int = 0  # waiting for a person
 
 
-TokenCounts = tuple[float | None, float | None]  # read by a model, and written by it
+TokenCounts = tuple[float | None, float | None]  # input and output tokens
 
 
 def tokens_of(usage: object) -> TokenCounts:
@@ -96,7 +96,7 @@ def tokens_of(usage: object) -> TokenCounts:
 
 
 class _Used(Struct):
-    """The one part of the metadata that is looked at; the rest is passed over unread."""
+    """The one field of the metadata that is decoded."""
 
     usage: object = None
 
@@ -105,7 +105,7 @@ _read_used = Decoder(_Used).decode
 
 
 def tokens_in(metadata: str | bytes) -> TokenCounts:
-    """The same from metadata as JSON; nothing from what is none."""
+    """Return the token counts from metadata as JSON; None for invalid JSON."""
     try:
         return tokens_of(_read_used(metadata).usage)
     except DecodeError:

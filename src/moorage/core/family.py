@@ -1,6 +1,6 @@
-"""Families: how a session is born under a parent, forked from another, and deleted with its tree.
+"""Families: how a session is created under a parent, forked from another, and deleted with its tree.
 
-A child's parent, root and depth are set at birth and never change. Deleting a
+A child's parent, root and depth are set at creation and never change. Deleting a
 parent deletes its tree; children are never orphaned.
 """
 
@@ -24,7 +24,7 @@ MAX_OPEN_CHILDREN = 1000
 
 
 class NewSession(Struct, frozen=True, kw_only=True):
-    """A request to create a session: checked, ids made."""
+    """A request to create a session: checked, with its ids."""
 
     session_id: str
     session_name: str | None = None
@@ -40,14 +40,14 @@ class NewSession(Struct, frozen=True, kw_only=True):
 
 
 class FamilyLimits(Struct, frozen=True, kw_only=True):
-    """How large one tree may grow."""
+    """The limits on the size of a tree."""
 
     depth: int = MAX_DEPTH
     open_children: int = MAX_OPEN_CHILDREN
 
 
 def born(new: NewSession, birth: Birth, stamp: Stamp, limits: FamilyLimits) -> Change:
-    """A new session, under its parent if it has one."""
+    """Return a new session, under its parent if it has one."""
     parent = birth.parent
     birth.asker.check_not_stopped()
     if parent is not None:
@@ -97,7 +97,7 @@ def _check_may_have_child(parent: Session, birth: Birth, new: NewSession, limits
 
 
 def forked(source: Session, at: int, checkpoint: int | None, new: NewSession, stamp: Stamp) -> Change:
-    """A new root that goes on from entry `at` of another session, whatever became of that one."""
+    """Return a new root that continues from entry `at` of another session, in whatever state that one is."""
     session = Session(
         session_id=new.session_id,
         session_name=new.session_name,
@@ -124,7 +124,7 @@ def forked(source: Session, at: int, checkpoint: int | None, new: NewSession, st
 
 
 class Member(Struct, frozen=True):
-    """One session of a tree that is to be deleted."""
+    """A session of a tree that is to be deleted."""
 
     session_id: str
     depth: int
@@ -143,7 +143,7 @@ class Deletion(Struct, frozen=True, kw_only=True):
     runs: int = 0
     checkpoints: int
     session_ids: list[str]
-    unconfirmed: list[str] = field(default_factory=list)  # those whose agents may still be at work
+    unconfirmed: list[str] = field(default_factory=list)  # sessions whose agents may still be at work
     dry_run: bool = False
 
 
@@ -163,13 +163,13 @@ class Tombstone(Struct, frozen=True, kw_only=True):
 
 
 class TombstoneQuery(Struct, frozen=True, kw_only=True):
-    """Which deleted sessions: those that went for that reason, at that instant or later."""
+    """A query for deleted sessions: those deleted for that reason, at that instant or later."""
 
     reason: str | None = None
     since: datetime | None = None
 
     def admits(self, tombstone: Tombstone) -> bool:
-        """Whether it is one of those (the stores' SQL says the same)."""
+        """Return whether a tombstone matches (the stores' SQL does the same)."""
         return self.reason in (None, tombstone.reason) and (self.since is None or tombstone.deleted_at >= self.since)
 
     def fingerprint(self) -> int:
@@ -181,7 +181,7 @@ EVERY_TOMBSTONE = TombstoneQuery()
 
 
 def check_deletion(root: str, members: list[Member], *, cascade: bool, force: bool) -> None:
-    """Refuse what would orphan a child or pull the rug from under a live turn."""
+    """Raise HasChildren if a child would be orphaned, SessionRunning if a live turn would lose its session."""
     if len(members) > 1 and not cascade:
         raise HasChildren(root, len(members) - 1)
     running = [member.session_id for member in members if member.is_running]

@@ -1,7 +1,7 @@
-"""Identity: the pattern ids and names obey, and how new ones are spelled.
+"""Ids and names: their patterns, and how new ids are made.
 
-An id is a label, never a path and never a secret. Randomness and time come in
-from outside, so that these functions stay pure.
+An id is a label, never a path and never a secret. Randomness and time are
+parameters, so that these functions stay pure.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def check_session_name(value: object) -> str:
 
 
 def looks_like_ref(value: object) -> bool:
-    """Whether this could be an id or a name at all; nothing else needs looking up."""
+    """Return whether this could be an id or a name at all; other values need no lookup."""
     return isinstance(value, str) and _is_id(value) is not None
 
 
 def check_label(field: str, value: object, limit: int = MAX_LABEL) -> str:
-    """A short human label (agent, task, key …): some text, no control characters."""
+    """Return a short human label (agent, task, key …): not empty, without control characters."""
     if not isinstance(value, str) or not value.strip():
         raise InvalidField(field, "must be some text")
     if len(value) > limit:
@@ -61,7 +61,7 @@ def check_label(field: str, value: object, limit: int = MAX_LABEL) -> str:
 
 
 def uuid7(milliseconds: int, entropy: bytes) -> str:
-    """A UUIDv7 from a Unix time in milliseconds and ten random bytes."""
+    """Return a UUIDv7 from a Unix time in milliseconds and ten random bytes."""
     rand_a = int.from_bytes(entropy[:2], "big") & 0x0FFF
     rand_b = int.from_bytes(entropy[2:10], "big") & 0x3FFF_FFFF_FFFF_FFFF
     number = (milliseconds & 0xFFFF_FFFF_FFFF) << 80 | 0x7 << 76 | rand_a << 64 | 0b10 << 62 | rand_b
@@ -70,7 +70,7 @@ def uuid7(milliseconds: int, entropy: bytes) -> str:
 
 
 def uuid8(digest: bytes) -> str:
-    """A UUIDv8 from sixteen bytes of a digest: the same for the same thing, asked twice."""
+    """Return a UUIDv8 from sixteen bytes of a digest: equal for equal digests."""
     number = int.from_bytes(digest[:16], "big")
     number = number & ~(0xF << 76) & ~(0b11 << 62) | 0x8 << 76 | 0b10 << 62
     digits = f"{number:032x}"
@@ -78,5 +78,5 @@ def uuid8(digest: bytes) -> str:
 
 
 def dated_id(at: datetime, entropy: bytes) -> str:
-    """The readable form of `moorage.agent_session`: agent-YYYYMMDD-HHMMSS-xxxxxxxx."""
+    """Return the readable form of `moorage.agent_session`: agent-YYYYMMDD-HHMMSS-xxxxxxxx."""
     return f"agent-{at:%Y%m%d-%H%M%S}-{entropy[:4].hex()}"

@@ -1,4 +1,4 @@
-"""The inbox: what waits for a session's next turn.
+"""The inbox: the items that wait for a session's next turn.
 
 ::
 
@@ -6,10 +6,10 @@
                 │        │
                 └────────┴──→ dead_letter ──→ waiting     a person sent it again
 
-An item is given to a turn and consumed when that turn completes. A turn that fails or gets
-lost gives it back, counted; after three times it becomes a dead letter, which a person sees. An
-item is held while callbacks that belong together are still on their way. Stopping a run or closing a
-session consumes its waiting items.
+An item is given to a turn and consumed when that turn completes. A turn that fails or is lost
+returns it, which is counted; after three times the item becomes a dead letter, which a person sees.
+An item is held while callbacks that belong together are still on their way. Stopping a run or closing
+a session consumes its waiting items.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ItemKind(StrEnum):
 
 
 class ItemState(StrEnum):
-    """Where an item stands."""
+    """The state of an item."""
 
     HELD = "held"
     WAITING = "waiting"
@@ -59,7 +59,7 @@ OPEN_ITEMS = frozenset({ItemState.HELD, ItemState.WAITING, ItemState.GIVEN})
 
 @brief("kind", "state", "given", "session_id", "item_id")
 class Item(Struct, frozen=True, kw_only=True):
-    """One thing that waits for a session."""
+    """One item that waits for a session."""
 
     item_id: str
     session_id: str
@@ -67,9 +67,9 @@ class Item(Struct, frozen=True, kw_only=True):
     created_at: datetime
     run_id: str | None = None  # the run of this session that it belongs to
     state: ItemState = ItemState.WAITING
-    given: int = 0  # to how many turns that did not complete
+    given: int = 0  # the number of turns that got it and did not complete
     turn_id: str | None = None
-    entry: int | None = None  # the log's entry that says it
+    entry: int | None = None  # its entry in the log
     body: dict[str, Any] = {}
     join: Join = Join.EACH
 

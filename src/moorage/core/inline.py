@@ -1,4 +1,4 @@
-"""Coroutines that never suspend, run to their end without an event loop."""
+"""Running coroutines that never suspend, without an event loop."""
 
 from __future__ import annotations
 

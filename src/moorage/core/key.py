@@ -1,8 +1,8 @@
-"""Keys: which callers may do what on a server, and for which owners.
+"""Keys: what callers may do on a server, and for which owners.
 
-A key is shown once, when it is made, as `moor_<key_id>_<secret>`. The store keeps
-the SHA-256 of its secret. The secret is 32 random bytes, too many to guess, so a salt or a slow hash, made for
-passwords that people choose, would only slow down every request.
+A key is shown once, when it is created, as `moor_<key_id>_<secret>`. The store keeps the SHA-256 of its secret. The
+secret is 32 random bytes, too many to guess. A salt or a slow hash is for passwords that people choose; here it would
+only slow down every request.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from moorage.core.errors import Forbidden, InvalidField
 PREFIX = "moor"
 ID_BYTES = 6
 SECRET_BYTES = 32
-MAX_TEXT = 200  # nothing longer is one of ours
+MAX_TEXT = 200  # none of our keys is longer
 
 
 class Scope(StrEnum):
     """A permission of a key."""
 
     READ = "read"
-    WRITE = "write"  # and read
+    WRITE = "write"  # includes read
     LAUNCH = "launch"  # take turns of the key's owners
-    APPROVE = "approve"  # see what waits for an answer, and decide it
-    ADMIN = "admin"  # everything, and the keys of every owner
+    APPROVE = "approve"  # see and decide approvals
+    ADMIN = "admin"  # everything, including the keys of every owner
 
 
 _COVERS = {Scope.ADMIN: frozenset(Scope), Scope.WRITE: frozenset({Scope.WRITE, Scope.READ})}
@@ -37,46 +37,46 @@ _COVERS = {Scope.ADMIN: frozenset(Scope), Scope.WRITE: frozenset({Scope.WRITE, S
 
 @brief("name", "owner", "scopes", "expires_at", "revoked_at", "key_id")
 class Key(Struct, frozen=True, kw_only=True):
-    """The right to ask a server for something. Never has its secret."""
+    """A permission to use a server. It never contains its secret."""
 
     key_id: str
     owner: str
     scopes: tuple[Scope, ...]
     name: str | None = None
-    owners: tuple[str, ...] = ()  # for a launcher: whose turns it takes
+    owners: tuple[str, ...] = ()  # for a launcher: the owners whose turns it takes
     created_at: datetime
     created_by: str | None = None
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
-    last_used_at: datetime | None = None  # to the hour
+    last_used_at: datetime | None = None  # rounded to the hour
 
     def counts(self, at: datetime) -> bool:
-        """Whether it is neither revoked nor past its time."""
+        """Return whether it is neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or at < self.expires_at)
 
     def allows(self, scope: Scope) -> bool:
-        """Whether it is good for that."""
+        """Return whether it has the permission."""
         return any(scope in _COVERS.get(held, (held,)) for held in self.scopes)
 
     def check(self, scope: Scope) -> None:
-        """Raise Forbidden unless it is good for that."""
+        """Raise Forbidden unless it has the permission."""
         if not self.allows(scope):
             raise Forbidden(scope.value)
 
 
 def check_held(held: frozenset[Scope], wanted: Scope, instead: Scope | None = None) -> None:
-    """Raise Forbidden without the scope that is wanted, unless the one that will do instead is held."""
+    """Raise Forbidden unless the wanted scope or, if given, its substitute is held."""
     if wanted not in held and instead not in held:
         raise Forbidden(wanted.value)
 
 
 def scope_text(wanted: Scope, instead: Scope | None = None) -> str:
-    """Return the scope that something takes, in words."""
+    """Return the scope that an operation needs, in words."""
     return wanted.value if instead is None else f"{wanted.value} or {instead.value}"
 
 
 def check_scopes(scopes: object) -> tuple[Scope, ...]:
-    """At least one scope, each once, in the order of `Scope`."""
+    """Return at least one scope, each once, in the order of `Scope`."""
     if isinstance(scopes, str) or not isinstance(scopes, Iterable):
         raise InvalidField("scopes", f"must be a list, with some of {', '.join(Scope)}")
     given = list(scopes)
@@ -87,12 +87,12 @@ def check_scopes(scopes: object) -> tuple[Scope, ...]:
 
 
 def key_text(key_id: str, secret: bytes) -> str:
-    """A key as its bearer keeps it."""
+    """Return the text of a key, as its bearer keeps it."""
     return f"{PREFIX}_{key_id}_{secret.hex()}"
 
 
 def read_key(text: object) -> tuple[str, str] | None:
-    """The id and the secret of a key; None if the text is no key."""
+    """Return the id and the secret of a key; None if the text is no key."""
     if not isinstance(text, str) or len(text) > MAX_TEXT or not text.isascii():
         return None
     prefix, _, rest = text.strip().partition("_")
@@ -108,7 +108,7 @@ def secret_digest(secret: str) -> str:
 
 
 def is_secret_of(digest: str, secret: str) -> bool:
-    """Whether this is the secret, in a time that does not tell how much of it is right."""
+    """Return whether this is the secret, in constant time."""
     from hmac import compare_digest
 
     return compare_digest(digest, secret_digest(secret))

@@ -1,7 +1,7 @@
-"""Policies: may this work be picked up, and what may be thrown away.
+"""Policies: whether work may be resumed, and what may be deleted.
 
-Both are judged by values a person can read in the answer; neither looks at anything
-but the session's head and the time.
+Both are decided by values that a person can read in the answer. Both read only the session's
+head and the time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_ERRORS = 3
 
 
 class ResumePolicy(Struct, frozen=True, kw_only=True):
-    """How long work stays fresh, by phase, and how often it may have failed."""
+    """How long work stays fresh, by phase, and how many errors it may have."""
 
     idle_limit: timedelta = IDLE_LIMIT
     idle_limits: dict[str, timedelta] = field(default_factory=lambda: {Phase.APPROVAL.value: APPROVAL_IDLE_LIMIT})
@@ -29,7 +29,7 @@ class ResumePolicy(Struct, frozen=True, kw_only=True):
 
 
 class Criterion(Struct, frozen=True, gc=False):
-    """One thing that was looked at."""
+    """One checked criterion."""
 
     value: Any
     ok: bool
@@ -38,7 +38,7 @@ class Criterion(Struct, frozen=True, gc=False):
 
 @brief("decision", "reason", "session_id")
 class Verdict(Struct, frozen=True):
-    """Whether work may be picked up: the decision, the first reason, everything looked at."""
+    """The decision whether work may be resumed, its first reason, and all checked criteria."""
 
     decision: bool
     reason: str
@@ -50,7 +50,7 @@ class Verdict(Struct, frozen=True):
 
 
 def verdict_on(session: Session, policy: ResumePolicy, at: datetime, holder: str | None = None) -> Verdict:
-    """May `holder` pick this work up? The first failed criterion is the reason."""
+    """Return whether `holder` may resume this work. The first failed criterion is the reason."""
     idle = (at - session.last_activity_at).total_seconds()
     limit = policy.idle_limits.get(session.phase, policy.idle_limit).total_seconds()
     hold = session.hold
@@ -88,7 +88,7 @@ _REASONS = {
 
 
 def verdict_without(error: MoorageError | None, session_id: str | None) -> Verdict:
-    """The verdict when there is no session to judge: none asked for, none found, or not whole."""
+    """Return the verdict without a session to judge: none requested, none found, or a corrupt one."""
     if isinstance(error, SessionCorrupt):
         return Verdict(False, "session_corrupt", session_id, {"exists": _YES, "whole": _NO})
     reason = "no_existing_session" if session_id is None else "session_not_found"
@@ -103,15 +103,15 @@ _LONG_AGO = datetime(1, 1, 2, tzinfo=UTC)
 
 
 class RetentionPolicy(Struct, frozen=True, kw_only=True):
-    """How long an installation keeps sessions, by state, and how often its server cleans up. None: for ever, never."""
+    """How long sessions are kept, by state, and how often a server cleans up. None: for ever, never."""
 
-    age: timedelta | None = RETENTION_AGE  # in all states that `ages` does not name
+    age: timedelta | None = RETENTION_AGE  # in all states that are not in `ages`
     ages: dict[str, timedelta | None] = field(default_factory=dict)
     every: timedelta | None = SWEEP_EVERY
 
 
 class Limit(Struct, frozen=True, gc=False):
-    """How long a session is kept without activity, and what says so."""
+    """How long a session is kept without activity, and the setting that says so."""
 
     age: timedelta | None  # None: for ever
     setting: str = ""
@@ -121,20 +121,20 @@ NOT_BY_AGE = Limit(None)
 
 
 class Retention(Struct, frozen=True, kw_only=True):
-    """How long sessions are kept. TTLs count always."""
+    """How long sessions are kept. TTLs always apply."""
 
-    limit: Limit = NOT_BY_AGE  # in all states that `limits` does not name
+    limit: Limit = NOT_BY_AGE  # in all states that are not in `limits`
     limits: dict[str, Limit] = field(default_factory=dict)
-    states: frozenset[str] | None = None  # only sessions in these go by their age; None: in all
-    waiting: Limit | None = None  # what waits in phase `approval` is kept at least so long
+    states: frozenset[str] | None = None  # only sessions in these states are deleted by age; None: in all
+    waiting: Limit | None = None  # sessions in phase `approval` are kept at least this long
 
     def limit_on(self, session: Session) -> Limit:
-        """How long this session is kept."""
+        """Return how long this session is kept."""
         limit = self._limit_in(session.state.value)
         return limit if self.waiting is None or session.phase is not Phase.APPROVAL else _longer(limit, self.waiting)
 
     def before(self, at: datetime) -> datetime | None:
-        """No session touched since then goes by its age, whatever its state; None: none goes so."""
+        """Return the time after which no session with activity is deleted by age; None: none is."""
         ages = [age for state in State if (age := self._limit_in(state.value).age) is not None]
         return _ago(at, min(ages)) if ages else None
 
@@ -151,14 +151,14 @@ def _longer(one: Limit, other: Limit) -> Limit:
 
 
 def _ago(at: datetime, span: timedelta) -> datetime:
-    """So long before; the beginning of the calendar, if it does not go back that far."""
+    """Return the time this long before, or the beginning of the calendar."""
     return at - span if span < at - _LONG_AGO else _LONG_AGO
 
 
 def why_removable(session: Session, retention: Retention, at: datetime) -> str | None:
-    """The reason this session may go (`expired`, `retention`), or None if it must stay.
+    """Return the reason to delete this session (`expired`, `retention`), or None if it must stay.
 
-    A tree goes only when every member may, each by the limit on its own state.
+    A tree is deleted only if every member may be, each by the limit on its own state.
     """
     if session.is_in_use(at):
         return None

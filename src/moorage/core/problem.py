@@ -1,4 +1,4 @@
-"""Problems: lines of an agent that its protocol does not allow.
+"""Problems: lines of an agent that violate its protocol.
 
 A problem is an entry of the log, shown to all followers of the session and counted in the run. It never ends a
 turn. The first problems of each turn are kept as entries; all of them are counted.
@@ -14,7 +14,7 @@ from moorage.core.codec import encode_text
 from moorage.core.errors import InvalidRequest
 
 MAX_TEXT = 200  # characters of a line
-_OURS = ("line", "key", "doubtful")  # what a launcher adds to an event
+_OURS = ("line", "key", "doubtful")  # added to an event by a launcher
 
 
 class Problem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,12 +33,12 @@ class Problem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 def problem_in(data: dict[str, Any]) -> Problem:
-    """Return the problem that an entry or an event has as its data, among what else stands there."""
+    """Return the problem in the data of an entry or an event, without its other fields."""
     return convert({name: data.get(name) for name in Problem.__struct_fields__}, Problem)
 
 
 def problem_of(event: dict[str, Any], error: InvalidRequest) -> Problem:
-    """Return the problem of an event that a rule has refused."""
+    """Return the problem of an event that a rule refused."""
     kind, facts = event["type"], error.facts
     field = str(facts.get("field", "content" if kind == "message" else kind)).removeprefix("messages[0].")
     expected = error.message

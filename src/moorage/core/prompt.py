@@ -13,7 +13,7 @@ from moorage.core.codec import encode_text
 from moorage.core.entry import text_of
 from moorage.core.inbox import Item, ItemKind
 
-_ENDS_OF_LINES = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}  # JSON itself leaves them as they are
+_ENDS_OF_LINES = {0x85: "\\u0085", 0x2028: "\\u2028", 0x2029: "\\u2029"}  # JSON does not escape them
 CALLBACKS = "Callbacks of agents you have started, a JSON object in each line:"
 DECISIONS = "Answers to what you have asked, a JSON object in each line:"
 CUT_OFF = (
@@ -23,7 +23,7 @@ CUT_OFF = (
 
 
 def composed(items: Iterable[Item], *, cut_off: bool = False) -> str:
-    """The words of one turn's beginning."""
+    """Return the prompt of a turn from its items."""
     parts = [CUT_OFF] if cut_off else []
     frame: str | None = None
     for item in items:
@@ -44,12 +44,12 @@ def _said(item: Item) -> tuple[str | None, str]:
 
 
 def as_line(body: dict[str, Any]) -> str:
-    """JSON in one line, whatever its reader takes for the end of a line."""
+    """Return JSON in one line, escaping every character that a reader may take for the end of a line."""
     return encode_text(body).translate(_ENDS_OF_LINES)
 
 
 def _callback(body: dict[str, Any]) -> dict[str, Any]:
-    """A callback without what is empty; how to get the rest of a result that was cut."""
+    """Return a callback without empty fields; if its result was cut, add how to get the rest."""
     shown = {name: value for name, value in body.items() if value is not None and name != "is_cut"}
     if body.get("is_cut"):
         shown["rest"] = f"moorage result {body['run_id']}"

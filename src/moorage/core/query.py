@@ -1,7 +1,7 @@
-"""Queries: what lists may be asked for, and the cursors that page through them.
+"""Queries: the filters of lists, and the cursors for their pages.
 
-A cursor says where the last page ended and belongs to one query: it carries the
-query's fingerprint and is refused by any other.
+A cursor marks the end of the last page. It belongs to one query: it carries the
+query's fingerprint, and any other query refuses it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from moorage.core.status import Status
 T = TypeVar("T")
 
 MAX_LIMIT = 1000
-MAX_POSITION = 1 << 62  # no store counts further
-SORTS = ("-created", "created", "-updated", "updated")  # by birth, and by the newest entry
+MAX_POSITION = 1 << 62  # no store counts higher
+SORTS = ("-created", "created", "-updated", "updated")  # by creation, and by the newest entry
 STATUSES = tuple(Status)
 
 
@@ -35,7 +35,7 @@ _INSTANTS = ("created_after", "created_before", "updated_after", "updated_before
 
 @brief("items", "next")
 class Page(Struct, Generic[T], frozen=True):
-    """Some of a list, and the cursor of what comes after; None at the end."""
+    """A part of a list, and the cursor of the next page; None at the end."""
 
     items: list[T]
     next: str | None = None
@@ -48,7 +48,7 @@ class Page(Struct, Generic[T], frozen=True):
 
 
 class LogQuery(Struct, frozen=True, kw_only=True):
-    """Which entries of a session: those with after < number < before, of these kinds, from one end."""
+    """A query for entries of a session: those with after < number < before, of these kinds, from one end."""
 
     after: int = 0
     before: int | None = None
@@ -61,13 +61,13 @@ OLDEST = LogQuery()
 
 
 class SessionQuery(Struct, frozen=True, kw_only=True):
-    """Which sessions, in which order."""
+    """A query for sessions, with their order."""
 
     agent: str | None = None
     state: str | None = None
     status: str | None = None
     phase: str | None = None
-    interface: str | None = None  # the door it was created by
+    interface: str | None = None  # the door that created it
     parent: str | None = None  # a session id
     root: str | None = None  # a session id
     task: str | None = None
@@ -103,24 +103,24 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
 
     @property
     def newest_first(self) -> bool:
-        """Whether the newest session comes first, or the one that was updated last."""
+        """Return whether the session created or updated last comes first."""
         return self.sort.startswith("-")
 
     @property
     def by_update(self) -> bool:
-        """Whether they are in the order of their newest entries. A cursor is then a place in the feed, not of birth."""
+        """Return whether sessions are sorted by their newest entries; cursors are then positions in the feed."""
         return self.sort.endswith("updated")
 
     def position(self) -> int | None:
-        """Where the cursor says the last page ended, or None at the beginning."""
+        """Return the position of the cursor, or None at the beginning."""
         return None if self.cursor is None else read_cursor(self.cursor, self._fingerprint())
 
     def cursor_at(self, position: int) -> str:
-        """A cursor of this query for a page that ended here."""
+        """Return a cursor of this query for a page that ended at this position."""
         return make_cursor(position, self._fingerprint())
 
     def admits(self, session: Session) -> bool:
-        """Whether a session fits all filters (the stores' SQL says the same)."""
+        """Return whether a session matches all filters (the stores' SQL does the same)."""
         return all(
             wanted is None or wanted == actual
             for wanted, actual in (
@@ -160,12 +160,12 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
 
 
 def make_cursor(position: int, fingerprint: int) -> str:
-    """An opaque cursor."""
+    """Return an opaque cursor."""
     return f"{fingerprint:08x}-{position:x}"
 
 
 def read_cursor(cursor: object, fingerprint: int) -> int:
-    """The position, or InvalidCursor if this is not a cursor of that query."""
+    """Return the position of a cursor. Raises InvalidCursor if it does not belong to that query."""
     mark, _, place = cursor.partition("-") if isinstance(cursor, str) else ("", "", "")
     try:
         position = int(place, 16)
@@ -177,14 +177,14 @@ def read_cursor(cursor: object, fingerprint: int) -> int:
 
 
 def check_limit(limit: object, most: int = MAX_LIMIT) -> int:
-    """A page size."""
+    """Return a page size. Raises InvalidField."""
     if type(limit) is not int or not 1 <= limit <= most:
         raise InvalidField("limit", f"is {limit!r}; give a number from 1 to {most}")
     return limit
 
 
 def number_of(value: int | str | None) -> int | None:
-    """Return the number that a cursor is. Raises InvalidCursor."""
+    """Return the number in a cursor. Raises InvalidCursor."""
     if isinstance(value, str):
         if not value.isdecimal() or len(value) > 18:  # no log is that long
             raise InvalidCursor
@@ -193,14 +193,14 @@ def number_of(value: int | str | None) -> int | None:
 
 
 def check_number(value: int | str | None) -> int | None:
-    """Return the number of an entry, given as such or as a cursor."""
+    """Return the number of an entry, given as a number or as a cursor."""
     number = number_of(value)
     check_numbers(number)
     return number
 
 
 def check_numbers(*numbers: object) -> None:
-    """Numbers of entries; None is none."""
+    """Check numbers of entries; None is allowed."""
     for number in numbers:
         if number is not None and (type(number) is not int or not 0 <= number < 1 << 32):
             raise InvalidField("number", f"is {number!r}; give the number of an entry")

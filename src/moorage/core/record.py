@@ -42,7 +42,7 @@ CONTEXT = ".context"  # the namespace of a session's context
 FLOOR = ".floor"  # the namespace and the key of the record whose version is the highest that was deleted
 PARTS = ".parts"  # the namespace of parts; a key is an upload's id, a slash and five digits
 PART_TTL = timedelta(hours=1)  # of a part that no record names yet
-NEXT = "\1"  # no other key sorts between a key and that key with this behind it
+NEXT = "\1"  # no other key sorts between a key and that key followed by this
 HIGHEST = "\U0010ffff"  # sorts after every key; no key has it
 DIGITS = 12  # of the number at the end of an appended key
 
@@ -68,7 +68,7 @@ class Record(Struct, frozen=True, kw_only=True):
     version: int
     updated_at: datetime
     expires_at: datetime | None = None
-    parts: int = 0  # how many parts hold the value; 0: it is here
+    parts: int = 0  # how many parts hold the value; 0: the record itself holds it
 
     @property
     def name(self) -> RecordName:
@@ -77,7 +77,7 @@ class Record(Struct, frozen=True, kw_only=True):
 
     @property
     def content(self) -> Any:
-        """The value as its writer gave it: bytes, or a JSON value."""
+        """Return the value as it was written: bytes, or a JSON value."""
         return decode(self.value) if self.form == JSON else self.value
 
     def lives(self, at: datetime) -> bool:
@@ -90,11 +90,11 @@ class Record(Struct, frozen=True, kw_only=True):
 
 
 class RecordQuery(Struct, frozen=True, kw_only=True):
-    """Which records to list: of a namespace (of all, if None), with keys that begin so, in the order of their bytes."""
+    """A query for records: their namespace (None: all) and the prefix of their keys, in byte order."""
 
     namespace: str | None = None
     prefix: str = ""
-    after: RecordName | None = None  # the last one seen
+    after: RecordName | None = None  # the last record of the previous page
     limit: int = 100
     descending: bool = False
     values: bool = True  # whether values are read
@@ -110,11 +110,11 @@ class RecordQuery(Struct, frozen=True, kw_only=True):
 
 
 def sort_key(name: RecordName) -> tuple[bytes, bytes]:
-    """Return what records are ordered by."""
+    """Return the key by which records are sorted."""
     return name.namespace.encode(), name.key.encode()
 
 
-# Requests: what a caller wants ------------------------------------------------------------------
+# Requests: what a caller asks for --------------------------------------------------------------
 
 
 class Put(Struct, frozen=True, kw_only=True, tag_field="op", tag="put", forbid_unknown_fields=True):
@@ -125,8 +125,8 @@ class Put(Struct, frozen=True, kw_only=True, tag_field="op", tag="put", forbid_u
     value: bytes
     form: str = BYTES
     ttl: float | None = None
-    version: int | None = None  # the version it must have; 0: it must be new
-    keep: bool = False  # leave a record that is there as it is
+    version: int | None = None  # the version it must have; 0: it must not exist
+    keep: bool = False  # leave an existing record as it is
     parts: int = 0  # the value is in so many parts, and `value` names their upload
     size: int | None = None  # of a value in parts
 
@@ -144,7 +144,7 @@ class Append(Struct, frozen=True, kw_only=True, tag_field="op", tag="append", fo
 
 
 class Drop(Struct, frozen=True, kw_only=True, tag_field="op", tag="delete", forbid_unknown_fields=True):
-    """Delete a record, or all records of a namespace whose keys begin so. Deleting nothing is harmless."""
+    """Delete a record, or all records of a namespace with this prefix. Deleting nothing is harmless."""
 
     namespace: str
     key: str
@@ -153,7 +153,7 @@ class Drop(Struct, frozen=True, kw_only=True, tag_field="op", tag="delete", forb
 
 
 class Touch(Struct, frozen=True, kw_only=True, tag_field="op", tag="touch", forbid_unknown_fields=True):
-    """Set the time to live of a record, or of all records whose keys begin so; values and versions stay."""
+    """Set the time to live of a record, or of all records with this prefix; values and versions stay."""
 
     namespace: str
     key: str
@@ -176,33 +176,33 @@ class RecordNeeds(Struct, frozen=True):
 
 
 class RecordsView(Struct, frozen=True):
-    """Records as they are, without their values (see `Record.without_value`); only those that are there."""
+    """The requested records that exist, without their values (see `Record.without_value`)."""
 
-    found: dict[RecordName, Record] = {}  # named, or below a prefix
+    found: dict[RecordName, Record] = {}  # by name, named or below a prefix
     last: dict[RecordName, Record] = {}  # by namespace and prefix
 
 
 class PutRecord(Struct, frozen=True):
-    """Store a record in the place of one with version `was`; 0: there is none. A store refuses anything else."""
+    """Store a record in place of the one with version `was` (0: none). A store refuses any other version."""
 
     record: Record
     was: int
 
     @property
     def name(self) -> RecordName:
-        """That of its record."""
+        """Return the name of its record."""
         return self.record.name
 
 
 class DropRecords(Struct, frozen=True):
-    """Delete a record, or all that begin so."""
+    """Delete a record, or all with this prefix."""
 
     name: RecordName
     is_prefix: bool = False
 
 
 class TouchRecords(Struct, frozen=True):
-    """Let a record, or all that begin so, expire then; None: never."""
+    """Set the time at which a record, or all with this prefix, expire; None: never."""
 
     name: RecordName
     expires_at: datetime | None
@@ -230,7 +230,7 @@ def needs_of(requests: Sequence[RecordRequest]) -> RecordNeeds:
 
 
 def decide_records(requests: Iterable[RecordRequest], view: RecordsView, at: datetime) -> tuple[RecordWrite, ...]:
-    """Return the writes that fulfil the requests, in their order. Raises VersionConflict."""
+    """Return the writes that fulfil the requests, in order. Raises VersionConflict."""
     draft = _Draft(view, at)
     for each in requests:
         match each:
@@ -247,19 +247,19 @@ def decide_records(requests: Iterable[RecordRequest], view: RecordsView, at: dat
 
 
 def has_floor(name: RecordName) -> bool:
-    """Return whether the versions of such a record count its writes, and nothing else."""
+    """Return whether the versions of this record count its writes and nothing else."""
     return not name.namespace.startswith(".")
 
 
 def raised_floor(old: Record | None, version: int, at: datetime) -> list[PutRecord]:
-    """Return the write that notes the highest version of what is deleted, if that is higher than before."""
+    """Return the write that stores the highest deleted version, if it is higher than the one stored."""
     was = 0 if old is None else old.version
     record = Record(namespace=FLOOR, key=FLOOR, value=b"", form=BYTES, size=0, version=version, updated_at=at)
     return [PutRecord(record, was)] if version > was else []
 
 
 class _Draft:
-    """The writes so far, and the records as they leave them."""
+    """The writes so far, and the records as these writes leave them."""
 
     def __init__(self, view: RecordsView, at: datetime) -> None:
         self.writes: list[RecordWrite] = []
@@ -368,7 +368,7 @@ def write_with_messages(
     token: str | None = None,
     memory: Sequence[RecordRequest] = (),
 ) -> Change:
-    """Write records of a session and of its owner, and say what the log has not heard yet, as one change."""
+    """Return one change that writes records of a session and its owner, and appends messages new to the log."""
     from moorage.core.session import Change, unsaid
 
     view.session.check_open()
@@ -385,7 +385,7 @@ def write_with_messages(
 
 
 def check_namespace(namespace: object, *, parts: bool = False) -> str:
-    """A namespace: a short text that does not begin with a dot."""
+    """Return a namespace: a short text that does not begin with a dot."""
     checked = check_label("namespace", namespace, MAX_NAMESPACE)
     if checked.startswith(".") and not (parts and checked == PARTS):
         raise InvalidField("namespace", f"is {checked!r}; names that begin with a dot are kept for Moorage")
@@ -393,7 +393,7 @@ def check_namespace(namespace: object, *, parts: bool = False) -> str:
 
 
 def check_record_key(key: object, field: str = "key", *, empty: bool = False) -> str:
-    """A key, or a prefix if it may be empty: text of up to 1,024 bytes without a null character."""
+    """Return a key, or a prefix if it may be empty: text of up to 1,024 bytes without a null character."""
     if not isinstance(key, str) or not (key or empty) or "\0" in key or HIGHEST in key or not is_text(key):
         raise InvalidField(field, "must be some text without null characters and U+10FFFF")
     if len(key.encode()) > MAX_KEY:
@@ -402,7 +402,7 @@ def check_record_key(key: object, field: str = "key", *, empty: bool = False) ->
 
 
 def check_requests(*parts: Sequence[RecordRequest]) -> None:
-    """Raise InvalidRequest for what no store may be asked in one commit; each part has records of its own."""
+    """Raise InvalidRequest for more than one commit may write; each part is for another set of records."""
     for part in parts:
         _check_part(part)
     size = sum(len(value) for part in parts for value in _values(part))

@@ -1,8 +1,8 @@
-"""Secrets stay out of metadata and context.
+"""Redaction: secrets are not stored in metadata and context.
 
 A string whose key is, as a whole word, the name of a secret is stored as
-`[redacted]`; the answer lists the paths, so it is clear where a value went.
-`token_count` is a number and `tokenizer` another word: both are left alone.
+`[redacted]`; the answer lists the paths, so the caller can see what was removed.
+`token_count` is a number and `tokenizer` another word: both are kept.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class Redactor:
         self._known: dict[str, bool] = {}
 
     def clean(self, value: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
-        """The value without its secrets, and the paths of what was taken out."""
+        """Return the value without its secrets, and their paths."""
         paths: list[str] = []
         cleaned = self._clean(value, "", paths)
         return (cleaned, tuple(paths)) if paths else (value, ())
 
     def is_secret(self, key: str) -> bool:
-        """Whether a key, as whole words, names a secret: `db_password`, `apiKey`, not `tokenizer`."""
+        """Return whether a key, as whole words, names a secret: `db_password`, `apiKey`, not `tokenizer`."""
         known = self._known.get(key)
         if known is None:
             spelled = f"_{'_'.join(_words_of(key))}_"
@@ -45,7 +45,7 @@ class Redactor:
     def _clean(self, value: Any, path: str, paths: list[str]) -> Any:
         if isinstance(value, dict):
             return {key: self._item(key, item, f"{path}.{key}" if path else key, paths) for key, item in value.items()}
-        if isinstance(value, (list, tuple)):  # JSON makes no difference between them
+        if isinstance(value, (list, tuple)):  # JSON does not distinguish them
             return [self._clean(item, f"{path}[{index}]", paths) for index, item in enumerate(value)]
         return value
 

@@ -1,7 +1,7 @@
-"""Registrations: agents, workers and tools that came while everything runs, each at an endpoint, until its lease ends.
+"""Registrations: agents, workers and tools added at runtime, each at an endpoint, until its lease ends.
 
 An endpoint renews its registration; without renewal it expires. Several endpoints may be registered under one name:
-they take turns.
+requests alternate between them.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ MAX_DESCRIPTION = 4096
 
 
 class Registration(Struct, frozen=True, kw_only=True):
-    """One endpoint under one name, until an instant."""
+    """One endpoint under one name, with a lease."""
 
     name: str
     role: AgentRole
     endpoint: str
     until: datetime
     description: str = ""
-    operations: dict[str, ToolOperation] = field(default_factory=dict)  # of a tool
+    operations: dict[str, ToolOperation] = field(default_factory=dict)  # for a tool
 
     @property
     def place(self) -> tuple[str, str, str]:
@@ -37,7 +37,7 @@ class Registration(Struct, frozen=True, kw_only=True):
         return self.role.value, self.name, self.endpoint
 
     def lives(self, at: datetime) -> bool:
-        """Whether its lease has not ended."""
+        """Return whether its lease has not ended."""
         return at < self.until
 
 
@@ -51,7 +51,7 @@ def new_registration(
     description: str = "",
     operations: dict[str, ToolOperation] | None = None,
 ) -> Registration:
-    """A registration, checked. Raises InvalidField."""
+    """Return a checked registration. Raises InvalidField."""
     if role not in tuple(AgentRole):
         raise InvalidField("role", f"is {role!r}; use agent or worker")
     if not 0 <= seconds <= LONGEST_LEASE:
@@ -67,7 +67,7 @@ def new_registration(
 
 
 def check_room(registration: Registration, others: list[Registration]) -> None:
-    """Raise InvalidField if there are too many besides it."""
+    """Raise InvalidField if there are too many other registrations."""
     if len(others) >= MOST_REGISTRATIONS and registration.place not in [each.place for each in others]:
         raise InvalidField(
             "agent_id", f"cannot be registered: there are {MOST_REGISTRATIONS} already; remove one first"
@@ -75,7 +75,7 @@ def check_room(registration: Registration, others: list[Registration]) -> None:
 
 
 def agents_of(registrations: Iterable[Registration]) -> dict[str, AgentDefinition]:
-    """Registered agents and workers, by name."""
+    """Return registered agents and workers, by name."""
     named = _by_name(each for each in registrations if each.role is not AgentRole.TOOL)
     return {
         name: AgentDefinition(
@@ -90,7 +90,7 @@ def agents_of(registrations: Iterable[Registration]) -> dict[str, AgentDefinitio
 
 
 def tools_of(registrations: Iterable[Registration]) -> dict[str, Tool]:
-    """Registered tools, by name."""
+    """Return registered tools, by name."""
     named = _by_name(each for each in registrations if each.role is AgentRole.TOOL)
     return {
         name: Tool(

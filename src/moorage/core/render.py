@@ -1,4 +1,4 @@
-"""Values as every door shows them: the same JSON for the same thing, everywhere."""
+"""Values as every door shows them: the same JSON for equal values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T", bound=Struct)
 
 
 def session_json(session: Session) -> dict[str, Any]:
-    """A session as plain JSON values."""
+    """Return a session as plain JSON values."""
     plain: dict[str, Any] = to_builtins(public_fields(session))
     return plain
 
@@ -28,7 +28,7 @@ def public_fields(session: Session) -> dict[str, Any]:
 
 
 def to_json(value: Any) -> Any:
-    """Any answer as plain JSON values."""
+    """Return any answer as plain JSON values."""
     if isinstance(value, Session):
         return session_json(value)
     if isinstance(value, Struct):
@@ -42,6 +42,6 @@ def to_json(value: Any) -> Any:
 
 
 def like(kind: type[T], value: object, /, **others: Any) -> T:
-    """Return a struct with the attributes of a value that are fields of its own, and with others."""
+    """Return a struct from the attributes of a value that are its fields, and from the given ones."""
     known = {name: getattr(value, name) for name in kind.__struct_fields__ if hasattr(value, name)}
     return kind(**{**known, **others})

@@ -1,11 +1,11 @@
-"""Runs: work asked of a session, settled exactly once.
+"""Runs: work requested of a session, settled exactly once.
 
 ::
 
     queued ⇄ running ──→ completed | failed | stopped | expired
 
-A run is not a turn: it takes one turn or several, and settles when one ends with nothing
-outstanding. The caller gets its callback in the same commit.
+A run takes one or several turns. It settles when a turn ends and nothing is outstanding.
+The callback to its parent is part of the same commit.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from moorage.core.errors import InvalidField
 from moorage.core.status import Because, Reason
 from moorage.core.usage import Usage
 
-MAX_ASKED = 1000  # characters of what was asked that the run itself remembers; the log has all of it
+MAX_ASKED = 1000  # characters of the prompt stored in the run; the log has all of it
 MAX_RESULT_BYTES = 256 * 1024
 MAX_TURNS = 1000  # of one run, unless its agent's definition says otherwise
 TOO_MANY_TURNS = "too_many_turns"
 
 
 class Mode(StrEnum):
-    """How the caller hears of the end."""
+    """How the caller learns of the end."""
 
     SYNC = "sync"  # by waiting for it
     ASYNC_POLL = "async_poll"  # by asking later
@@ -39,14 +39,14 @@ class Mode(StrEnum):
 
 
 class Join(StrEnum):
-    """When callbacks of several children are delivered."""
+    """The time at which callbacks of several children are delivered."""
 
     EACH = "each"  # as they come
     ALL = "all"  # together, when the last child of the parent's run has settled
 
 
 class RunState(StrEnum):
-    """Where a run stands."""
+    """The state of a run."""
 
     QUEUED = "queued"
     RUNNING = "running"
@@ -56,7 +56,7 @@ class RunState(StrEnum):
     EXPIRED = "expired"
 
 
-RETRIABLE = frozenset({RunState.FAILED, RunState.EXPIRED})  # a stopped run was meant to end: ask anew
+RETRIABLE = frozenset({RunState.FAILED, RunState.EXPIRED})  # a stopped run was meant to end: request a new one
 SETTLED = frozenset({RunState.COMPLETED, RunState.FAILED, RunState.STOPPED, RunState.EXPIRED})
 # The transition table of runs; docs/lifecycle.md draws it and a test compares the two.
 RUN_MOVES: dict[RunState, frozenset[RunState]] = {
@@ -78,80 +78,80 @@ class Run(Struct, frozen=True, kw_only=True):
     mode: Mode = Mode.ASYNC_POLL
     join: Join = Join.EACH
     asked: str = ""  # the beginning of the prompt
-    asked_entry: int | None = None  # where the log has all of it
+    asked_entry: int | None = None  # the entry with the whole prompt
     parameters: dict[str, Any] = {}  # named values that go with the prompt
-    tools: tuple[str, ...] = ()  # tools that the caller names for the agent
+    tools: tuple[str, ...] = ()  # tools named by the caller for the agent
     called: bool = False  # whether a call waits for it: its turn serves no other run, its first failure is the answer
-    parent_session_id: str | None = None  # who asked, and hears of the end
+    parent_session_id: str | None = None  # the session that requested it and gets its callback
     parent_run_id: str | None = None
-    correlation: Any = None  # the parent's own, handed back with the callback
+    correlation: Any = None  # the parent's own value, returned with the callback
     idempotency_key: str | None = None
     by: str | None = None
     state: RunState = RunState.QUEUED
     result: str | None = None
-    result_entry: int | None = None  # where the log has all of it
-    metadata: dict[str, Any] = {}  # what its agent told of the answer
-    usage: Usage = {}  # the tokens its turns took, where its agent tells
+    result_entry: int | None = None  # the entry with the whole result
+    metadata: dict[str, Any] = {}  # the agent's metadata of its answer
+    usage: Usage = {}  # tokens of its turns, if its agent reports them
     error: str | None = None
     reason: str | None = None  # a code: agent_failed, launcher_lost, timed_out, too_many_turns, …
-    stop_requested: bool = False  # set by a stop while a turn is at work on it: it ends as stopped with that turn
+    stop_requested: bool = False  # set by a stop while a turn works on it: the run ends as stopped with that turn
     turns: int = 0
     max_turns: int = MAX_TURNS
     failures: int = 0  # turns that failed in a row
     problems: int = 0  # lines of its agent that did not validate
-    cut_off: bool = False  # whether its last turn ended in the middle: lost, given back, its agent dead or stopped
-    shared_answers: tuple[str, ...] = ()  # inbox items that belong to another run which has asked together with it
-    expires_at: datetime | None = None  # when waiting for a launcher ends
+    cut_off: bool = False  # whether its last turn was cut off: lost, given back, or its agent died or was stopped
+    shared_answers: tuple[str, ...] = ()  # inbox items of another run that asked the same
+    expires_at: datetime | None = None  # the end of its wait for a launcher
     started_at: datetime | None = None
     settled_at: datetime | None = None
-    callback: str | None = None  # delivered, parent_deleted or parent_closed, once there was one to make
+    callback: str | None = None  # fate of the callback: delivered, parent_deleted or parent_closed
     retry_of: str | None = None  # the run that this one repeats
-    because: Because | None = None  # why it is queued, or does not go on; made when it is read, and not stored
+    because: Because | None = None  # why it is queued, or does not continue; computed when it is read, not stored
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is over."""
+        """Return whether it is over."""
         return self.state in SETTLED
 
     @property
     def is_alone(self) -> bool:
-        """Whether its turns serve no other run: a call waits for it, or it has parameters or tools of its own."""
+        """Return whether its turns serve no other run: it is called, or has its own parameters or tools."""
         return self.called or bool(self.parameters or self.tools)
 
     @property
     def needs_a_person(self) -> bool:
-        """Whether only a person can make it start or go on: waiting for it is no use."""
+        """Return whether only a person can let it start or continue, so that waiting is useless."""
         return self.because is not None and self.because.needs_a_person
 
     @property
     def is_asking(self) -> bool:
-        """Whether its agent is at work and waits for a person's answer."""
+        """Return whether its agent is at work and waits for a person's answer."""
         return self.state is RunState.RUNNING and self.needs_a_person
 
     def taken_here(self) -> Run:
-        """Return the run as the caller that has just started a launcher for it sees it."""
+        """Return the run as shown to a caller that has just started a launcher for it."""
         if self.because is None or self.because.reason is not Reason.NO_LAUNCHER:
             return self
         return replace(self, because=Because(reason=Reason.LAUNCHER_BUSY))
 
     @property
     def is_awaited_by_a_parent(self) -> bool:
-        """Whether an agent waits for its end, however long that takes."""
+        """Return whether an agent waits for its end, however long that takes."""
         return self.mode is Mode.SYNC and self.parent_session_id is not None
 
     @property
     def is_cut(self) -> bool:
-        """Whether its result is the beginning of one that was longer than a run remembers; the log has all of it."""
+        """Return whether its result was longer than a run stores and is cut; the log has all of it."""
         return self.result is not None and len(self.result.encode()) > MAX_RESULT_BYTES - 4 and self.result[-1] == "…"
 
     @property
     def calls_back(self) -> bool:
-        """Whether its end goes into its parent's inbox."""
+        """Return whether its end goes into its parent's inbox."""
         return self.mode is Mode.ASYNC_CALLBACK and self.parent_session_id is not None
 
 
 class RunQuery(Struct, frozen=True, kw_only=True):
-    """Which runs."""
+    """A query for runs."""
 
     session_id: str | None = None
     parent_session_id: str | None = None
@@ -171,7 +171,7 @@ class RunQuery(Struct, frozen=True, kw_only=True):
             raise InvalidField("limit", f"is {self.limit!r}; give a number from 1 to 1000")
 
     def admits(self, run: Run) -> bool:
-        """Whether a run fits all filters."""
+        """Return whether a run matches all filters."""
         return (
             self.session_id in (None, run.session_id)
             and self.parent_session_id in (None, run.parent_session_id)
@@ -187,12 +187,12 @@ class RunQuery(Struct, frozen=True, kw_only=True):
 
 
 def check_mode(mode: object) -> Mode:
-    """A mode in any case, or InvalidField."""
+    """Return a mode, in any case of letters. Raises InvalidField."""
     return mode if isinstance(mode, Mode) else Mode(_choice("mode", mode, tuple(Mode)))
 
 
 def check_join(join: object) -> Join:
-    """How to join, or InvalidField."""
+    """Return a join. Raises InvalidField."""
     return join if isinstance(join, Join) else Join(_choice("join", join, tuple(Join)))
 
 

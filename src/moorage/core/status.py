@@ -1,7 +1,7 @@
-"""Status: one word for people, what a session waits for, and why what was asked has not started.
+"""Status: one word for people, what a session waits for, and why a request has not started.
 
-Three functions decide it for every door: `status_of` and `waiting_for` look at the session's head alone;
-`why_not_started` also at the launchers and the time, so its answer is made when it is read and never stored.
+Three functions decide it for every door. `status_of` and `waiting_for` read only the session's head.
+`why_not_started` also reads the launchers and the time, so its answer is computed at each read and never stored.
 
 ::
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from moorage.core.session import Session
     from moorage.core.turn import Launcher
 
-SILENT_AFTER = timedelta(seconds=30)  # a launcher that sent no heartbeat for so long takes no turns
+SILENT_AFTER = timedelta(seconds=30)  # a launcher without a heartbeat for this long takes no turns
 
 
 class Status(StrEnum):
@@ -41,7 +41,7 @@ class Status(StrEnum):
 
 
 class Reason(StrEnum):
-    """Why something that was asked has not started, or does not go on."""
+    """Why a request has not started, or does not continue."""
 
     NO_LAUNCHER = "no_launcher"
     LAUNCHER_BUSY = "launcher_busy"
@@ -52,7 +52,7 @@ class Reason(StrEnum):
     WAITING_FOR_CHILD = "waiting_for_child"
 
 
-# Only a person can end these, so a caller who waits for the answer is told at once.
+# Only a person can end these, so a caller that waits for the answer is told at once.
 NEEDS_A_PERSON = frozenset({Reason.HELD, Reason.SUSPENDED, Reason.WAITING_FOR_APPROVAL})
 
 
@@ -71,28 +71,28 @@ class WaitingFor(Struct, frozen=True, kw_only=True):
 
 
 class Because(Struct, frozen=True, kw_only=True):
-    """The reason, and the facts that go with it."""
+    """A reason with its facts."""
 
     reason: Reason
-    by: str | None = None  # of a hold: its holder; of a suspension: person or agent; who is unresponsive
-    until: datetime | None = None  # of a hold; of a turn whose launcher is unresponsive: when it is given up
-    since: datetime | None = None  # of a turn whose launcher is unresponsive: when its lease ran out
+    by: str | None = None  # the holder; who suspended: person or agent; the unresponsive launcher
+    until: datetime | None = None  # of a hold: its end; of an unresponsive turn: when it is given up
+    since: datetime | None = None  # of an unresponsive turn: when its lease expired
     approval_id: str | None = None
     child: Child | None = None
 
     @property
     def needs_a_person(self) -> bool:
-        """Whether waiting is no use until a person acts."""
+        """Return whether waiting is useless until a person acts."""
         return self.reason in NEEDS_A_PERSON
 
     @property
     def is_silence(self) -> bool:
-        """Whether the launcher of the live turn is unresponsive."""
+        """Return whether the launcher of the live turn is unresponsive."""
         return self.reason is Reason.UNRESPONSIVE
 
     @property
     def in_words(self) -> str:
-        """The reason as a part of a sentence: the run waits …"""
+        """Return the reason as part of a sentence: the run waits …"""
         if self.reason is Reason.HELD:
             return f"while {self.by} holds the session" + ("" if self.until is None else f", until {_utc(self.until)}")
         if self.reason is Reason.WAITING_FOR_APPROVAL:
@@ -133,7 +133,7 @@ class LastRun(Struct, frozen=True):
 
 
 def status_of(head: Session) -> Status:
-    """Return the one word, by precedence."""
+    """Return the status, by precedence."""
     if head.is_final:
         return Status(head.state.value)
     if head.pending_approvals:
@@ -161,10 +161,10 @@ def waiting_for(head: Session) -> WaitingFor | None:
 
 
 def why_not_started(head: Session, launchers: Iterable[Launcher], at: datetime) -> Because | None:
-    """Return why what was asked of a session does not start; None if nothing waits there and all is well.
+    """Return why a request to a session has not started; None if nothing waits and no turn is unresponsive.
 
-    A message that came while a turn is running waits for the launcher: `launcher_busy`. A turn whose launcher
-    has let its lease run out may not go on: `unresponsive`, whether something waits for it or not.
+    A message that came while a turn is running waits for the launcher: `launcher_busy`. A turn whose lease has
+    expired may not continue: `unresponsive`, whether or not something waits for it.
     """
     if head.is_final:
         return None
@@ -186,7 +186,7 @@ def why_not_started(head: Session, launchers: Iterable[Launcher], at: datetime) 
 
 
 def can_take(launcher: Launcher, head: Session, at: datetime) -> bool:
-    """Whether a launcher lives and takes turns of that session, once it has a free slot."""
+    """Return whether a launcher lives and takes turns of that session, once it has a free slot."""
     is_there = at - launcher.seen_at < SILENT_AFTER and not launcher.drain and not launcher.draining
     takes_agent = not launcher.agents or head.agent_name in launcher.agents
     return is_there and takes_agent and launcher.works_for(head.owner) and launcher.root in (None, head.root_session_id)

@@ -1,8 +1,8 @@
-"""Session tokens: signed texts that let an agent reach its session and its descendants, for a while.
+"""Session tokens: signed texts that give an agent access to its session and its descendants, for a limited time.
 
-`moors_` and two parts with a dot between: what it says, and an HMAC-SHA256 of that. A server with the
+A token is `moors_` and two parts with a dot between: its content, and an HMAC-SHA256 of that. A server with the
 signing secret verifies a token without a query. The token names its secret by an id, so that the secret can be
-replaced. Nothing in it is hidden: it is signed, not encrypted.
+replaced. Its content is signed, not encrypted.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from moorage.core.errors import Unauthorized
 PREFIX = "moors_"
 SECRET_BYTES = 32
 SECRET_ID_BYTES = 4
-MAX_TEXT = 2000  # nothing longer is one of ours
+MAX_TEXT = 2000  # none of our tokens is longer
 
 
 class SigningSecret(Struct, frozen=True, kw_only=True):
-    """The signing secret of a store's servers. With it, one can make any token."""
+    """The signing secret of a store's servers. It allows making any token."""
 
     secret_id: str
     value: str  # in hex
@@ -30,16 +30,16 @@ class SigningSecret(Struct, frozen=True, kw_only=True):
 
 
 class SessionToken(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """The right to read and write one session and its descendants, until it ends."""
+    """The permission to read and write one session and its descendants, until it expires."""
 
     secret_id: str
     owner: str
     session_id: str
     expires_at: datetime
-    run_id: str | None = None  # the run that its agent works on
+    run_id: str | None = None  # the run of its agent
 
     def lives(self, at: datetime) -> bool:
-        """Whether its time is not over."""
+        """Return whether it has not expired."""
         return at < self.expires_at
 
 
@@ -48,20 +48,20 @@ _decode = Decoder(SessionToken).decode
 
 
 def is_session_token(text: object) -> bool:
-    """Whether a text claims to be one; keys begin otherwise."""
+    """Return whether a text has the prefix of a token; keys have another."""
     return isinstance(text, str) and text.lstrip().startswith(PREFIX)
 
 
 def new_token(
     owner: str, session_id: str, expires_at: datetime, secret: SigningSecret, run_id: str | None = None
 ) -> SessionToken:
-    """A token to be signed with this secret. Seconds are exact enough."""
+    """Return a token to be signed with this secret. It expires at a whole second."""
     ends = expires_at.astimezone(UTC).replace(microsecond=0)
     return SessionToken(secret.secret_id, owner, session_id, ends, run_id)
 
 
 def sign(token: SessionToken, secret: SigningSecret) -> str:
-    """The token as its bearer keeps it."""
+    """Return the signed text of a token, as its bearer keeps it."""
     said = _as_text(_encode(token))
     return f"{PREFIX}{said}.{_as_text(_signature(said, secret))}"
 
@@ -69,7 +69,7 @@ def sign(token: SessionToken, secret: SigningSecret) -> str:
 def verify(text: object, secret_of: Callable[[str], SigningSecret | None], at: datetime) -> SessionToken:
     """Return the content of a token if one of our secrets signed it and it has not expired.
 
-    Raises Unauthorized, in the same words whatever is wrong with it.
+    Raises Unauthorized, with the same message whatever is wrong with it.
     """
     from hmac import compare_digest
 
@@ -81,7 +81,7 @@ def verify(text: object, secret_of: Callable[[str], SigningSecret | None], at: d
     except (DecodeError, ValueError):
         raise Unauthorized from None
     secret = secret_of(token.secret_id)
-    # Texts are compared, not what they stand for: several texts stand for the same bytes, and one was signed.
+    # Compare texts, not decoded bytes: several texts decode to the same bytes, but only one was signed.
     if secret is None or not compare_digest(_as_text(_signature(said, secret)), signed) or not token.lives(at):
         raise Unauthorized
     return token

@@ -1,4 +1,4 @@
-"""Tools: functions that a session may call, and what comes of a call."""
+"""Tools: functions that a session may call, and their results."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from msgspec import Struct
 
 from moorage.core.brief import brief
 
-NUMBERS = ("integer", "number")  # as JSON schemas call them
+NUMBERS = ("integer", "number")  # types in JSON schemas
 
 
 class Refused(Exception):
-    """A call that makes no sense to the tool; the text says why."""
+    """A call that is invalid for the tool; the text says why."""
 
 
 @brief("name", "description")
@@ -23,30 +23,30 @@ class Tool(Struct, frozen=True, kw_only=True):
 
     name: str
     description: str
-    operations: dict[str, ToolOperation]  # none, if only the tool itself knows them
-    endpoints: tuple[str, ...] = ()  # of one that lives elsewhere
+    operations: dict[str, ToolOperation]  # empty if only the tool itself knows them
+    endpoints: tuple[str, ...] = ()  # of a remote tool
 
     def fitting(self, given: Mapping[str, Any]) -> str:
-        """Return the first operation that takes all that is given and needs no more, else the first of all."""
+        """Return the first operation that accepts all given parameters and needs no others, else the first of all."""
         return next(
             (name for name, each in self.operations.items() if each.takes(given)), next(iter(self.operations), "")
         )
 
     def read(self, operation: str, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the parameters with numbers where the operation wants some and they came as texts."""
+        """Return the parameters, with texts converted to numbers where the operation wants numbers."""
         known = self.operations.get(operation)
         properties = {} if known is None else known.parameters.get("properties", {})
         return {name: _number(value, properties.get(name)) for name, value in given.items()}
 
 
 class ToolOperation(Struct, frozen=True, kw_only=True):
-    """One thing a tool does; `parameters` is a JSON schema."""
+    """One operation of a tool; `parameters` is a JSON schema."""
 
     description: str
     parameters: dict[str, Any]
 
     def takes(self, given: Mapping[str, Any]) -> bool:
-        """Whether it knows all that is given, and is given all that it needs."""
+        """Return whether it accepts all given parameters and needs no others."""
         needed = set(self.parameters.get("required", ()))
         return given.keys() <= self.parameters.get("properties", {}).keys() and needed <= given.keys()
 
@@ -58,7 +58,7 @@ def _number(value: Any, schema: Any) -> Any:
     try:
         return int(value) if kind == "integer" else float(value)
     except ValueError:
-        return value  # the tool refuses it in its own words
+        return value  # the tool refuses it with its own message
 
 
 @brief("tool", "operation", "success", "result", "error")
@@ -74,13 +74,13 @@ class ToolAnswer(Struct, frozen=True, kw_only=True):
 
 
 class Occasion(Struct, frozen=True, kw_only=True):
-    """When a tool is called, in which session, and how many seconds the caller waits."""
+    """The circumstances of a tool call: the time, the session, and how many seconds the caller waits."""
 
     today: date
     session_id: str | None = None
     timeout: float | None = None
 
 
-# A tool gets operation, parameters and occasion. It may raise Refused, and may return an awaitable.
+# A tool function gets operation, parameters and occasion. It may raise Refused or return an awaitable.
 ToolFunction = Callable[[str, dict[str, Any], Occasion], Any]
 Toolbox = Mapping[str, tuple[Tool, ToolFunction]]  # by name

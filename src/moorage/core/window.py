@@ -1,8 +1,8 @@
-"""The window: what of a long history a model gets to see.
+"""The window: the part of a long history that a model gets.
 
-The last n messages or turns, or what fits a budget of tokens or bytes. A window
+The last n messages or turns, or those that fit a budget of tokens or bytes. A window
 never separates a tool call from its result, keeps system messages, and begins with
-the newest summary instead of what that summary stands for.
+the newest summary in place of the messages it summarises.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TokenCounter = Callable[[Entry], int]
 
 
 class WindowSize(Struct, frozen=True, kw_only=True):
-    """How much to show; every limit given must hold."""
+    """The limits of a window; all given limits apply."""
 
     last: int | None = None
     turns: int | None = None
@@ -36,35 +36,35 @@ class WindowSize(Struct, frozen=True, kw_only=True):
 
 
 def bytes_of(entry: Entry) -> int:
-    """Size of a message's content."""
+    """Return the size of a message's content."""
     return len(entry.content.encode()) if isinstance(entry.content, str) else len(encode(entry.content))
 
 
 def rough_tokens(entry: Entry) -> int:
-    """Tokens of a message, near enough without a tokenizer: four bytes each, four for the frame."""
+    """Estimate the tokens of a message without a tokenizer: four bytes each, plus four for the frame."""
     return bytes_of(entry) // 4 + 4
 
 
 class WindowBuilder:
     """Collects messages from the newest backwards until the window is full.
 
-    Feed it pages with `take`, newest entry first; it says when it has enough. A call
-    and its result come in or stay out together, so it may run over by such a pair
-    when the limit is a number of messages, and stops short of it for budgets.
+    Pass it pages with `take`, newest entry first, until `is_full`. A call and its result
+    are kept or left out together. So the window may exceed a limit on the number of
+    messages by such a pair; it never exceeds a budget.
     """
 
     def __init__(self, size: WindowSize, count_tokens: TokenCounter = rough_tokens) -> None:
         self._size, self._count_tokens = size, count_tokens
         self._kept: list[Entry] = []
-        self._group: list[Entry] = []  # messages held back until no result in them lacks its call
+        self._group: list[Entry] = []  # messages held back until every result in them has its call
         self._open_results: set[str] = set()
-        self._paid_for: set[int] = set()  # numbers of what `reserve` took out of the budget
+        self._paid_for: set[int] = set()  # numbers of the entries that `reserve` took out of the budget
         self._turns = self._tokens = self._bytes = 0
         self._only_counts = size.last is not None and size.turns is size.tokens is size.max_bytes is None
         self.is_full = False
 
     def reserve(self, pinned: list[Entry]) -> None:
-        """Take what the window keeps in any case out of the budget first."""
+        """Reserve budget for entries that the window keeps in any case."""
         if self._size.tokens is self._size.max_bytes is None:
             return
         self._tokens, self._bytes = self._cost([_readable(entry) for entry in pinned])
@@ -81,13 +81,13 @@ class WindowBuilder:
             self._add(entry)
 
     def _take_texts(self, newest_first: list[Entry]) -> None:
-        """The common case, quickly: only a number of messages was asked for, and no tool was called."""
-        room = max(0, (self._size.last or 0) - len(self._kept))  # a pair may have run over already
+        """Add text messages, quickly: the only limit is a number of messages, and there are no tool calls."""
+        room = max(0, (self._size.last or 0) - len(self._kept))  # a pair may have exceeded the limit
         self._kept += newest_first[:room]
         self.is_full = len(newest_first) > room
 
     def end(self) -> None:
-        """There is nothing older: a result whose call is nowhere stays out, and keeps no other entry out."""
+        """End the input: leave out results without a call, so that they keep out no other message."""
         group, self._group, self._open_results = self._group, [], set()
         self.take(_without_orphans(group))
 
@@ -125,7 +125,7 @@ class WindowBuilder:
         self._bytes += in_bytes
 
     def _cost(self, group: list[Entry]) -> tuple[int, int]:
-        """Tokens and bytes, where there is a budget of them."""
+        """Return tokens and bytes, where there is a budget of them."""
         new = [entry for entry in group if entry.number not in self._paid_for]
         return (
             0 if self._size.tokens is None else sum(map(self._count_tokens, new)),
@@ -134,7 +134,7 @@ class WindowBuilder:
 
 
 def _without_orphans(newest_first: list[Entry]) -> list[Entry]:
-    """These messages but for results that no call came before."""
+    """Return these messages except results without an earlier call."""
     calls: set[str] = set()
     whole: list[Entry] = []
     for entry in reversed(newest_first):
@@ -145,7 +145,7 @@ def _without_orphans(newest_first: list[Entry]) -> list[Entry]:
 
 
 def with_pinned(messages: list[Entry], pinned: list[Entry]) -> list[Entry]:
-    """The window with system messages and summary before what they precede, each once."""
+    """Return the window with system messages and the summary before what they precede, each once."""
     if not pinned:
         return messages
     numbers = {entry.number for entry in messages}
@@ -154,7 +154,7 @@ def with_pinned(messages: list[Entry], pinned: list[Entry]) -> list[Entry]:
 
 
 def _readable(entry: Entry) -> Entry:
-    """A summary as a model can read it: a system message."""
+    """Return an entry for a model: a summary becomes a system message."""
     if entry.kind != Kind.SUMMARY or entry.data is None:
         return entry
     return replace(entry, role="system", content=entry.data["summary"])
@@ -162,12 +162,12 @@ def _readable(entry: Entry) -> Entry:
 
 def _place(entry: Entry) -> tuple[int, int]:
     if entry.kind == Kind.SUMMARY and entry.data is not None:
-        return (entry.data["upto"], 1)  # a summary stands where what it sums up ended
+        return (entry.data["upto"], 1)  # a summary is placed at the end of the messages it summarises
     return (entry.number, 0)
 
 
 def unanswered_calls(messages: list[Entry]) -> list[tuple[int, str, str]]:
-    """Tool calls (number, id, name) in these messages that no later message answers; ids may come again."""
+    """Return the tool calls (number, id, name) without a later result in these messages; ids may repeat."""
     unanswered: dict[str, tuple[int, str, str]] = {}
     for entry in messages:
         for part in entry.content if isinstance(entry.content, list) else ():
@@ -179,7 +179,7 @@ def unanswered_calls(messages: list[Entry]) -> list[tuple[int, str, str]]:
 
 
 def repair_of(number: int, call_id: str, name: str) -> Message:
-    """A visible result for a call, in entry `number`, that a crash left without one."""
+    """Return a visible result for a call, in entry `number`, that a crash left without one."""
     part: dict[str, Any] = {
         "type": "tool_result",
         "call_id": call_id,
@@ -191,9 +191,9 @@ def repair_of(number: int, call_id: str, name: str) -> Message:
 
 
 def whole_upto(messages: list[Entry], upto: int) -> int:
-    """The last number not after `upto` that separates no call from its result.
+    """Return the last number not after `upto` that separates no call from its result.
 
-    `messages` are those around `upto`, in order, back to where every pair is whole.
+    `messages` are those around `upto`, in order, from a point that separates no pair.
     """
     started: dict[str, int] = {}
     spans: list[tuple[int, int]] = []  # from a call to its result
@@ -204,7 +204,7 @@ def whole_upto(messages: list[Entry], upto: int) -> int:
         spans += [(started.pop(call), entry.number) for call in tool_results(entry) if call in started]
     spans += [(number, upto + 1) for number in started.values()]
     cut = upto
-    for first, last in sorted(spans, reverse=True):  # going back for one pair may come to lie within an earlier one
+    for first, last in sorted(spans, reverse=True):  # stepping back before one pair may land inside an earlier pair
         if first <= cut < last:
             cut = first - 1
     return cut
