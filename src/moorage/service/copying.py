@@ -1,9 +1,9 @@
-"""Copying a whole store into another one: everything, as it is, so that users of the one can go on with the other.
+"""Copying a whole store into another one, unchanged, so that its users can continue there.
 
-Records go over kind by kind, some in each commit, with a mark that says how far it has come. The mark is
-part of the commit, so a copy that was cut off goes on where it was, and nothing comes in twice. In the end
-both stores are read once more and compared, by counts and by digests that do not depend on
-any order. Reading leaves the source as it is; a concurrent writer is noticed by that.
+Records are copied kind by kind, some in each commit, with a mark of the progress. The mark is part of the commit, so
+an interrupted copy continues where it stopped, and nothing is copied twice. At the end both stores are read again and
+compared, by counts and by digests that do not depend on order. Reading does not change the source; the comparison
+detects a concurrent writer.
 """
 
 from __future__ import annotations
@@ -24,37 +24,37 @@ from moorage.ports import Store
 from moorage.service.servers import count_live, heartbeats
 
 CHUNK = 200  # records in one commit
-SHOWN = 5  # sessions that a refusal names
+SHOWN = 5  # sessions named in a refusal
 _DIGEST_BITS = 256
 
-CopyProgress = Callable[[str, str, int], None]  # what is being done, with which kind, and how many are done
+CopyProgress = Callable[[str, str, int], None]  # the step, the kind of records, and how many are done
 
 
 class CopyMark(Struct, frozen=True):
-    """How far a copy has come."""
+    """The progress of a copy."""
 
     source: str
-    kind: DumpKind | None  # None: everything is there, and has yet to be compared
-    cursor: str | None = None  # None: this kind begins
+    kind: DumpKind | None  # None: everything is copied, but not compared yet
+    cursor: str | None = None  # None: at the beginning of this kind
 
 
 class Copied(Struct, frozen=True):
-    """Counts and a digest of what is in both stores now."""
+    """Counts and a digest of the content of both stores."""
 
     counts: dict[str, int]
     digest: str
-    went_on: bool  # whether a copy that was cut off was brought to its end
+    went_on: bool  # whether an interrupted copy was completed
 
 
 async def copy_store(
     source: Store, target: Store, name: str, at: datetime, *, force: bool = False, progress: CopyProgress | None = None
 ) -> Copied:
-    """Copy everything. `name` says which source it is, so that no other one can go on with its copy.
+    """Copy everything. `name` identifies the source, so that a copy of another source cannot continue.
 
     Raises:
         StoreInUse: a server uses the source, or turns run; with `force` they are copied as they are.
-        StoreNotEmpty: the target has something in it that is not the beginning of this copy.
-        CopyDiffers: in the end the two are not the same.
+    StoreNotEmpty: the target has content that is not the beginning of this copy.
+    CopyDiffers: the stores differ at the end.
     """
     tell = progress or (lambda *_: None)
     if not force:
@@ -82,7 +82,7 @@ async def _running(source: Store) -> list[str]:
 
 
 async def _begun(target: Store, name: str) -> CopyMark | None:
-    """How far a copy of this source has come; None if the target is empty."""
+    """Return the progress of a copy of this source; None if the target is empty."""
     kept = await target.document(DocumentKind.STORE, LOAD_MARK)
     if kept is not None:
         mark = Decoder(CopyMark).decode(kept.body)
@@ -110,7 +110,7 @@ async def _copy(source: Store, target: Store, begun: CopyMark, tell: CopyProgres
 
 
 def _next_mark(source: str, kind: DumpKind, cursor: str | None) -> CopyMark:
-    """Where to go on: with the next kind, if this one has come to its end."""
+    """Return the next mark: in the next kind, if this one is complete."""
     kinds = [*DumpKind, None]
     return CopyMark(source, kind, cursor) if cursor is not None else CopyMark(source, kinds[kinds.index(kind) + 1])
 
@@ -130,7 +130,7 @@ async def _compared(source: Store, target: Store, tell: CopyProgress) -> tuple[d
 
 
 async def _told(store: Store, kind: DumpKind, tell: CopyProgress) -> tuple[int, str]:
-    """How much there is of a kind, and a digest of all of it, in whatever order it comes."""
+    """Return the count of a kind and a digest of it, whatever the order."""
     count = total = 0
     async for record in all_records(store, kind):
         for part in parts(record):
@@ -142,7 +142,7 @@ async def _told(store: Store, kind: DumpKind, tell: CopyProgress) -> tuple[int, 
 
 
 async def all_records(store: Store, kind: DumpKind) -> AsyncIterator[DumpRecord]:
-    """Everything of a kind, page after page."""
+    """Yield all records of a kind."""
     cursor: str | None = None
     while True:
         page = await store.dump(kind, CHUNK, cursor)

@@ -1,9 +1,8 @@
-"""Import: whole sessions coming in, from our own export or from what others kept.
+"""Import: whole sessions, from our own exports or from the histories of other programs.
 
-Each session comes in whole or not at all, and one that is there already stays as it is, so
-importing twice changes nothing. Our own lines are refused at the first thing that is wrong
-with them; of what others kept (`histories`), the sound sessions come in and the report says
-what was left out, where and why.
+Each session is imported completely or not at all. A session that exists already stays as it is, so importing twice
+changes nothing. An export of ours is refused at its first error. Of other histories (`histories`) the valid sessions
+are imported; the report lists everything left out, with its place and the reason.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from moorage.core.session import Session
 from moorage.service.deps import Caller, Deps
 from moorage.service.transfer import FORMAT
 
-MAX_EMPTY = 10_000  # lines that say nothing
+MAX_EMPTY = 10_000  # lines without content
 TOO_LARGE = "a request; bring it in with `moorage import` where the store is"
-MAX_TOLD = 100  # what was left out is listed up to here, and counted beyond
+MAX_TOLD = 100  # the report lists this many omissions and counts the rest
 
 
 class LeftOut(Struct, frozen=True, kw_only=True):
-    """Something that should have come in and did not, or not whole."""
+    """Something that was not imported, or not completely."""
 
     file: str
     line: int | None = None
@@ -49,20 +48,20 @@ class LeftOut(Struct, frozen=True, kw_only=True):
 
 
 class Notes(Struct, kw_only=True):
-    """Counts of what reading one file left out, and of what is no part of a session."""
+    """The omissions of one file, and counts of ignored lines that belong to no session."""
 
     left_out: list[LeftOut] = field(default_factory=list)
     left_out_total: int = 0
     passed_over: dict[str, int] = field(default_factory=dict)
 
     def leave_out(self, file: str, reason: str, line: int | None = None) -> None:
-        """Something is wrong here."""
+        """Note an omission."""
         self.left_out_total += 1
         if len(self.left_out) < MAX_TOLD:
             self.left_out.append(LeftOut(file=file, line=line, reason=reason))
 
     def pass_over(self, kind: str, count: int = 1) -> None:
-        """So much of this is not taken, as it should be."""
+        """Count lines of a kind that is ignored on purpose."""
         if count:
             self.passed_over[kind] = self.passed_over.get(kind, 0) + count
 
@@ -79,14 +78,14 @@ class ImportReport(Struct, kw_only=True):
     passed_over: dict[str, int] = field(default_factory=dict)
 
     def take(self, notes: Notes) -> None:
-        """Add what one file had to say."""
+        """Add the notes of one file."""
         self.left_out += notes.left_out[: MAX_TOLD - len(self.left_out)]
         self.left_out_total += notes.left_out_total
         for kind, count in notes.passed_over.items():
             self.passed_over[kind] = self.passed_over.get(kind, 0) + count
 
     def add(self, other: ImportReport) -> None:
-        """Add what another import did."""
+        """Add the report of another import."""
         self.imported += other.imported
         self.already_there += other.already_there
         self.entries += other.entries
@@ -94,22 +93,22 @@ class ImportReport(Struct, kw_only=True):
 
 
 class History(Struct, kw_only=True):
-    """The sessions of one file of another program, parents before children, and notes."""
+    """The sessions of one file of another program, parents first, and notes."""
 
     file: str
     bundles: list[Bundle] = field(default_factory=list)
     notes: Notes = field(default_factory=Notes)
 
 
-# Bringing in ------------------------------------------------------------------------------------
+# Importing --------------------------------------------------------------------------------------
 
 
 async def import_lines(
     deps: Deps, caller: Caller, lines: Iterable[str | bytes], *, detach: bool = False, dry_run: bool = False
 ) -> ImportReport:
-    """Bring exported sessions in, each whole or not at all. Importing twice changes nothing.
+    """Import exported sessions, each completely or not at all. Importing twice changes nothing.
 
-    With `detach`, sessions whose parent is not there become roots instead of being refused.
+    With `detach`, sessions whose parent does not exist here become roots instead of being refused.
     """
     report = ImportReport()
     for bundle in exported(lines):
@@ -120,7 +119,7 @@ async def import_lines(
 async def bring_in(
     deps: Deps, caller: Caller, bundle: Bundle, report: ImportReport, *, detach: bool = False, dry_run: bool = False
 ) -> bool:
-    """Bring one session in and count it; False if it is there already."""
+    """Import one session and count it; return False if it exists already."""
     whole = _without_secrets(deps, bundle)[0]
     whole = replace(whole, session=await _placed(deps, caller, whole.session, detach=detach))
     await _check_approvals_are_its_own(deps, caller, whole)
@@ -136,9 +135,9 @@ async def bring_in(
 async def bring_in_history(
     deps: Deps, caller: Caller, history: History, report: ImportReport, *, detach: bool = False, dry_run: bool = False
 ) -> None:
-    """Import the sessions of one file. The report lists what is refused; only a store that fails is an error.
+    """Import the sessions of one file. The report lists refused sessions; only a failing store is an error.
 
-    Of a file whose sessions are all there already nothing is told: it was, when they came.
+    The notes of a file are dropped if all of its sessions exist already: its first import reported them.
     """
     notes, is_news = history.notes, not history.bundles
     for bundle in history.bundles:
@@ -159,7 +158,7 @@ async def bring_in_history(
 async def import_histories(
     deps: Deps, caller: Caller, lines: AsyncIterator[bytes], *, detach: bool = False, dry_run: bool = False
 ) -> ImportReport:
-    """Bring in what was read from files elsewhere, one a line: what no rule of ours could have made is left out."""
+    """Import histories, read from files elsewhere, one a line; leave out sessions that no rule of ours allows."""
     report, decoder, number = ImportReport(), msgspec.json.Decoder(History), 0
     async for line in lines:
         number += 1
@@ -182,7 +181,7 @@ def _is_sound(bundle: Bundle, history: History) -> bool:
 
 
 async def _as_our_own(deps: Deps, caller: Caller, bundle: Bundle, notes: Notes) -> Bundle:
-    """The session without secrets in its metadata and context, and with its parent's task, as if created here."""
+    """Redact a session's metadata and context and give it its parent's task, as `create` would."""
     bundle, redacted = _without_secrets(deps, bundle)
     notes.pass_over("secret", redacted)
     session, task_id = bundle.session, bundle.session.task_id
@@ -193,7 +192,7 @@ async def _as_our_own(deps: Deps, caller: Caller, bundle: Bundle, notes: Notes) 
 
 
 def _without_secrets(deps: Deps, bundle: Bundle) -> tuple[Bundle, int]:
-    """Return a bundle whose metadata and context are redacted as `create` redacts them, and how much was."""
+    """Return a bundle with metadata and context redacted as `create` does, and the number of redactions."""
     metadata, redacted = deps.redactor.clean(bundle.session.metadata)
     items = items_in(bundle.records)
     values, forgotten = deps.redactor.clean({key: item.value for key, item in items.items()})
@@ -204,7 +203,7 @@ def _without_secrets(deps: Deps, bundle: Bundle) -> tuple[Bundle, int]:
 
 
 async def _placed(deps: Deps, caller: Caller, session: Session, *, detach: bool) -> Session:
-    """The session under its parent as that stands here, or as a root."""
+    """Return the session under its parent as it is in this store, or as a root."""
     own = replace(session, owner=caller.owner, hold=None)
     if session.parent_session_id is None:
         return replace(own, root_session_id=own.session_id, depth=0)
@@ -220,7 +219,7 @@ async def _placed(deps: Deps, caller: Caller, session: Session, *, detach: bool)
 
 
 async def _check_approvals_are_its_own(deps: Deps, caller: Caller, bundle: Bundle) -> None:
-    """A session that comes in does not take over what another one has asked."""
+    """Check that an imported session does not take over the approvals of another session."""
     for approval in bundle.approvals:
         with suppress(ApprovalNotFound):
             known = await deps.store.approval(caller.owner, approval.approval_id)
@@ -229,7 +228,7 @@ async def _check_approvals_are_its_own(deps: Deps, caller: Caller, bundle: Bundl
 
 
 async def _would_come(deps: Deps, caller: Caller, bundle: Bundle, report: ImportReport) -> bool:
-    """Return what `restore` would return. Raises SessionGone, ParentNotFound as it would."""
+    """Return the result of `restore` without importing. Raises SessionGone, ParentNotFound like it."""
     new, parent = bundle.session.session_id, bundle.session.parent_session_id
     with suppress(SessionNotFound):
         if (await deps.store.get(caller.owner, new)).session_id == new:
@@ -242,7 +241,7 @@ async def _would_come(deps: Deps, caller: Caller, bundle: Bundle, report: Import
     return True
 
 
-# Our own lines -----------------------------------------------------------------------------------
+# Our own exports ---------------------------------------------------------------------------------
 
 
 class _Line(Struct, kw_only=True):
@@ -258,7 +257,7 @@ class _Line(Struct, kw_only=True):
 
 
 def exported(lines: Iterable[str | bytes], *, max_bytes: float = inf, max_entries: float = inf) -> Iterator[Bundle]:
-    """Sessions one after another; InvalidImport names the line where the file is not ours, or a session too large."""
+    """Yield exported sessions one by one. InvalidImport names the line that is invalid or makes a session too large."""
     current: Bundle | None = None
     number = size = 0
     for number, line, length in _parsed(lines):

@@ -1,8 +1,7 @@
 """Export: whole sessions as JSON lines, and as Markdown for people.
 
-One line says what the file is, then for each session its head, its entries, context and
-approvals, and a line that counts them: a file that was cut short is noticed. Secrets in
-tool inputs are redacted on the way out. `importing` reads these lines.
+The first line is a header. For each session follow its head, its entries, context and approvals, and a line that
+counts them, so that a truncated file is detected. Secrets in tool inputs are redacted. `importing` reads these lines.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ RECORDS_PAGE = 50  # values may be large
 
 
 async def export_lines(deps: Deps, caller: Caller, ref: str, *, tree: bool = False) -> AsyncIterator[str]:
-    """A session (with its tree) as JSON lines; importing them gives the same again."""
+    """Yield a session (with its tree) as JSON lines; importing them gives an equal session."""
     root = await deps.store.get(caller.owner, ref)
     sessions = await deps.store.tree(caller.owner, root.session_id, MAX_TREE) if tree else [root]
     yield first_line()
@@ -45,7 +44,7 @@ def first_line() -> str:
 
 
 def bundle_lines(bundle: Bundle) -> Iterator[str]:
-    """A session that was read from lines, as lines again."""
+    """Yield the lines of a session that was read from lines."""
     yield _head_line(bundle.session)
     for entry in bundle.entries:
         yield encode_text({"type": "entry", "entry": entry})
@@ -56,7 +55,7 @@ def bundle_lines(bundle: Bundle) -> Iterator[str]:
 
 
 def _head_line(session: Session) -> str:
-    """The head as it will come in: without what a launcher has to do with it here."""
+    """Return the head for import: without what launchers do with it in this store."""
     head = replace(as_restored(session, session.owner), hold=None, redacted=())
     return encode_text({"type": "session", "session": msgspec.to_builtins(head)})
 
@@ -91,7 +90,7 @@ async def _session_lines(deps: Deps, caller: Caller, session: Session) -> AsyncI
 
 
 async def _without_entries(deps: Deps, caller: Caller, session_id: str) -> Bundle:
-    """Head, context and approvals of one instant: read again if something changed meanwhile."""
+    """Return head, context and approvals of one instant: read them again if something changed meanwhile."""
     store, owner = deps.store, caller.owner
     head = await store.get(owner, session_id)
     while True:
@@ -103,7 +102,7 @@ async def _without_entries(deps: Deps, caller: Caller, session_id: str) -> Bundl
 
 
 async def _records(deps: Deps, caller: Caller, session_id: str) -> AsyncIterator[Record]:
-    """Yield the records of a session that have not expired, but not its context, a page at a time."""
+    """Yield the records of a session that have not expired, except its context, a page at a time."""
     query: RecordQuery | None = RecordQuery(limit=RECORDS_PAGE)
     while query is not None:
         page = await deps.store.list_records(caller.owner, session_id, query, deps.clock.now())
@@ -115,7 +114,7 @@ async def _records(deps: Deps, caller: Caller, session_id: str) -> AsyncIterator
 
 async def _entries(deps: Deps, caller: Caller, session: Session) -> AsyncIterator[Entry]:
     after = 0
-    while after < session.last_entry:  # the head was read first: what is appended meanwhile is left out
+    while after < session.last_entry:  # the head was read first: entries appended since are left out
         page = await deps.store.log(
             caller.owner, session.session_id, LogQuery(after=after, before=session.last_entry + 1, limit=PAGE)
         )
@@ -136,7 +135,7 @@ def _without_secrets(deps: Deps, entry: Entry) -> Entry:
 
 
 async def export_markdown(deps: Deps, caller: Caller, ref: str, *, tree: bool = False) -> AsyncIterator[str]:
-    """A session (with its tree) as pages to read."""
+    """Yield a session (with its tree) as Markdown pages."""
     root = await deps.store.get(caller.owner, ref)
     for session in await deps.store.tree(caller.owner, root.session_id, MAX_TREE) if tree else [root]:
         async for part in _page(deps, caller, session):

@@ -1,6 +1,6 @@
-"""Blocks: what one message of a transcript is made of, as parts of ours.
+"""Blocks: the parts of one transcript message, converted into ours.
 
-Thoughts are left out, pictures and files are referred to, everything else is kept. Texts that are too long for a
+Thoughts are left out, images and files become references, everything else is kept. Texts that are too long for a
 message are cut, and the cut is marked.
 """
 
@@ -20,7 +20,7 @@ Part = dict[str, Any]
 THOUGHTS = ("thinking", "redacted_thinking")
 MEDIA = ("image", "document", "audio")
 TIES = ("type", "id", "name", "call_id")
-CUTS = (256 * 1024, 32 * 1024, 1024, 64)  # how much of each text stays, tried until the message fits
+CUTS = (256 * 1024, 32 * 1024, 1024, 64)  # length kept of each text, tried in order until the message fits
 
 
 class NotOurs(ValueError):
@@ -28,7 +28,7 @@ class NotOurs(ValueError):
 
 
 def parts_of(content: str | list[Block] | None, uuid: str | None, notes: Notes) -> list[Part]:
-    """A message's blocks as parts; NotOurs if they are no such thing."""
+    """Return a message's blocks as parts. Raises NotOurs if they are invalid."""
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
     parts = [_part(block, uuid, notes) for block in blocks]
     return [part for part in parts if part is not None]
@@ -64,12 +64,12 @@ def _text(block: Block, name: str) -> str:
 
 
 def _reference(kind: str, block: Block, uuid: str | None) -> Part:
-    """Return a reference to a picture or file, without its bytes."""
+    """Return a reference to an image or file, without its bytes."""
     source = block.get("source")
     known = source if isinstance(source, dict) else {}
     data = known.get("data")
     facts = {name: known.get(name) for name in ("media_type", "url", "file_id")}
-    facts["size"] = len(data) * 3 // 4 if isinstance(data, str) else None  # as bytes; in the transcript it is base64
+    facts["size"] = len(data) * 3 // 4 if isinstance(data, str) else None  # in bytes; the transcript has base64
     facts["transcript_uuid"] = uuid
     return {"type": kind, **{name: value for name, value in facts.items() if value is not None}}
 
@@ -90,12 +90,12 @@ def output_of(content: object, uuid: str | None, notes: Notes) -> Any:
 
 
 def plain(parts: list[Part]) -> Content:
-    """A text, where parts are nothing more."""
+    """Return a text if the parts are only text."""
     return parts[0]["text"] if [part["type"] for part in parts] == ["text"] else parts
 
 
 def fitting(role: str, parts: list[Part]) -> tuple[Content, bool]:
-    """The parts as a message holds them, and whether something had to be cut. Raises InvalidRequest."""
+    """Return the parts as the content of a message, and whether a text was cut. Raises InvalidRequest."""
     with suppress(TooLarge):
         return check_message({"role": role, "content": plain(parts)}).content, False
     for limit in CUTS[:-1]:
@@ -105,12 +105,12 @@ def fitting(role: str, parts: list[Part]) -> tuple[Content, bool]:
 
 
 def _shortened(parts: list[Part], limit: int) -> Content:
-    """The parts with their long texts cut; what ties them together stays whole."""
+    """Return the parts with their long texts cut; ids stay whole."""
     return plain([{key: item if key in TIES else _cut(item, limit) for key, item in part.items()} for part in parts])
 
 
 def cut_text(text: str, limit: int) -> str:
-    """The beginning of a long text, and a sign that there was more."""
+    """Return the beginning of a long text, with a mark of the cut."""
     if len(text) <= limit:
         return text
     return f"{text[:limit]} … [{len(text) - limit} of {len(text)} characters left out]"

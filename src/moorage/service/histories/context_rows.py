@@ -1,7 +1,7 @@
-"""Rows of a table that kept a context for each session: session_id, context, updated_at.
+"""Rows of a table with a context for each session: session_id, context, updated_at.
 
-One JSON object a line. A row becomes a session that remembers what the row says, key by key.
-The context is an object, or the text of one, as programs store it that keep JSON in a text column.
+One JSON object a line. A row becomes a session whose context has the values of the row, key by key.
+The context is an object, or the JSON text of one, because some programs store JSON in a text column.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from moorage.service.histories.letters import decoded
 from moorage.service.importing import History
 
 INTERFACE = "import"
-AT_ONCE = 500  # rows that are in memory together
+AT_ONCE = 500  # rows in memory at a time
 
 
 class ContextRow(Struct):
-    """One row. Whatever other columns there are is not looked at."""
+    """One row. Other columns are ignored."""
 
     session_id: str
     context: Any = None
@@ -41,7 +41,7 @@ _UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError, OverflowError)
 
 
 def read_rows(file: str, lines: Iterable[bytes], now: datetime) -> Iterator[History]:
-    """The sessions of a file, some at a time; where a row has no time, `now` stands in."""
+    """Yield the sessions of a file in batches; a row without a time gets `now`."""
     numbered = enumerate(lines, 1)
     while some := list(islice(numbered, AT_ONCE)):
         history = History(file=file)

@@ -1,7 +1,7 @@
-"""Conversations: what one agent says in a transcript, collected line by line.
+"""Conversations: the messages of one agent in a transcript, collected line by line.
 
-The blocks of one reply stand on several lines, other lines between them, so nothing is
-numbered before the transcript ends; `scribe` makes a session of it then.
+The blocks of one reply are on several lines, with other lines between them, so entries get their numbers only at the
+end of the transcript: `scribe` then makes a session of it.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ MAX_COUNT = 1 << 53
 
 
 class EntryDraft(Struct, kw_only=True):
-    """Something that is to become an entry: a message, an error or a summary."""
+    """A future entry: a message, an error or a summary."""
 
     line: int | None
     at: datetime | None
     role: str | None = None
     parts: list[Part] = field(default_factory=list)
-    stop: str | None = None  # why the model stopped here, if the line says so
+    stop: str | None = None  # why the model stopped here, if the line has it
     error: str | None = None
     summary: str | None = None
-    keeps_from: int | None = None  # of a summary: the first of the drafts before it that it does not stand for
+    keeps_from: int | None = None  # of a summary: the first earlier draft that it does not stand for
 
 
 class SubAgentCall(Struct, frozen=True, kw_only=True):
-    """A call that hands work to a sub-agent."""
+    """A call that delegates work to a sub-agent."""
 
     call_id: str
     agent: str | None = None
@@ -38,7 +38,7 @@ class SubAgentCall(Struct, frozen=True, kw_only=True):
 
 
 class Conversation:
-    """One agent's part of a transcript, as it is read."""
+    """One agent's part of a transcript, while it is read."""
 
     def __init__(self, session_id: str | None = None) -> None:
         self.session_id = session_id
@@ -46,18 +46,18 @@ class Conversation:
         self.calls: list[SubAgentCall] = []
         self.project_dir: str | None = None
         self.version: str | None = None
-        self._replies: dict[str, int] = {}  # where the reply of an id stands among the drafts
-        self._places: dict[str, int] = {}  # where the line of a uuid ended up
+        self._replies: dict[str, int] = {}  # index of each reply among the drafts, by its id
+        self._places: dict[str, int] = {}  # index of the draft of each line, by its uuid
         self._usage: dict[str, dict[str, int]] = {}
         self._keeps_from: int | None = None
 
     def add(self, draft: EntryDraft, uuid: str | None) -> None:
-        """One more, after all others."""
+        """Append a draft."""
         self._remember(uuid, len(self.drafts))
         self.drafts.append(draft)
 
     def reply(self, draft: EntryDraft, uuid: str | None, reply_id: str | None) -> None:
-        """Blocks of a reply: they join those that came before them under the same id."""
+        """Add blocks of a reply to those that came before under the same id."""
         if reply_id is None:
             self.add(draft, uuid)
             return
@@ -77,23 +77,23 @@ class Conversation:
         }
 
     def keep_from(self, uuid: str | None) -> None:
-        """The summary to come does not stand for what begins with this line."""
+        """Exclude everything from this line on from the next summary."""
         self._keeps_from = self._places.get(uuid) if uuid is not None else None
 
     def sum_up(self, draft: EntryDraft, uuid: str | None) -> None:
-        """A summary of what came before."""
+        """Add a summary of what came before."""
         draft.keeps_from, self._keeps_from = self._keeps_from, None
         self.add(draft, uuid)
 
     @property
     def asked(self) -> str | None:
-        """The first question, if it was a text."""
+        """Return the first question, if it is text."""
         first = self.drafts[0] if self.drafts else None
         return first.parts[0].get("text") if first is not None and first.parts else None
 
     @property
     def usage(self) -> dict[str, int]:
-        """The usage of all replies."""
+        """Return the usage of all replies."""
         total = {"input_tokens": 0, "output_tokens": 0}
         for usage in self._usage.values():
             for name, count in usage.items():

@@ -1,4 +1,4 @@
-"""The kind of a file to import, told from how it begins."""
+"""Detecting the kind of a file to import from its beginning."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CLAUDE_CODE = "claude-code"
 OPENAI = "openai"
 CONTEXTS = "contexts"
 KINDS = (MOORAGE, STATE, CLAUDE_CODE, OPENAI, CONTEXTS)
-LOOK_AT = 200  # lines: a transcript may begin with much that the host keeps for itself
+LOOK_AT = 200  # lines: a transcript may begin with many internal lines of the host
 
 
 _values = msgspec.json.Decoder(Any)
@@ -26,7 +26,7 @@ _NOT_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 def kind_of_lines(lines: Iterable[bytes]) -> str | None:
-    """Return one of KINDS, by the first line that tells; None if none does."""
+    """Return one of KINDS, by the first line that shows it; None if none does."""
     return next((kind for line in lines if (kind := _kind_of(_object(line))) is not None), None)
 
 
@@ -36,7 +36,7 @@ def _kind_of(value: dict[str, Any]) -> str | None:
     if _is_state(value):
         return STATE
     if isinstance(value.get("type"), str) and any(map(value.get, ("sessionId", "parentUuid", "leafUuid"))):
-        return CLAUDE_CODE  # each line that matters names its session or another line
+        return CLAUDE_CODE  # each relevant line names its session or another line
     message = {name: value.get(name) for name in ("role", "type", "messages")}
     if is_message(message) or is_list_of_messages(message):
         return OPENAI
@@ -45,17 +45,17 @@ def _kind_of(value: dict[str, Any]) -> str | None:
 
 
 def _is_state(value: dict[str, Any]) -> bool:
-    """Whether this is the state of a session, as scripts keep it."""
+    """Return whether this is the state of a session, as scripts store it."""
     return value.get("agent_id") is not None and value.get("phase") is not None
 
 
 def is_state(text: bytes) -> bool:
-    """Whether a whole file, indented or not, is a session's state."""
+    """Return whether a whole file, indented or not, is a session's state."""
     return _is_state(_object(text))
 
 
 def is_json(text: bytes) -> bool:
-    """Whether a whole file is JSON."""
+    """Return whether a whole file is JSON."""
     try:
         decode(text)
     except _NOT_JSON:
@@ -64,7 +64,7 @@ def is_json(text: bytes) -> bool:
 
 
 def _object(text: bytes) -> dict[str, Any]:
-    """Return the object that a text is, or an empty one."""
+    """Return the object in a text, or an empty one."""
     try:
         value = decoded(_values, text)
     except _NOT_JSON:

@@ -1,4 +1,4 @@
-"""A log as it is put together: entries numbered one after another."""
+"""A log under construction: entries are numbered one after another."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Content = str | list[dict[str, Any]]
 
 
 class Ledger:
-    """The entries of one session to be."""
+    """The entries of a future session."""
 
     def __init__(self, interface: str) -> None:
         self._interface = interface
@@ -19,7 +19,7 @@ class Ledger:
 
     @property
     def last(self) -> int:
-        """The number of the newest entry."""
+        """Return the number of the newest entry."""
         return len(self.entries)
 
     def note(self, kind: Kind, at: datetime, data: dict[str, Any] | None = None, **said: Any) -> None:
@@ -29,5 +29,5 @@ class Ledger:
 
 
 def as_utc(at: datetime) -> datetime:
-    """The instant in UTC; what names no zone was meant so."""
+    """Return the instant in UTC; a time without a zone counts as UTC."""
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)

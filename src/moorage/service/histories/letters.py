@@ -1,7 +1,7 @@
-"""JSON as hosts write it: well formed, but with halves of letters where a long text was cut.
+"""JSON as hosts write it: valid, but with half characters where a long text was cut.
 
-Such a half (a lone surrogate) cannot be stored; it is replaced by the sign for a broken letter,
-rather than losing all that stands around it.
+Half a character (a lone surrogate) cannot be stored. It is replaced by the replacement character, so that the text
+around it is kept.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def decoded(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
-    """The value; raises msgspec.DecodeError for what is no JSON, or not of that type."""
+    """Return the value. Raises msgspec.DecodeError for invalid JSON or another type."""
     try:
         return decoder.decode(data)
     except msgspec.ValidationError:
@@ -26,7 +26,7 @@ def decoded(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
 
 
 def _with_whole_letters(data: bytes) -> bytes:
-    """The same JSON; the standard library reads values that cannot be stored."""
+    """Return the same JSON without lone surrogates; the standard library can decode them."""
     import json
 
     try:

@@ -1,7 +1,7 @@
 """Lines of a transcript, as the host writes them.
 
-One JSON object each. Most of what a line says is the host's own and is not even decoded; what
-a host of another day adds is passed over the same way.
+One JSON object each. Most fields of a line are internal to the host and are not decoded; fields that other
+versions of the host add are ignored the same way.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from moorage.service.importing import Notes
 MAX_LINE = 64 * 1024 * 1024
 TALK = ("user", "assistant")
 BOUNDARY = "compact_boundary"
-TITLES = {"summary": "summary", "ai-title": "ai_title", "custom-title": "custom_title"}  # the later, the better
+TITLES = {"summary": "summary", "ai-title": "ai_title", "custom-title": "custom_title"}  # a later one wins
 
 
 class TranscriptLine(Struct, rename="camel"):
@@ -50,17 +50,17 @@ class TranscriptLine(Struct, rename="camel"):
 
     @property
     def is_talk(self) -> bool:
-        """Whether the line has a message of the conversation."""
+        """Return whether the line has a message of the conversation."""
         return self.type in TALK and not (self.is_meta and not self.is_compact_summary)
 
     @property
     def is_boundary(self) -> bool:
-        """Whether the host compacted the conversation here."""
+        """Return whether the host compacted the conversation here."""
         return self.type == "system" and self.subtype == BOUNDARY
 
     @property
     def title(self) -> str | None:
-        """The title of the conversation, if the line has one."""
+        """Return the title of the conversation, if the line has one."""
         name = TITLES.get(self.type or "")
         title = getattr(self, name) if name else None
         return title if isinstance(title, str) and title.strip() else None
@@ -95,7 +95,7 @@ UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError, OverflowError, 
 
 
 def read_lines(lines: Iterable[str | bytes], file: str, notes: Notes) -> Iterator[tuple[int, TranscriptLine]]:
-    """The lines that can be read, with their numbers; the others are left out and told."""
+    """Yield the readable lines with their numbers; note the others as left out."""
     broken: tuple[int, str] | None = None
     for number, text in enumerate(lines, 1):
         if not text.strip():
@@ -129,14 +129,14 @@ def _line(text: str | bytes) -> TranscriptLine:
 
 
 def _is_of_no_use(data: bytes) -> bool:
-    """Whether a line that we cannot read in full is none that we would take."""
+    """Return whether an unreadable line is of a kind that we would ignore."""
     value = decode(data)
     kind = value.get("type") if isinstance(value, dict) else None
     return isinstance(kind, str) and kind not in TALK and kind != "system"
 
 
 def message_of(line: TranscriptLine) -> LineMessage:
-    """Return the message of a line; raises one of UNREADABLE."""
+    """Return the message of a line. Raises one of UNREADABLE."""
     said = bytes(line.message)
     if not said:
         raise NotOurs("it has no message")
@@ -144,7 +144,7 @@ def message_of(line: TranscriptLine) -> LineMessage:
 
 
 def preserved_from(line: TranscriptLine) -> str | None:
-    """The line from which on a compaction kept everything, if it says so."""
+    """Return the line from which a compaction kept everything, if it names one."""
     try:
         segment = _compactions.decode(line.compact_metadata).preserved_segment
     except UNREADABLE:
@@ -153,7 +153,7 @@ def preserved_from(line: TranscriptLine) -> str | None:
 
 
 def launched_agent(line: TranscriptLine) -> str | None:
-    """The sub-agent that the tool whose result this is has started."""
+    """Return the sub-agent that a tool has started, from the line with the tool's result."""
     if b'"agentId"' not in bytes(line.tool_use_result):
         return None
     try:

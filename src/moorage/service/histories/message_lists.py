@@ -1,8 +1,8 @@
-"""Lists of messages: conversations as programs that talk to chat APIs keep them.
+"""Lists of messages: conversations as programs for chat APIs store them.
 
-A file holds one list, an object with a list in it and what is known of it besides (`session_id`, `task_id`,
-`agent`), or lines: a message each, or a conversation each. In a folder `TASK/agent/conversation_history.json` the
-conversation belongs to that task, and is the same one however often it is written anew.
+A file holds one list, or an object with a list and further fields (`session_id`, `task_id`, `agent`), or lines with a
+message each or a conversation each. In a folder `TASK/agent/conversation_history.json` the conversation belongs to
+that task, and remains the same conversation after every rewrite.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from moorage.service.histories.scribe import Scribe, Speaker
 from moorage.service.importing import History
 
 INTERFACE = "openai"
-KEPT = "imported"  # the key of the metadata under which stays what we have no field for
+KEPT = "imported"  # metadata key for fields that we do not have
 LISTS = ("messages", "conversation", "conversation_history", "history", "items", "input")
 IDS = ("session_id", "conversation_id", "thread_id", "id")
 AGENTS = ("agent_name", "agent")
-MAX_LIST = 64 * 1024 * 1024  # bytes of a file that is not made of lines
+MAX_LIST = 64 * 1024 * 1024  # bytes of a file that does not consist of lines
 UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 NumberedLine = tuple[int, bytes]
@@ -40,22 +40,22 @@ _values = msgspec.json.Decoder(Any)
 
 
 class ListedConversation(Struct, kw_only=True):
-    """One conversation of a file: its messages, each with the line it stands on, and what is said of it besides."""
+    """One conversation of a file: its messages, each with its line number, and its other fields."""
 
     messages: list[tuple[int | None, Any]] = field(default_factory=list)
     about: dict[str, Any] = field(default_factory=dict)
-    name: str | None = None  # which of the list that holds it
+    name: str | None = None  # its name in the list that holds it
 
 
 def is_list_of_messages(value: object) -> bool:
-    """Whether a whole document, or one line, is a conversation, or a list of conversations."""
+    """Return whether a whole document, or one line, is a conversation or a list of conversations."""
     if isinstance(value, list) and value:
         return any(map(is_message, value)) or all(isinstance(each, dict) and _listed(each) for each in value)
     return isinstance(value, dict) and _listed(value) is not None
 
 
 def is_document_of_messages(data: bytes | str) -> bool:
-    """The same of what a file holds."""
+    """Return whether the content of a file is a conversation or a list of conversations."""
     try:
         return is_list_of_messages(decode(data))
     except UNREADABLE:
@@ -65,7 +65,7 @@ def is_document_of_messages(data: bytes | str) -> bool:
 def read_messages(
     file: str, lines: Iterable[bytes], *, now: datetime, task_id: str | None = None, session_id: str | None = None
 ) -> History:
-    """The sessions of one file. Its place promises the `task_id` and what its session is called, if anything does."""
+    """Return the sessions of one file. Its path may give the `task_id` and the name of the session."""
     history = History(file=file)
     chats = list(_chats(history, lines))
     has_told = history.notes.left_out_total > 0
@@ -84,7 +84,7 @@ def read_messages(
 
 
 def _chats(history: History, lines: Iterable[bytes]) -> Iterator[ListedConversation]:
-    """The conversations of a file: one made of lines, if its first line tells so, else a document."""
+    """Yield the conversations of a file: from its lines, if its first line shows that form, else from a document."""
     numbered = ((number, line) for number, line in enumerate(lines, 1) if line.strip())
     first = next(numbered, None)
     if first is None:
@@ -94,7 +94,7 @@ def _chats(history: History, lines: Iterable[bytes]) -> Iterator[ListedConversat
 
 
 def _from_lines(history: History, lines: Iterable[NumberedLine]) -> Iterator[ListedConversation]:
-    """A message on each line, all of one conversation; or a conversation on each. Broken lines are left out."""
+    """Yield one conversation with a message on each line, or one for each line. Leave out broken lines."""
     loose = ListedConversation()
     for number, line in lines:
         try:
@@ -111,7 +111,7 @@ def _from_lines(history: History, lines: Iterable[NumberedLine]) -> Iterator[Lis
 
 
 def _from_document(history: History, lines: Iterable[NumberedLine]) -> Iterator[ListedConversation]:
-    """One value on several lines; where that cannot be read, whatever lines can."""
+    """Yield the conversations of one value on several lines; if it cannot be read, those of the readable lines."""
     kept, size = [], 0
     for number, line in lines:
         kept.append((number, line))
@@ -132,7 +132,7 @@ def _from_document(history: History, lines: Iterable[NumberedLine]) -> Iterator[
 
 
 def _is_one(line: bytes) -> bool:
-    """Whether a line alone is a message or a conversation."""
+    """Return whether a line alone is a message or a conversation."""
     try:
         value = decoded(_values, line)
     except UNREADABLE:
@@ -151,7 +151,7 @@ def _conversations(value: Any, where: str | None) -> Iterator[ListedConversation
 
 
 def _listed(value: dict[str, Any]) -> str | None:
-    """The key under which an object has its messages."""
+    """Return the key under which an object has its messages."""
     for name in LISTS:
         listed = value.get(name)
         if isinstance(listed, list) and any(map(is_message, listed)):
@@ -203,7 +203,7 @@ def _birth(history: History, chat: ListedConversation, task_id: str | None, sess
 
 
 def _taken(about: dict[str, Any], names: tuple[str, ...], check: Any) -> str | None:
-    """The first of these that says something we can use; it is not kept twice."""
+    """Return the first valid value of these names, and remove it from the fields to keep."""
     for name in names:
         if isinstance(about.get(name), str):
             try:
@@ -216,14 +216,14 @@ def _taken(about: dict[str, Any], names: tuple[str, ...], check: Any) -> str | N
 
 
 def _digest(chat: ListedConversation) -> str:
-    """An id that the same conversation gets again."""
+    """Return an id that is equal for equal conversations."""
     from hashlib import sha256
 
     return f"messages-{sha256(canonical([message for _, message in chat.messages])).hexdigest()[:32]}"
 
 
 def session_of_task(task_id: str) -> str:
-    """Return the session id of a task's conversation, the same however often it is imported."""
+    """Return the session id of a task's conversation; every import gives the same."""
     from hashlib import sha256
 
     try:

@@ -1,4 +1,4 @@
-"""Messages as chat APIs have them: role, content, calls of tools and what these gave.
+"""Messages of chat APIs: role, content, tool calls and their results.
 
 Three ways of writing the same are read: chat completions (`tool_calls`, the role `tool`, and what came before them,
 `function_call` and the role `function`), the items of responses (`function_call`, `function_call_output`), and blocks
@@ -48,14 +48,14 @@ KNOWN = {"role", "content", "tool_calls", "function_call", "tool_call_id", "refu
 
 
 class Listener:
-    """Takes messages down, one after another, as drafts of a conversation."""
+    """Collects messages one after another as drafts of a conversation."""
 
     def __init__(self, conversation: Conversation, notes: Notes) -> None:
         self._conversation, self._notes = conversation, notes
-        self._functions: list[tuple[str, str]] = []  # name and id of calls that have neither an id nor a result yet
+        self._functions: list[tuple[str, str]] = []  # name and id of calls with neither an own id nor a result
 
     def hear(self, message: OpenaiMessage, line: int | None) -> None:
-        """One message, or one item. Raises NotOurs."""
+        """Add one message, or one item. Raises NotOurs."""
         kind = message.get("type")
         if kind in ITEMS:
             role, parts = _item(message)
@@ -94,7 +94,7 @@ class Listener:
         return _result_part(message.get("tool_call_id") or self._called(message.get("name")), output)
 
     def _called(self, name: object) -> str | None:
-        """The id of the call of a function that this is the result of: the oldest that has none."""
+        """Return the id of the call that this function result belongs to: the oldest without a result."""
         for index, (called, call_id) in enumerate(self._functions):
             if called == name:
                 del self._functions[index]
@@ -109,14 +109,14 @@ class Listener:
 
 
 def is_message(value: object) -> bool:
-    """Whether something looks like a message or an item of such a list."""
+    """Return whether something looks like a message or an item of such a list."""
     if not isinstance(value, dict):
         return False
     return _word(value, "role") in ROLES or value.get("type") in ITEMS
 
 
 def time_of(message: OpenaiMessage) -> datetime | None:
-    """When something was said, if it says so: as RFC 3339, or in seconds or milliseconds since 1970."""
+    """Return the time of a message, if it has one: RFC 3339, or seconds or milliseconds since 1970."""
     for name in TIMES:
         value = message.get(name)
         if isinstance(value, (str, int, float)) and not isinstance(value, bool):
@@ -151,7 +151,7 @@ def _word(value: dict[str, Any], name: str) -> str | None:
 
 
 def _by_speaker(role: str, parts: list[Part]) -> list[tuple[str, list[Part]]]:
-    """Split parts by speaker: results of tools are the tool's."""
+    """Split parts by speaker: tool results belong to the tool."""
     results = [part for part in parts if part["type"] == "tool_result"]
     words = [part for part in parts if part["type"] != "tool_result"]
     return [(speaker, said) for speaker, said in (("tool", results), (role, words)) if said]
@@ -180,7 +180,7 @@ def _call_part(call_id: object, called: object, arguments: str) -> Part:
 
 
 def _arguments(text: object) -> Any:
-    """The arguments as JSON, which is how models write them; as they stand, where a model wrote something else."""
+    """Return the arguments parsed as JSON, or as text where a model wrote something else."""
     if not isinstance(text, str):
         return {} if text is None else text
     try:
@@ -216,7 +216,7 @@ def _block(part: object) -> dict[str, Any]:
 
 
 def _source(part: dict[str, Any]) -> dict[str, Any]:
-    """Where a picture or file is, as blocks have it: its address, its id, or its bytes."""
+    """Return the source of an image or file as blocks have it: its address, its id, or its bytes."""
     said = part.get(str(part["type"])) or part
     facts = {"url": said} if isinstance(said, str) else said if isinstance(said, dict) else {}
     url = facts.get("url") or facts.get("image_url")

@@ -1,4 +1,4 @@
-"""Reading one transcript: which conversation each of its lines belongs to, and what it adds to it."""
+"""Reading one transcript: assign each line to its conversation and collect its content."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from moorage.service.histories.lines import (
 )
 from moorage.service.importing import Notes
 
-DELEGATING = ("Agent", "Task")  # the tool that starts sub-agents, and what it was called before
+DELEGATING = ("Agent", "Task")  # the tool that starts sub-agents, and its former name
 USAGE = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
 class Reading:
     """The content of one file: the host's conversation, and sidechains of sub-agents.
 
-    With an `agent_id` it is that sub-agent's file, and no line of it is the host's.
+    With an `agent_id` it is the file of that sub-agent, and has no line of the host.
     """
 
     def __init__(self, file: str, notes: Notes, agent_id: str | None = None) -> None:
@@ -41,7 +41,7 @@ class Reading:
         self._last_side: str | None = None
 
     def read(self, lines: Iterable[str | bytes]) -> None:
-        """Take in all lines; those that cannot be read are left out and told."""
+        """Read all lines; note unreadable ones as left out."""
         for number, line in read_lines(lines, self._file, self._notes):
             if line.uuid is not None and line.uuid in self._seen:
                 self._notes.pass_over("repeated")
@@ -56,11 +56,11 @@ class Reading:
 
     @property
     def title(self) -> str | None:
-        """The title of the conversation: the user's, else the host's."""
+        """Return the title of the conversation: the user's, else the host's."""
         return next((self._titles[kind] for kind in reversed(TITLES) if kind in self._titles), None)
 
     def host(self, promised: str | None) -> str | None:
-        """The host's session: the one that the file's name promises, or the only one there is."""
+        """Return the host's session: the one in the file's name, or the only one there is."""
         if promised in self._session_ids:
             return promised
         if len(self._session_ids) == 1:
@@ -88,14 +88,14 @@ class Reading:
             self._notes.pass_over("attachment" if line.type == "attachment" else "host")
 
     def _side(self, number: int, line: TranscriptLine) -> str | None:
-        """The sidechain that a line is part of; None for the host's own conversation."""
+        """Return the sidechain of a line; None for the host's own conversation."""
         if (agent_id := line.agent_id or self._agent_id) is not None:
             return agent_id
         if not line.is_sidechain:
             return None
         side = self._side_of.get(line.parent_uuid) if line.parent_uuid is not None else None
         if side is None and line.parent_uuid is not None:
-            side = self._last_side  # the line before it is lost
+            side = self._last_side  # the line before it is missing
         if side is None:
             side = line.uuid or f"{line.session_id}:{number}"
         if line.uuid is not None:
@@ -143,7 +143,7 @@ class Reading:
     def _hear_user(
         self, conversation: Conversation, draft: EntryDraft, parts: list[Part], line: TranscriptLine
     ) -> None:
-        """Take in results of tools and words of the user; one line may have both."""
+        """Add tool results and the user's text; one line may have both."""
         results = [part for part in parts if part["type"] == "tool_result"]
         words = [part for part in parts if part["type"] != "tool_result"]
         for role, said in (("tool", results), ("user", words)):

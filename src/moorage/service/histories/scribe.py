@@ -1,8 +1,8 @@
-"""Make a session of a conversation that was read to its end.
+"""Turn a completely read conversation into a session.
 
-A result whose call did not come in stays out too: no model takes one without the other. The
-host's own conversation is left suspended, for it goes on there; a sub-agent's is completed if
-its last words were its answer.
+A result without its call is left out: no model accepts one without the other. The
+host's own conversation is left suspended, because the host may continue it; a sub-agent's is completed if
+its last message was its answer.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from moorage.service.importing import Notes
 
 INTERFACE = "claude-code"
 REASON = "imported"
-MAX_WORDS = 2000  # of a sub-agent's answer, as its summary
-ANSWERED = (None, "end_turn", "stop_sequence")  # why a model stops when it has said all; older hosts did not write it
+MAX_WORDS = 2000  # length of a sub-agent's answer in its summary
+ANSWERED = (None, "end_turn", "stop_sequence")  # stop reasons of a complete answer; older hosts wrote none
 
 
 class Speaker(Struct, kw_only=True):
-    """The speaker of a conversation: what the transcript alone does not say."""
+    """The agent of a conversation, with facts that the transcript alone does not have."""
 
     session_id: str
     task_id: str
@@ -41,7 +41,7 @@ class Speaker(Struct, kw_only=True):
 
 
 class Scribe:
-    """Makes a session of one conversation."""
+    """Turns one conversation into a session."""
 
     def __init__(self, conversation: Conversation, birth: Speaker, file: str, notes: Notes) -> None:
         self._conversation, self._birth, self._file, self._notes = conversation, birth, file, notes
@@ -49,11 +49,11 @@ class Scribe:
         self._numbers: list[int] = []  # the newest entry's number after each draft
         self._open_calls: set[str] = set()
         self._errors = 0
-        self._last: EntryDraft | None = None  # that came in
+        self._last: EntryDraft | None = None  # the last draft written
         self._words: str | None = None
 
     def bundle(self, now: datetime) -> Bundle:
-        """The session, whole, or InvalidRequest. Where no line has a time, `now` stands in."""
+        """Return the whole session. Raises InvalidRequest. Without any time in its lines, it gets `now`."""
         drafts = self._conversation.drafts
         begin = next((draft.at for draft in drafts if draft.at is not None), now)
         self._ledger.note(Kind.CREATED, begin, {"agent_name": self._birth.agent, "purpose": self._birth.purpose})
@@ -101,7 +101,7 @@ class Scribe:
         return False
 
     def _follow(self, draft: EntryDraft, parts: list[Part]) -> None:
-        """Note the calls that this message opens and closes."""
+        """Track the calls that this message opens and closes."""
         self._last = draft
         self._open_calls.update(part["id"] for part in parts if part["type"] == "tool_call")
         self._open_calls.difference_update(part["call_id"] for part in parts if part["type"] == "tool_result")
@@ -120,12 +120,12 @@ class Scribe:
         if len(text) * 4 <= MAX_TEXT or len(text.encode()) <= MAX_TEXT:
             return text
         self._notes.leave_out(self._file, "a summary or error of more than 64 KiB; it is cut", line)
-        return cut_text(text, MAX_TEXT // 5)  # however many bytes its letters take
+        return cut_text(text, MAX_TEXT // 5)  # fits at four bytes a character
 
     # The head -----------------------------------------------------------------------------------
 
     def _ended(self) -> Bundle:
-        """All of it, with the entry that says how it stands now."""
+        """Return the session with an entry for its final state."""
         times = [entry.at for entry in self._ledger.entries]
         begin, end = min(times), max(times)
         is_over = self._is_over()
@@ -146,7 +146,7 @@ class Scribe:
         return Bundle(session=self._head(begin, end, closing), entries=self._ledger.entries)
 
     def _is_over(self) -> bool:
-        """Whether a sub-agent has given its answer."""
+        """Return whether a sub-agent has given its answer."""
         if self._birth.parent is None or self._last is None or self._open_calls:
             return False
         return self._last.role == "assistant" and self._last.stop in ANSWERED

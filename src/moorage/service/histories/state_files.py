@@ -1,7 +1,7 @@
-"""state.json: sessions of scripts that kept each one in a file of its own.
+"""state.json: sessions of scripts that stored each in its own file.
 
-The file says where the session stands and how its phase changed. It is taken whole or not at
-all: one that contradicts itself may be half of what two processes wrote at once.
+The file has the state of the session and the history of its phases. It is imported completely or not at
+all: a contradictory file may contain halves of two concurrent writes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from moorage.service.histories.ledger import Ledger, as_utc
 from moorage.service.importing import History
 
 INTERFACE = "state.json"
-KEPT = "imported"  # the key of the metadata under which stays what we have no field for
+KEPT = "imported"  # metadata key for fields that we do not have
 
 
 class PhaseChange(Struct):
@@ -54,14 +54,14 @@ class StateFile(Struct):
 
     @property
     def is_final(self) -> bool:
-        """Whether the work was over."""
+        """Return whether the work was over."""
         return self.phase in FINAL_PHASES
 
 
 def read_state(file: str, data: bytes | str, *, folder: str | None = None) -> History:
-    """The session of one file, or a note that says why not.
+    """Read the session of one file, or note why it cannot be read.
 
-    `folder` is the name of the folder the file lies in, where that has to be the session's id.
+    `folder` is the name of the file's folder, if that has to be the session's id.
     """
     history = History(file=file)
     try:
@@ -92,7 +92,7 @@ def _unknown(value: dict[str, Any]) -> dict[str, Any]:
     """Return the fields that we do not know, unchanged."""
     unknown = {key: item for key, item in value.items() if key not in StateFile.__struct_fields__}
     if value["phase"] not in FINAL_PHASES:
-        ends = ("finalized_at", "duration_seconds")  # it was over and was continued all the same
+        ends = ("finalized_at", "duration_seconds")  # it was over and was continued anyway
         unknown |= {name: value[name] for name in ends if value.get(name) is not None}
     more = [item for item in value.get("history") or () if item.keys() - set(PhaseChange.__struct_fields__)]
     return unknown | ({"history": value["history"]} if more else {})
@@ -128,7 +128,7 @@ def _bundle(state: StateFile, unknown: dict[str, Any]) -> Bundle:
 
 
 def _ledger(state: StateFile) -> Ledger:
-    """The log that this session would have: created, its phases, its last error, its end."""
+    """Return the log that this session would have: created, its phases, its last error, its end."""
     ledger = Ledger(INTERFACE)
     ledger.note(Kind.CREATED, as_utc(state.created_at), {"agent_name": state.agent_name, "purpose": state.purpose})
     before, last = list(state.history or ()), None
@@ -156,13 +156,13 @@ def _state_of(state: StateFile) -> State:
 
 
 def _task_of(state: StateFile) -> str:
-    """The task its metadata names; else one of its own, as every session has."""
+    """Return the task in its metadata; else a task of its own, as every session has."""
     task = (state.metadata or {}).get("task_id")
     return check_label("task_id", task) if isinstance(task, str) and task.strip() else state.agent_id
 
 
 def _newest(state: StateFile) -> datetime:
-    """When something was last done, rather than written down."""
+    """Return the time of the latest activity, rather than of the latest write."""
     times = [change.timestamp for change in state.history or ()]
     if state.is_final:
         times += [at for at in (state.finalized_at, state.last_updated) if at is not None][:1]

@@ -1,9 +1,9 @@
-"""Transcripts of Claude Code: the host's conversation, and those of its sub-agents.
+"""Transcripts of Claude Code: the conversations of the host and of its sub-agents.
 
-A conversation is a file named after its session, and each sub-agent's is one beside it
-(`SESSION/subagents/agent-ID.jsonl`, with `agent-ID.meta.json`). Older hosts wrote what sub-agents
-said, as sidechains, into the file of the session. Either way the session becomes a session,
-and every sub-agent a child of the one that called it.
+A conversation is a file named after its session. Each sub-agent has a file beside it
+(`SESSION/subagents/agent-ID.jsonl`, with `agent-ID.meta.json`). Older hosts wrote the messages of
+sub-agents into the session's file, as sidechains. In both cases the host's session becomes a session,
+and every sub-agent a child of the session that called it.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from moorage.service.histories.reading import Reading
 from moorage.service.histories.scribe import INTERFACE, Scribe, Speaker
 from moorage.service.importing import History, Notes
 
-AGENT = INTERFACE  # what the host's own sessions are called
-DEFAULT_AGENT = "general-purpose"  # what the host starts where no kind of sub-agent is named
+AGENT = INTERFACE  # agent name of the host's own sessions
+DEFAULT_AGENT = "general-purpose"  # the host's default kind of sub-agent
 MAX_PURPOSE = 1000
 MAX_VERSION = 64
 
@@ -46,13 +46,13 @@ class SubAgentStart(Struct, frozen=True):
 
 
 class Transcripts:
-    """Reads transcripts, a host's before those of its sub-agents: it tells who called them."""
+    """Reads transcripts; the host's must come before those of its sub-agents, because it names their callers."""
 
     def __init__(self, now: datetime) -> None:
         self._now = now
         self._calls: dict[tuple[str, str], SubAgentStart] = {}  # by host and call
         self._launched: dict[tuple[str, str], str] = {}  # the call, by host and sub-agent
-        self._asked: dict[tuple[str, str], list[str]] = {}  # calls, by host and what they ask
+        self._asked: dict[tuple[str, str], list[str]] = {}  # calls, by host and prompt
 
     def read(
         self,
@@ -63,10 +63,10 @@ class Transcripts:
         agent_id: str | None = None,
         about: bytes | None = None,
     ) -> History:
-        """The sessions of one file.
+        """Return the sessions of one file.
 
-        Its name and place promise the host's `session_id` and, if it is a sub-agent's, its `agent_id`;
-        `about` is what lies beside it.
+        Its name and place give the host's `session_id` and, for a sub-agent, its `agent_id`;
+        `about` is the content of the file beside it.
         """
         history = History(file=file)
         reading = Reading(file, history.notes, agent_id)
@@ -113,7 +113,7 @@ class Transcripts:
         return birth
 
     def _call_for(self, side: Conversation, host: str) -> str | None:
-        """The call that asked just this, where neither says so: older hosts did not write it down."""
+        """Return the call with exactly this prompt, if nothing names the call: older hosts did not write it."""
         same = self._asked.get((host, side.asked)) if side.asked is not None else None
         return same.pop(0) if same else None
 
@@ -129,7 +129,7 @@ def _about(data: bytes | None, file: str, notes: Notes) -> About:
 
 
 def spawn_depth(about: bytes | None) -> int:
-    """How many sub-agents stand above this one; the callers of others are to be read first."""
+    """Return how many sub-agents are above this one; files of callers must be read first."""
     return _about(about, "", Notes()).spawn_depth or 0
 
 
