@@ -1,4 +1,4 @@
-"""The ids of the present work: every log line about it carries them."""
+"""The ids of the current work, which every log line about it has."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _about: ContextVar[dict[str, str]] = ContextVar("moorage_about", default=_NOTHIN
 
 
 def about() -> dict[str, str]:
-    """Return the ids of the present work."""
+    """Return the ids of the current work."""
     return _about.get()
 
 
 def learn(**ids: str | None) -> None:
-    """Add ids to the present work, until its block ends."""
+    """Add ids to the current work, until its block ends."""
     _about.set({**_about.get(), **{name: value for name, value in ids.items() if value is not None}})
 
 
 @contextmanager
 def working_on(**ids: str | None) -> Iterator[None]:
-    """Within the block, add these ids to the present work."""
+    """Add these ids to the current work within the block."""
     before = _about.set(_about.get())
     learn(**ids)
     try:

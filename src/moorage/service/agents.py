@@ -1,4 +1,4 @@
-"""Agents as callers see them: documents that say what a definition says, what it is, and where it stands."""
+"""Agents as callers see them: documents with an agent's definition, kind and state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AgentDocument = dict[str, Any]
 
 @brief("items", "problems")
 class AgentList(Struct, frozen=True, kw_only=True):
-    """All agents, and what is wrong with the files of others."""
+    """All agents, and the errors of invalid files."""
 
     items: list[AgentDocument]
     problems: list[AgentDocument]
@@ -23,13 +23,13 @@ class AgentList(Struct, frozen=True, kw_only=True):
 
 
 def shown(agent: AgentDefinition) -> AgentDocument:
-    """An agent as a document."""
+    """Return an agent as a document."""
     said = {"name": agent.name, "kind": agent.kind.value, "role": agent.role.value, "enabled": agent.enabled}
     return {**said, **agent.table(), "source": agent.source}
 
 
 def hidden(agent: AgentDocument) -> AgentDocument:
-    """The same for those who may only know that it is there: the values of variables and headers are left out."""
+    """Hide the values of variables and headers, for callers that may only know that the agent exists."""
     servers = {name: _without_secrets(server) for name, server in agent.get("mcp_servers", {}).items()}
     told = {**_without_secrets(agent), "source": None}
     return {**told, "mcp_servers": servers} if servers else told

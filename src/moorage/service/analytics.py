@@ -1,7 +1,7 @@
-"""Analytics: how much was done, how much of it was resumed, and how it went, beside the targets.
+"""Analytics: how much was done, how much of it was resumed, and how it went, compared with targets.
 
-One pass over the facts of the sessions created in a span and one over its delegations count everything. Only
-durations and the ids of resumed sessions stay in memory until the end: a median and a count of distinct ids need them.
+One pass over the facts of the sessions created in a span and one over its delegations count everything. Only durations
+and the ids of resumed sessions stay in memory until the end: medians and counts of distinct ids need them.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from moorage.service.deps import Caller, Deps
 
 T = TypeVar("T")
 
-# Of time, to group by: all of them in UTC, weeks from Monday.
+# Units of time to group by, all in UTC; weeks begin on Monday.
 LENGTHS = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
 UNITS = tuple(LENGTHS)
 GROUPINGS = ("agent", "task", *UNITS)
 MOST_GROUPS = 1000
-ENOUGH_SESSIONS = 200  # with fewer of them, storage is mostly what an empty store takes
-PAGE = 2000  # what is read at once
+ENOUGH_SESSIONS = 200  # with fewer sessions, the size is mostly that of an empty store
+PAGE = 2000  # rows read at once
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -40,10 +40,10 @@ class Goal(Struct, frozen=True):
     text: str
     limit: float
     unit: str = "share"
-    is_floor: bool = False  # to be above it, rather than below
+    is_floor: bool = False  # whether values should be above it, rather than below
 
     def measured(self, value: float | None, *, is_known: bool = True) -> Measure:
-        """Return a value beside what is aimed at; whether that is met, unless it is not known."""
+        """Return a value with its target; `met` is None if it is not known."""
         if value is None or not is_known:
             return Measure(value=value, unit=self.unit, target=self.text, met=None)
         is_met = value > self.limit if self.is_floor else value < self.limit
@@ -59,7 +59,7 @@ PER_SESSION = Goal("< 5 KB per small session", 5 * 1024, "bytes")
 
 
 class Measure(Struct, frozen=True, kw_only=True):
-    """One number beside what is aimed at."""
+    """One number with its target."""
 
     value: float | None  # None: there is nothing to measure
     unit: str  # share, seconds or bytes
@@ -70,9 +70,9 @@ class Measure(Struct, frozen=True, kw_only=True):
 class Tokens(Struct, frozen=True, kw_only=True):
     """Tokens read and written by models, as reported by sessions."""
 
-    input: int | float  # so that a whole number is one at every door
+    input: int | float  # a whole number stays one at every door
     output: int | float
-    sessions: int  # how many tell of it
+    sessions: int  # how many report tokens
 
 
 class Callbacks(Struct, frozen=True, kw_only=True):
@@ -85,21 +85,21 @@ class Callbacks(Struct, frozen=True, kw_only=True):
 
 @brief("key", "sessions", "delegations", "resumed")
 class Counts(Struct, frozen=True, kw_only=True):
-    """All that is measured of some sessions and delegations."""
+    """The measures of a group of sessions and delegations."""
 
-    key: str | None  # the agent, the task or the beginning of the time they have in common
+    key: str | None  # the agent, the task or the start of the time unit that they share
     sessions: int
     states: dict[str, int]
     ended: int
     with_errors: int
     delegations: int
-    resumed: int  # delegations that picked earlier work up
-    resumed_sessions: int  # the sessions they picked up, each once
-    resumed_ended: int  # of those: completed, failed, abandoned or deleted
+    resumed: int  # delegations that resumed earlier work
+    resumed_sessions: int  # the resumed sessions, each counted once
+    resumed_ended: int  # of those, how many completed, failed, were abandoned or deleted
     resumed_completed: int
     resumed_open: int
     callbacks: Callbacks
-    tokens: Tokens | None  # None: no session tells
+    tokens: Tokens | None  # None: no session reports them
     resume_rate: Measure
     resume_success: Measure
     duration_median: Measure
@@ -110,7 +110,7 @@ class Counts(Struct, frozen=True, kw_only=True):
 class Storage(Struct, frozen=True, kw_only=True):
     """The size of the whole store, whatever the query."""
 
-    bytes: int | None  # None: the store cannot tell
+    bytes: int | None  # None: the store cannot report it
     sessions: int | None
     bytes_per_session: Measure
 
@@ -133,8 +133,8 @@ class Analytics(Struct, frozen=True, kw_only=True):
 async def analytics(deps: Deps, caller: Caller, *, by: str | None = None, **limits: Any) -> Analytics:
     """Count the sessions created, and the delegations made, in a span; `limits` are the fields of `Span`.
 
-    `by` groups them: agents and tasks with the largest first, times in order, at most 1,000
-    of the largest or newest.
+    `by` groups them: agents and tasks by size, largest first, times in order. At most 1,000 groups are returned, the
+    largest or the newest.
     """
     if by is not None and by not in GROUPINGS:
         raise InvalidField("by", f"is {by!r}; use one of {', '.join(GROUPINGS)}")
@@ -159,7 +159,7 @@ async def analytics(deps: Deps, caller: Caller, *, by: str | None = None, **limi
 # Groups -----------------------------------------------------------------------------------------
 
 GroupKey = str | datetime | None
-KeyOf = Callable[[str | None, str | None, datetime], GroupKey]  # of an agent, a task and a time
+KeyOf = Callable[[str | None, str | None, datetime], GroupKey]  # from an agent, a task and a time
 
 
 def _key_by(by: str | None) -> KeyOf:
@@ -171,7 +171,7 @@ def _key_by(by: str | None) -> KeyOf:
 
 
 def _time_by(unit: str) -> KeyOf:
-    """Most facts come in the order of time, so the group of the last one is mostly that of the next."""
+    """Return a grouping by time. It caches the last group, because most facts come in the order of time."""
     start = end = start_of(unit, _LONG_AGO)
 
     def key_of(_agent: str | None, _task: str | None, at: datetime) -> datetime:
@@ -292,7 +292,7 @@ class _Tally:
         self.picked_up |= other.picked_up
 
     def counts(self, key: str | None, fates: dict[str, Fate]) -> Counts:
-        """All of it, measured."""
+        """Return the measures of this group."""
         known = [fates[session_id] for session_id in self.picked_up if session_id in fates]
         ended = sum(fate.has_ended for fate in known)
         completed = sum(fate.state is State.COMPLETED for fate in known)

@@ -1,4 +1,4 @@
-"""Approvals: ask a person, decide, let time run out."""
+"""Approvals: ask a person, decide, expire."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from moorage.core.turn import Turn
 
 MAX_OPTIONS = 20
-MAX_GIVEN_ITEMS = 1000  # of a turn that are looked through for an answer
+MAX_GIVEN_ITEMS = 1000  # items of a turn that are searched for an answer
 
 
 async def request_approval(
@@ -38,10 +38,10 @@ async def request_approval(
     approval_id: str | None = None,
     turn: Turn | None = None,
 ) -> Approval:
-    """Put a question to a person; the session waits in phase `approval`, and so does a live turn if it can.
+    """Ask a person a question; the session waits in phase `approval`, and so does a live turn if it can.
 
-    Asked again with the same `approval_id`, the same approval answers. A turn whose run was cut off and that asks
-    the same again gets the answer from before.
+    A repeated request with the same `approval_id` returns the same approval. A turn whose run was cut off and that asks
+    the same again gets the earlier answer.
     """
     if approval_id is not None:
         with suppress(ApprovalNotFound):
@@ -87,11 +87,11 @@ async def _replayed(
     once: OnceKey | None,
     asker: Turn | None,
 ) -> Approval | None:
-    """Return the answer that the run of a live turn got to the same question before it was cut off, if there is one."""
+    """Return the answer that the run of a live turn got to the same question before it was cut off, or None."""
     if session.live_turn is None:
         return None
     turn = await deps.store.find_turn(caller.owner, session.live_turn)
-    if (known := turn.heard.get(wanted.approval_id)) is not None:  # asked again: the reply got lost on the way
+    if (known := turn.heard.get(wanted.approval_id)) is not None:  # asked again: the first reply may have been lost
         return await deps.store.approval(caller.owner, known)
     if not turn.cut_off:
         return None
@@ -135,7 +135,7 @@ def _check_options(options: object) -> tuple[str, ...]:
 async def list_approvals(
     deps: Deps, caller: Caller, ref: str | None = None, *, pending_only: bool = True, limit: int = 100
 ) -> list[Approval]:
-    """Approvals, oldest first."""
+    """Return approvals, oldest first."""
     return await deps.store.approvals(caller.owner, ref=ref, pending_only=pending_only, limit=check_limit(limit))
 
 
@@ -147,7 +147,7 @@ async def approvals_of(
 
 
 async def get_approval(deps: Deps, caller: Caller, approval_id: str) -> Approval:
-    """One approval as it stands."""
+    """Return one approval."""
     approval = await deps.store.approval(caller.owner, _check_id(approval_id))
     return await _expired(deps, caller, approval) if approval.is_due(deps.clock.now()) else approval
 
@@ -162,9 +162,9 @@ async def decide_approval(
     by: str | None = None,
     plan_hash: str | None = None,
 ) -> Approval:
-    """Answer: approve, reject, or one of the options; or withdraw the question. Wakes the session.
+    """Decide an approval: approve, reject, choose an option, or withdraw the question. This wakes the session.
 
-    Raises AlreadyDecided for another answer than the one given before, ApprovalClosed if it
+    Raises AlreadyDecided if the approval has another answer, ApprovalClosed if it
     expired or was withdrawn.
     """
     text = None if note is None else check_text("note", note)
@@ -185,7 +185,7 @@ async def decide_approval(
 
 
 def _settled(view: View, approval: Approval, stamp: Stamp) -> Change:
-    """The approval's end; of a session that a launcher works on, the answer goes into its inbox."""
+    """Return the end of an approval; if the session has agent work, put the answer into its inbox."""
     change = view.session.settle(approval, stamp)
     if not change.session.launched:
         return change
@@ -212,7 +212,7 @@ async def _expired(deps: Deps, caller: Caller, approval: Approval) -> Approval:
 
     def decide(view: View) -> Change:
         assert view.approval is not None
-        if view.approval.state is not ApprovalState.PENDING:  # another caller was faster
+        if view.approval.state is not ApprovalState.PENDING:  # a concurrent caller was faster
             return Change(session=view.session)
         return _settled(view, view.approval.expired(stamp.at), stamp)
 

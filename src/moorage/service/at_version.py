@@ -1,4 +1,4 @@
-"""A change for one version of a session: the store compares it in the transaction that makes the change."""
+"""A change for one version of a session: the store checks the version in the transaction of the change."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ CHANGES = frozenset({"apply", "append", "fork", "delete_tree"})  # methods that 
 
 
 def at_version(deps: Deps, ref: str, session: Session) -> Deps:
-    """Return these for one request, whose first change of a session is refused unless it is still at this version.
+    """Return dependencies for one request, whose first change of the session is refused unless it is at this version.
 
-    The caller has ended what is due before (`retention.expire_due`): it must not count as that change.
+    The caller applies deadlines before (`retention.expire_due`): that change must not count as the first.
     """
     store = cast(Store, AtVersion(deps.store, frozenset({ref, session.session_id}), session.version))
     own = deps.like(store)
@@ -27,7 +27,7 @@ def at_version(deps: Deps, ref: str, session: Session) -> Deps:
 
 
 class AtVersion:
-    """A store whose first change of one session names the version it is for; later ones build on that change."""
+    """A store that checks the version at the first change of one session; later changes build on the first."""
 
     def __init__(self, store: Store, refs: frozenset[str], version: int) -> None:
         self._store, self._refs, self._version = store, refs, version
@@ -38,7 +38,7 @@ class AtVersion:
         return partial(self._compared, found) if name in CHANGES else found
 
     async def _compared(self, change: Callable[..., Any], owner: str, ref: str, *args: Any, **options: Any) -> Any:
-        """Make a change at the version; one that was refused is not the first."""
+        """Make a change at the version; a refused change does not count as the first."""
         if ref not in self._refs or self._is_compared:
             return await change(owner, ref, *args, **options)
         changed = await change(owner, ref, *args, **{**options, "expected": self._version})

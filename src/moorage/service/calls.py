@@ -1,8 +1,8 @@
-"""Calls: an agent asked by name in a session, by a caller that waits for the answer.
+"""Calls: requests to an agent in a session, by a caller that waits for the answer.
 
-Each call is a run with a turn of its own, in whichever session: one that is not known is made in the same commit. An
-agent that answers where it is called has its turn begun by this process, or answered with the very commit that asks;
-where another turn is in the way, the run waits in the session's queue.
+Each call is a run with its own turn. An unknown session is created in the same commit. If an agent answers where it is
+called, this process begins its turn, or stores the answer in the commit of the request. If another turn blocks the
+run, the run waits in the session's queue.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from moorage.service.sessions import SessionRequest, new_session
 
 log = logging.getLogger(__name__)
 
-CallRule = Callable[..., Change]  # of a view, a run and its message; `stamp` and `asking` are named
+CallRule = Callable[..., Change]  # of a view, a run and its message; `stamp` and `asking` by name
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -40,17 +40,17 @@ class Call(Struct, frozen=True, kw_only=True):
     agent: AgentDefinition
     input: str
     session: str  # an id or a name
-    parent: str | None = None  # the session that asks
+    parent: str | None = None  # the asking session
     parameters: dict[str, Any] = {}
     tools: tuple[str, ...] = ()
 
     async def recalled(self, deps: Deps, caller: Caller) -> Session | None:
-        """The session it is asked in; a person's call wakes whatever was suspended, an agent's does not."""
+        """Return the session of the call; a person's call wakes a suspended session, an agent's does not."""
         return await recalled(deps, caller, self.session, wakes=self.parent is None and caller.session_id is None)
 
 
 class RecordedCall(Struct, frozen=True, kw_only=True):
-    """A call as it was taken down: its run, and its turn if that was begun here."""
+    """A stored call: its run, and its turn if this process began it."""
 
     session: Session
     run: Run
@@ -58,10 +58,10 @@ class RecordedCall(Struct, frozen=True, kw_only=True):
 
 
 async def recalled(deps: Deps, caller: Caller, ref: str, *, wakes: bool = False) -> Session | None:
-    """The session with its window as `messages`; None if it is not known.
+    """Return the session with its window as `messages`; None if it does not exist.
 
-    Raises SessionClosed, SessionGone, InvalidId, and SessionSuspended if it waits for an approval, or for a person
-    whose call does not wake it.
+    Raises SessionClosed, SessionGone, InvalidId. Raises SessionSuspended if it waits for an approval, or if a person
+    suspended it and the call does not wake it.
     """
     try:
         session = await session_with_window(deps, caller, ref, deps.settings.window)
@@ -76,35 +76,35 @@ async def recalled(deps: Deps, caller: Caller, ref: str, *, wakes: bool = False)
 
 
 async def put_answered(deps: Deps, caller: Caller, call: Call, known: Session | None, end: TurnEnd) -> RecordedCall:
-    """Keep a call with its answer in one commit. Raises AnotherTurn if the agent did not know of a turn before it."""
+    """Store a call with its answer in one commit. Raises AnotherTurn if the agent did not know of an earlier turn."""
     turns, wish = 0 if known is None else known.turns, _claim(deps, call.agent.name)
     try:
         return await _put(deps, caller, call, known, partial(work.answered_here, end=end, wish=wish, after_turns=turns))
     except IdTaken:
-        raise work.AnotherTurn from None  # another caller made the session
+        raise work.AnotherTurn from None  # another caller created the session
 
 
 async def put_begun(deps: Deps, caller: Caller, call: Call, known: Session | None) -> RecordedCall:
-    """Ask, and begin the turn in the same commit; no turn if another is in the way."""
+    """Request a run and begin its turn in the same commit; no turn if another blocks it."""
     announce(deps.launchers, deps.own_launcher)
     wish = _claim(deps, call.agent.name)
     return await _put_or_again(deps, caller, call, known, partial(work.ask_here, wish=wish))
 
 
 async def put_queued(deps: Deps, caller: Caller, call: Call, known: Session | None) -> RecordedCall:
-    """Ask an agent whose turns launchers take."""
+    """Request a run of an agent whose turns launchers take."""
     return await _put_or_again(deps, caller, call, known, work.ask)
 
 
 async def begin_queued(deps: Deps, caller: Caller, run: Run) -> Turn | None:
-    """Begin the turn of a queued call here, if it is the next."""
+    """Begin the turn of a queued call here if it is the next."""
     wish, stamp = _claim(deps, run.agent_name or ""), stamp_of(deps, caller)
     decide = partial(work.take_here, run_id=run.run_id, wish=wish, stamp=stamp)
     return _begun(await deps.store.apply(caller.owner, run.session_id, decide))
 
 
 async def stop_call(deps: Deps, caller: Caller, run_id: str) -> None:
-    """Stop a call that has no waiting caller any more, unless it is over."""
+    """Stop a call whose caller no longer waits, unless it is over."""
     try:
         await stop_run(deps, caller, run_id)
     except (NotFound, RunSettled):
@@ -114,7 +114,7 @@ async def stop_call(deps: Deps, caller: Caller, run_id: str) -> None:
 async def _put_or_again(deps: Deps, caller: Caller, call: Call, known: Session | None, rule: CallRule) -> RecordedCall:
     try:
         return await _put(deps, caller, call, known, rule)
-    except IdTaken:  # another caller made the session
+    except IdTaken:  # another caller created the session
         return await _put(deps, caller, call, await call.recalled(deps, caller), rule)
 
 
@@ -158,7 +158,7 @@ def _begun(change: Change) -> Turn | None:
 
 
 async def _asking(deps: Deps, caller: Caller, call: Call, known: Session | None) -> Session | None:
-    """The session that asks, if it waits for the answer: none waits for itself or for one that waits for it."""
+    """Return the asking session if it waits for the answer. Raises AsksAncestor if it would wait for itself."""
     if call.parent is None:
         return None
     parent = await parent_of(deps, caller, call.parent)
@@ -173,7 +173,7 @@ async def _asking(deps: Deps, caller: Caller, call: Call, known: Session | None)
 
 
 def _claim(deps: Deps, agent: str) -> Claim:
-    """This process's wish for the turn of a call. One that is lost with it fails: no caller waits for the answer."""
+    """Return this process's claim for the turn of a call. A lost turn fails its run: no caller waits for the answer."""
     return Claim(
         launcher_id=deps.own_launcher,
         lease=LEASE,

@@ -42,7 +42,7 @@ class ContextWritten(Struct, frozen=True, kw_only=True):
 
 
 async def read_context(deps: Deps, caller: Caller, ref: str, key: str | None = None) -> Any:
-    """The whole context, or one key's value; nothing there is `{}`. Reading does not extend a TTL."""
+    """Return the whole context, or one key's value; `{}` if the context is empty. Reading does not extend a TTL."""
     items = await read_items(deps, caller, ref, key)
     if key is not None:
         return items[key].value if key in items else {}
@@ -50,7 +50,7 @@ async def read_context(deps: Deps, caller: Caller, ref: str, key: str | None = N
 
 
 async def read_items(deps: Deps, caller: Caller, ref: str, key: str | None = None) -> dict[str, ContextItem]:
-    """The context with versions and expiries."""
+    """Return the context with versions and expiries."""
     at = deps.clock.now()
     if key is None:
         return items_in(await deps.store.list_records(caller.owner, ref, WHOLE, at))
@@ -61,21 +61,21 @@ async def read_items(deps: Deps, caller: Caller, ref: str, key: str | None = Non
 async def put_context(
     deps: Deps, caller: Caller, ref: str, key: str, value: Any, *, ttl: object = None, version: int | None = None
 ) -> ContextWritten:
-    """Remember a value under a key. `version` is that of the key: 0 if it must be new."""
+    """Store a value under a key. `version` is that of the key: 0 if it must be new."""
     return await _write(deps, caller, ref, put_key, {key: value}, ttl, version)
 
 
 async def merge_context(
     deps: Deps, caller: Caller, ref: str, values: dict[str, Any], *, ttl: object = None, version: int | None = None
 ) -> ContextWritten:
-    """Remember several values; other keys stay. `version` is that of the whole context."""
+    """Store several values; other keys stay. `version` is that of the whole context."""
     return await _write(deps, caller, ref, merge_keys, values, ttl, version)
 
 
 async def replace_context(
     deps: Deps, caller: Caller, ref: str, values: dict[str, Any], *, ttl: object = None, version: int | None = None
 ) -> ContextWritten:
-    """Make these values the whole context."""
+    """Replace the whole context by these values."""
     return await _write(deps, caller, ref, replace_all, values, ttl, version)
 
 
@@ -94,7 +94,7 @@ async def _write(
 async def delete_context(
     deps: Deps, caller: Caller, ref: str, key: str | None = None, *, version: int | None = None
 ) -> ContextWritten:
-    """Forget a key, or everything. Forgetting what is not there is harmless."""
+    """Delete a key, or everything. Deleting what does not exist is harmless."""
     at = deps.clock.now()
     needs = EVERY_KEY if key is None else needs_keys([check_key(key)])
 
@@ -116,5 +116,5 @@ def _written(change: Change, redacted: tuple[str, ...] = ()) -> ContextWritten:
 
 
 async def remember(deps: Deps, caller: Caller, ref: str, values: dict[str, Any]) -> None:
-    """Keep values of an agent for the one asked next in the session, for as long as is configured."""
+    """Store values of an agent in the session's context, for as long as is configured."""
     await merge_context(deps, caller, ref, values, ttl=deps.settings.memory.context_ttl)

@@ -1,4 +1,4 @@
-"""Conversations: what was said, the window a model sees, summaries, repairs, streams."""
+"""Conversations: messages, the window that a model gets, summaries, repairs, streams."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from moorage.core.once import OnceKey
 
 PAGE = 200
-PAIR_DISTANCE = 1000  # how many messages a call and its result may be apart for compaction to see both
+PAIR_DISTANCE = 1000  # how many messages a call and its result may be apart so that compaction keeps them together
 LOOK_AGAIN = 1.0  # seconds: a wake-up is a hint and may get lost
 _MESSAGES = (Kind.MESSAGE.value,)
 
@@ -60,7 +60,7 @@ async def messages(
     count_tokens: TokenCounter | None = None,
     **size: int | None,
 ) -> Page[Entry]:
-    """Return the window that `size` gives, or a plain page before or after a number."""
+    """Return the window of this size, or a plain page before or after a number."""
     first, end = check_number(after), check_number(before)
     if all(each is None for each in size.values()):
         return await _plain_page(deps, caller, ref, end, first, check_limit(limit))
@@ -102,7 +102,7 @@ async def window(
 async def windows_of(
     deps: Deps, caller: Caller, session_ids: list[str], size: WindowSize, *, before: int | None = None
 ) -> list[Page[Entry]]:
-    """Return the window of each session, read together; an empty one for a session that is not there."""
+    """Return the window of each session, read together; an empty one for a missing session."""
     check_numbers(before)
     tails = await deps.store.tails(caller.owner, session_ids, _chunk(size), before=before)
     return [
@@ -125,7 +125,7 @@ async def session_and_window(deps: Deps, caller: Caller, ref: str, size: WindowS
 
 
 def _chunk(size: WindowSize) -> int:
-    """Return how many messages to read at once: one more than wanted tells whether there are older ones."""
+    """Return how many messages to read at once: one more than wanted shows whether there are older ones."""
     return min(PAGE, (size.last or PAGE) + 1)
 
 
@@ -139,7 +139,7 @@ async def _window(
     after: int = 0,
     count_tokens: TokenCounter | None = None,
 ) -> Page[Entry]:
-    """Return the window that ends with the tail, or lies between two numbers."""
+    """Return the window at the end of the log, or between two numbers."""
     builder, chunk = WindowBuilder(size, count_tokens or deps.settings.count_tokens), _chunk(size)
     pinned = tail.pinned if tail is not None else []
     summed_up = (entry.data["upto"] for entry in pinned if entry.kind == Kind.SUMMARY and entry.data)
@@ -174,7 +174,7 @@ async def read_log(
     kinds: Iterable[str] | None = None,
     newest_first: bool = False,
 ) -> Page[Entry]:
-    """Return a page of the log, in order; `next` goes on from where the page ends."""
+    """Return a page of the log, in order; `next` continues after the page."""
     check_limit(limit)
     first, end, wanted = check_number(after) or 0, check_number(before), None if kinds is None else tuple(kinds)
     if wanted is not None and (unknown := set(wanted) - set(Kind)):
@@ -187,7 +187,7 @@ async def read_log(
 
 
 async def search_entries(deps: Deps, caller: Caller, text: object, *, limit: int = 20) -> list[Hit]:
-    """Return the entries of the owner's sessions that have all these words."""
+    """Return the entries of the owner's sessions that contain all these words."""
     words = check_text("text", text, 1000)
     if not words.strip():
         raise InvalidField("text", "is empty; say what to look for")
@@ -207,7 +207,7 @@ async def compact(
     token: str | None = None,
     idempotency_key: str | None = None,
 ) -> Entry:
-    """Add a summary that stands for the messages up to `upto` in every later window; the log stays."""
+    """Add a summary that replaces the messages up to `upto` in every later window; the log stays."""
     text, once = (
         check_said("summary", summary, "say what happened so far"),
         once_key("compact", idempotency_key, [ref, summary, upto]),
@@ -227,13 +227,13 @@ async def compact(
 async def add_entry(
     deps: Deps, caller: Caller, ref: str, decide: Decision, once: OnceKey | None, at: datetime
 ) -> Entry:
-    """Commit a change that adds an entry, and give that back; with `once`, unless that request was made before."""
+    """Commit a change that adds an entry; return the entry, or with `once` that of an earlier equal request."""
 
     def noted(view: View) -> Change:
         change = decide(view)
         if once is None:
             return change
-        from moorage.core.once import entry_ref  # few requests come under a key
+        from moorage.core.once import entry_ref  # few requests have a key
 
         return once.on(change, entry_ref(change.session.session_id, change.entries[0].number), at)
 
@@ -250,7 +250,7 @@ async def add_entry(
 
 
 async def repair(deps: Deps, caller: Caller, session_id: str) -> None:
-    """Give tool calls that were cut off a result that says so, visibly, in the log."""
+    """Add to tool calls that were cut off a result that says so; the log shows it."""
     repaired = False
     while not repaired:
         last_entry = (await deps.store.get(caller.owner, session_id)).last_entry
@@ -260,7 +260,7 @@ async def repair(deps: Deps, caller: Caller, session_id: str) -> None:
 
 
 async def _append_after(deps: Deps, caller: Caller, session_id: str, last_entry: int, messages: list[Message]) -> bool:
-    """Append only if nothing else came meanwhile: a late result is looked at first."""
+    """Append only if nothing else was appended meanwhile: a late result must be read first."""
     stamp = stamp_of(deps, caller)
 
     def decide(view: View) -> Change:
@@ -284,7 +284,7 @@ async def newest_event(deps: Deps, caller: Caller, ref: str | None) -> int:
 async def session_events(
     deps: Deps, caller: Caller, ref: str, *, after: int = 0, follow: bool = True
 ) -> AsyncIterator[Event]:
-    """Yield what is stored after the cursor, then what comes, until the session is deleted."""
+    """Yield stored events after the cursor, then new ones, until the session is deleted."""
     check_numbers(after)
     session_id = (await deps.store.get(caller.owner, ref)).session_id
     async for event in _followed(deps, caller, partial(session_page, deps, caller, session_id), after, follow):
@@ -294,7 +294,7 @@ async def session_events(
 
 
 async def owner_events(deps: Deps, caller: Caller, *, after: int = 0, follow: bool = True) -> AsyncIterator[Event]:
-    """Yield everything that happens to the owner's sessions after the cursor, deletions too."""
+    """Yield all events of the owner's sessions after the cursor, including deletions."""
     check_feed_cursor(after)
     async for event in _followed(deps, caller, partial(deps.store.feed, caller.owner, limit=PAGE), after, follow):
         yield event
@@ -303,7 +303,7 @@ async def owner_events(deps: Deps, caller: Caller, *, after: int = 0, follow: bo
 async def _followed(
     deps: Deps, caller: Caller, read: Callable[[int], Awaitable[list[Event]]], after: int, follow: bool
 ) -> AsyncIterator[Event]:
-    """Yield what is stored after the cursor; then, to `follow`, whatever is committed. Time passes meanwhile."""
+    """Yield stored events after the cursor; with `follow`, also new ones. Deadlines are applied meanwhile."""
     while True:
         seen = deps.store.pulse()
         events = await read(after)
@@ -318,7 +318,7 @@ async def _followed(
 
 
 async def session_page(deps: Deps, caller: Caller, session_id: str, after: int, limit: int = PAGE) -> list[Event]:
-    """Return the next events of a session's stream; for a deleted session the event of its deletion, the last."""
+    """Return the next events of a session's stream; for a deleted session, its last event: the deletion."""
     try:
         entries = await deps.store.log(caller.owner, session_id, LogQuery(after=after, limit=limit))
     except SessionGone as gone:

@@ -1,4 +1,4 @@
-"""Before work is handed to an agent: is there earlier work to pick up? Every time it is asked, it is counted."""
+"""Delegation: check whether earlier work can be resumed before an agent gets new work. Every check is counted."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from moorage.core.query import Page, SessionQuery, check_limit
 from moorage.core.session import Phase, Session
 from moorage.service.deps import Caller, Deps, shown
 
-NEWEST = 20  # how many of one place are looked at
+NEWEST = 20  # sessions checked in one place
 
 
 class WorkPlace(Struct, frozen=True, kw_only=True):
-    """Where earlier work may be: the same task, under the same host, or in the same folder."""
+    """Where to look for earlier work: the same task, the same host, or the same folder."""
 
     agent: str | None = None
     task_id: str | None = None
-    host: str | None = None  # the id of the session that delegates
+    host: str | None = None  # the id of the delegating session
     project_dir: str | None = None
 
 
 async def should_resume(
     deps: Deps, caller: Caller, ref: str | None = None, *, place: WorkPlace | None = None, holder: str | None = None
 ) -> Verdict:
-    """May this work be picked up?
+    """Return whether this work may be resumed.
 
-    Without a ref it looks for the newest fitting session of that agent and task, else of that
-    agent under that host, else of that agent and folder, and judges the newest if none fits.
+    Without a ref, look for the newest fitting session of that agent and task, then of that
+    agent under that host, then of that agent and folder. If none fits, the verdict is on the newest.
     """
     who = caller.held_as(holder)
     if ref is None:
@@ -54,7 +54,7 @@ async def _verdict_on_newest(deps: Deps, caller: Caller, place: WorkPlace, holde
             if resumable := next((verdict for verdict in verdicts if verdict.decision), None):
                 return resumable
         if newest is None and verdicts:
-            newest = verdicts[0]  # none fits: what is wrong with the newest is the reason
+            newest = verdicts[0]  # if none fits, the newest explains why
     return verdict_without(None, None) if newest is None else newest
 
 
@@ -70,24 +70,24 @@ async def _ready(deps: Deps, caller: Caller, place: WorkPlace, filters: dict[str
 
 
 async def _ready_for_approval(deps: Deps, caller: Caller, place: WorkPlace, filters: dict[str, Any]) -> list[Session]:
-    """Those that wait for a person: they stay fresh for days, and newer ones may have gone stale in front of them."""
+    """Return sessions that wait for a person: they stay fresh for days, while newer ones may have become stale."""
     return await _ready(deps, caller, place, {"phase": Phase.APPROVAL.value, **filters})
 
 
 async def _latest(deps: Deps, caller: Caller, place: WorkPlace, filters: dict[str, Any]) -> list[Session]:
-    """The newest of any agent and state, for want of better: looking for more would be a walk through the store."""
+    """Return the newest sessions of any agent and state: searching further would read the whole store."""
     query = SessionQuery(limit=NEWEST, **(filters or {"agent": place.agent}))
     found = (await deps.store.find(caller.owner, query))[0].items
     return [each for each in found if not each.is_final and place.agent in (None, each.agent_name)]
 
 
 def _is_of_this_task(session: Session, place: WorkPlace) -> bool:
-    """Whether it is not work for another task: its own id, or its family's, names no task."""
+    """Return whether it is not work for another task: its own task id, or its family's, is a generated one."""
     return place.task_id in (None, session.task_id) or session.task_id in (session.session_id, session.root_session_id)
 
 
 async def resumable_sessions(deps: Deps, caller: Caller, *, agent: str | None = None, limit: int = 20) -> list[Session]:
-    """Return what could be picked up, newest first: suspended sessions, and idle ones whose phase allows it."""
+    """Return resumable sessions, newest first: suspended sessions, and idle ones whose phase allows it."""
     check_limit(limit)
     suspended = SessionQuery(agent=agent, state="suspended", limit=limit)
     ready = SessionQuery(agent=agent, state="active", resume_ready=True, limit=limit)
@@ -102,7 +102,7 @@ async def resumable_sessions(deps: Deps, caller: Caller, *, agent: str | None = 
 async def list_delegations(
     deps: Deps, caller: Caller, *, limit: int = 100, cursor: str | None = None, **span: Any
 ) -> Page[Delegation]:
-    """Return a page of what was delegated in a span, given by the fields of `Span`; oldest first."""
+    """Return a page of the delegations in a span, given by the fields of `Span`; oldest first."""
     return await deps.store.delegations(caller.owner, Span(**span), check_limit(limit), cursor)
 
 
@@ -111,22 +111,22 @@ async def list_delegations(
 
 @brief("verdict", "session", "created")
 class Delegated(Struct, frozen=True, kw_only=True):
-    """The outcome of a delegation: the verdict, the record of it, and the session to go on with."""
+    """The outcome of a delegation: the verdict, its record, and the session to continue."""
 
     verdict: Verdict
     delegation: Delegation
-    session: Session | None = None  # picked up, or opened because nothing could be
+    session: Session | None = None  # resumed, or created because none could be resumed
     created: bool = False
 
 
 class DelegationQuestion(Struct, frozen=True, kw_only=True):
-    """The question before delegating: which work, where to look for it, and what if there is none."""
+    """The question before delegating: which work, where to look for it, and what to do if there is none."""
 
     place: WorkPlace
-    session_id: str | None = None  # the one in question, if it is known
-    holder: str | None = None  # who would pick it up
-    delegation_id: str | None = None  # told twice, it is counted once
-    create: bool = False  # open a session if there is none to pick up,
+    session_id: str | None = None  # the session in question, if known
+    holder: str | None = None  # the holder that would resume it
+    delegation_id: str | None = None  # a delegation reported twice is counted once
+    create: bool = False  # create a session if none can be resumed,
     parent: str | None = None  # under this one, or else under the place's host,
     new_id: str | None = None  # with this id,
     purpose: str | None = None
@@ -134,7 +134,7 @@ class DelegationQuestion(Struct, frozen=True, kw_only=True):
 
 
 async def delegate(deps: Deps, caller: Caller, question: DelegationQuestion) -> Delegated:
-    """Ask whether earlier work may be picked up, and record that it was asked."""
+    """Check whether earlier work may be resumed, and record the check."""
     decided = await decide(deps, caller, question)
     await deps.store.record_delegation(caller.owner, decided.delegation)
     return decided
@@ -161,7 +161,7 @@ async def decide(deps: Deps, caller: Caller, question: DelegationQuestion) -> De
 
 
 def check_place(session_id: object, place: WorkPlace) -> None:
-    """Raise InvalidField unless something is said that a session can be found by."""
+    """Raise InvalidField unless the place names something to find sessions by."""
     for name in ("agent", "task_id", "host", "project_dir"):
         if (value := getattr(place, name)) is not None:
             check_label("agent_name" if name == "agent" else name, value, 4096)
@@ -170,7 +170,7 @@ def check_place(session_id: object, place: WorkPlace) -> None:
 
 
 async def _opened(deps: Deps, caller: Caller, question: DelegationQuestion) -> Session:
-    from moorage.service.sessions import SessionRequest, create_session  # most calls create nothing: faster without
+    from moorage.service.sessions import SessionRequest, create_session  # most calls create nothing
 
     place = question.place
     request = SessionRequest(

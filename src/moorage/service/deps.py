@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-STEP = timedelta(seconds=5)  # the clock and the monotonic one may run apart by less between two looks
+STEP = timedelta(seconds=5)  # the clock and the monotonic one may drift apart by less between two comparisons
 SETTLING = 30.0  # seconds after a step in which no lease is judged
-LOOK_AGAIN = timedelta(seconds=1)  # for what has run out of time: another process may have set a TTL meanwhile
+LOOK_AGAIN = timedelta(seconds=1)  # another process may have set a TTL meanwhile
 
 
 class HookSettings(Struct, frozen=True, kw_only=True):
     """Settings of hooks."""
 
-    deny_if_resumable: bool = False  # refuse to delegate what could be picked up instead
+    deny_if_resumable: bool = False  # refuse to delegate work that could be resumed instead
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
@@ -49,13 +49,13 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     streams_per_visitor: int = 2_000
     graphql_depth: int = 20
     graphql_cost: int = 20_000
-    allowed_origins: frozenset[str] = frozenset()  # pages of other servers that may ask, such as https://host:port
+    allowed_origins: frozenset[str] = frozenset()  # other origins whose pages may send requests: https://host:port
 
 
 class MemorySettings(Struct, frozen=True, kw_only=True):
-    """Settings for what is kept of calls with a session id."""
+    """Settings for the data of calls with a session id."""
 
-    context_ttl: timedelta | None = None  # how long what agents want remembered is; None: as long as the session
+    context_ttl: timedelta | None = None  # how long the context that agents store is kept; None: as long as the session
 
 
 class Settings(Struct, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     resume: ResumePolicy = field(default_factory=ResumePolicy)
     family: FamilyLimits = field(default_factory=FamilyLimits)
     secret_words: tuple[str, ...] = SECRET_WORDS
-    window: WindowSize = field(default_factory=lambda: WindowSize(last=50))  # of an agent that goes on
+    window: WindowSize = field(default_factory=lambda: WindowSize(last=50))  # the window of an agent that resumes
     count_tokens: TokenCounter = rough_tokens
     retention: RetentionPolicy = field(default_factory=RetentionPolicy)
     hooks: HookSettings = field(default_factory=HookSettings)
@@ -73,16 +73,16 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 
 class ClockWatch:
-    """Whether the clock steps, as one process sees it: all parts of a process that judge leases share one."""
+    """Detects steps of the clock. All parts of a process that judge leases share one watch."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.zero_at: datetime | None = None  # when the monotonic clock was at zero, by the clock; None: not compared
+        self.zero_at: datetime | None = None  # clock time at which the monotonic clock was zero; None: not compared yet
         self.steps = self.extended = 0  # how often the clock has stepped, and after how many steps leases were extended
-        self._stepped_at = -inf  # by the monotonic clock
+        self._stepped_at = -inf  # on the monotonic clock
 
     def look(self) -> datetime:
-        """Return the time, having compared the clock with the monotonic one."""
+        """Compare the clock with the monotonic one, and return its time."""
         now, passed = self.clock.now(), self.clock.monotonic()
         zero_at = now - timedelta(seconds=passed)
         if self.zero_at is not None and abs(zero_at - self.zero_at) > STEP:
@@ -94,7 +94,7 @@ class ClockWatch:
 
     @property
     def is_settled(self) -> bool:
-        """Whether leases may be judged: every launcher has had the time to renew since the clock stepped."""
+        """Return whether leases may be judged: every launcher had time to renew since the clock stepped."""
         passed = self.clock.monotonic()
         zero_at = self.clock.now() - timedelta(seconds=passed)
         is_steady = self.zero_at is not None and abs(zero_at - self.zero_at) <= STEP
@@ -102,7 +102,7 @@ class ClockWatch:
 
 
 class Deps:
-    """The outside world, as service functions see it."""
+    """The dependencies of service functions."""
 
     def __init__(
         self,
@@ -116,26 +116,26 @@ class Deps:
         *,
         beside: Deps | None = None,
     ) -> None:
-        """`find_agent` finds one that is defined, `defined_agents` all; those registered are found besides.
+        """`find_agent` finds a defined agent, `defined_agents` returns all; registered agents are found in addition.
 
-        Those of one process on one store are made `beside` the first: they judge leases alike.
+        Further instances of one process on one store are made `beside` the first: they judge leases alike.
         """
         self.store, self.clock, self.entropy = store, clock, entropy
         self.find_agent, self.defined_agents = find_agent, defined_agents
         self.settings = settings or Settings()
         self.redactor = Redactor(self.settings.secret_words)
-        self.known_keys: dict[str, tuple[datetime, tuple[Key, str]]] = {}  # seen a moment ago; see keys.authenticate
-        self.signing_secret: SigningSecret | None = None  # once it was needed; see tokens
+        self.known_keys: dict[str, tuple[datetime, tuple[Key, str]]] = {}  # a short cache; see keys.authenticate
+        self.signing_secret: SigningSecret | None = None  # set on first use; see tokens
         if registered is not None:
             self.registered = registered
-        self.look_again_at = clock.now()  # for what has run out of time; see retention.expire_due
+        self.look_again_at = clock.now()  # time of the next check for deadlines; see retention.expire_due
         self.watch: ClockWatch = ClockWatch(clock) if beside is None else beside.watch
         self.launchers: set[str] = set() if beside is None else beside.launchers  # those at work in this process
         self._beside = beside
-        self.takes_turns = False  # whether this process has a launcher for the family it works on, and for no other
+        self.takes_turns = False  # whether this process has a launcher for its own family, and for no other
 
     def like(self, store: Store | None = None) -> Deps:
-        """Return others of this process, with a look of their own at what is due."""
+        """Return another instance of this process, with its own schedule of deadline checks."""
         return Deps(
             store or self.store,
             self.clock,
@@ -149,25 +149,25 @@ class Deps:
 
     @cached_property
     def registered(self) -> Registered:
-        """The registrations in the store; hooks do without."""
+        """Return the registrations in the store; hooks do not load them."""
         from moorage.service.registered import Registered
 
         return Registered(self.store, self.clock)
 
     @cached_property
     def own_launcher(self) -> str:
-        """The id by which this process takes the turns of calls that it answers itself."""
+        """Return the launcher id under which this process claims the turns of calls that it answers itself."""
         return self.new_id() if self._beside is None else self._beside.own_launcher
 
     def agent(self, name: str) -> AgentDefinition:
-        """An agent that can be started. Raises AgentNotFound, InvalidDefinition."""
+        """Return an agent that can be started. Raises AgentNotFound, InvalidDefinition."""
         found = None if self.find_agent is None else self.find_agent(name) or self.registered.agents().get(name)
         if found is None or not found.enabled:
             raise self.no_agent(name)
         return found
 
     async def find_startable(self, name: str) -> AgentDefinition:
-        """Return the same, also if it has registered at another server meanwhile."""
+        """Return an agent that can be started, even if it has just registered at another server."""
         try:
             return self.agent(name)
         except AgentNotFound:
@@ -175,29 +175,29 @@ class Deps:
         return self.agent(name)
 
     def startable(self) -> dict[str, AgentDefinition]:
-        """Every agent that is known here and can be started, by name."""
+        """Return every agent that is known here and can be started, by name."""
         if self.find_agent is None:
             return {}
         every = {**self.registered.agents(), **self.defined_agents()}
         return {name: agent for name, agent in every.items() if agent.enabled}
 
     def no_agent(self, name: str) -> AgentNotFound:
-        """The error that names the agents which are spelt most like this one."""
+        """Return an error that suggests the agents with the most similar names."""
         from difflib import get_close_matches
 
         known = {*self.defined_agents(), *self.registered.agents()} - {name}
         return AgentNotFound(name, sorted(get_close_matches(name, known)))
 
     async def look_for(self, name: str | None, *, unless_younger: timedelta = timedelta(0)) -> None:
-        """Learn what has registered meanwhile, at whatever server, if no agent of that name is known.
+        """Read registrations from the store, of whatever server, if no agent of that name is known.
 
-        Not if that was done a moment ago: for those who do not mean to ask that agent.
+        With `unless_younger`, skip the read if the last one is recent: for callers that do not ask that agent.
         """
         if name is not None and self.find_agent is not None and not self.can_start(name):
             await self.registered.look(unless_younger=unless_younger)
 
     def can_start(self, name: str | None) -> bool:
-        """Whether an agent is known and switched on; one whose file is wrong is known, and its caller is told."""
+        """Return whether an agent is known and switched on. One with an invalid file is known: asking it says so."""
         try:
             self.agent(name or "")
         except AgentNotFound:
@@ -207,17 +207,17 @@ class Deps:
         return True
 
     def may_be_due(self) -> bool:
-        """Whether it is time to look for what has run out of time; at once if the clock was set back."""
+        """Return whether it is time to check for deadlines; at once if the clock was set back."""
         now = self.clock.now()
         return not now < self.look_again_at <= now + LOOK_AGAIN
 
     def expect_end(self, at: datetime | None) -> None:
-        """Look again when this ends, if not before."""
+        """Check again at this time, if not before."""
         if at is not None and at < self.look_again_at:
             self.look_again_at = at
 
     def new_id(self) -> str:
-        """A new UUIDv7."""
+        """Return a new UUIDv7."""
         return uuid7(int(self.clock.now().timestamp() * 1000), self.entropy(10))
 
     def new_token(self) -> str:
@@ -226,19 +226,19 @@ class Deps:
 
 
 class Caller(Struct, frozen=True, kw_only=True):
-    """The identity of a request: who asks, for which owner, and by which door."""
+    """The origin of a request: who makes it, for which owner, and by which door."""
 
     owner: str = "local"
     by: str | None = None
     interface: str = "python"
-    holder: str = "local"  # whose holds are theirs
-    scope: str = ""  # the identity that names which they give themselves belong to; empty: of this process
-    session_id: str | None = None  # the session whose token they come with: an agent, not a person
-    parent: str | UnsetType | None = None  # the session that asks, an agent's; UNSET: as the environment says
-    run_id: str | None = None  # of an agent that asks: the run it works on
+    holder: str = "local"  # the holder of their holds
+    scope: str = ""  # prefix for holder names that callers choose; empty: of this process
+    session_id: str | None = None  # the session of their session token: an agent, not a person
+    parent: str | UnsetType | None = None  # the session of the asking agent; UNSET: from the environment
+    run_id: str | None = None  # of an asking agent: the run it works on
 
     def held_as(self, name: str | None) -> str:
-        """Return the holder for a name that the caller gives itself; it cannot name another caller's."""
+        """Return the holder for a name chosen by the caller; it cannot be the name of another caller's holder."""
         if name is None:
             return self.holder
         checked = check_label("holder", name)
@@ -253,10 +253,10 @@ class Caller(Struct, frozen=True, kw_only=True):
 
 
 def once_key(operation: str, key: str | None, request: Sequence[object]) -> OnceKey | None:
-    """Return what was asked under a key; None without one."""
+    """Return the idempotency key of a request; None without one."""
     if key is None:
         return None
-    from moorage.core.once import once_key  # few requests come under a key
+    from moorage.core.once import once_key  # few requests have a key
 
     return once_key(operation, key, request)
 
@@ -268,15 +268,15 @@ async def done_once(
     act: Callable[[], Awaitable[T]],
     recall: Callable[[str], Awaitable[T]],
 ) -> T:
-    """Act, unless the same request was made before under its key: then recall what it became.
+    """Act, unless the same request was made before under its key: then recall its result.
 
-    Looked for first, because what was possible then may be impossible now: the session is closed, the
-    id is taken (by what the first one made), the family is full. Of two at the same time the store lets one through.
-    Raises KeyReused if the key came with another request.
+    The earlier request is looked up first, because acting again may be impossible now: the session is closed, the id
+    is taken by the first request, the family is full. Of two concurrent requests the store accepts one. Raises
+    KeyReused if the key was used for another request.
     """
     if once is None:
         return await act()
-    from moorage.core.once import AlreadyDone  # few requests come under a key
+    from moorage.core.once import AlreadyDone  # few requests have a key
 
     kept = await deps.store.once(caller.owner, once.operation, once.key, deps.clock.now())
     if kept is not None:
@@ -290,12 +290,12 @@ async def done_once(
 
 
 def stamp_of(deps: Deps, caller: Caller) -> Stamp:
-    """Now, by this caller, by this door."""
+    """Return a stamp: now, by this caller, by this door."""
     return Stamp(deps.clock.now(), caller.by, caller.interface, deps.takes_turns)
 
 
 def with_what_follows(view: View, change: Change, stamp: Stamp) -> Change:
-    """A change with what it means for runs, turns and what waits, if the session has any."""
+    """Return a change with its consequences for runs, turns and waiting items, if the session has any."""
     if not change.session.launched and not view.work.items:
         return change
     from moorage.core import work  # needed only to start agents

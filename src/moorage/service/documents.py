@@ -71,5 +71,5 @@ class Collection(Generic[T]):
 
 
 def _is_key(text: str) -> bool:
-    """Return whether every store can look for it."""
+    """Return whether every store can look up this key."""
     return text.isprintable() and text != ""

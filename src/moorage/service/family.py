@@ -20,7 +20,7 @@ from moorage.service.sessions import list_sessions
 from moorage.service.status import told, without_due
 
 MAX_TREE = 100_000
-ENDED_WITHIN = timedelta(seconds=8)  # its launcher tells an agent within a second or two, and gives it five
+ENDED_WITHIN = timedelta(seconds=8)  # a launcher stops an agent within a second or two, and gives it five
 LOOK_AGAIN = 0.25  # seconds
 
 
@@ -35,12 +35,12 @@ class TreeNode(Struct, kw_only=True):
 async def children_of(
     deps: Deps, caller: Caller, ref: str, *, limit: int = 50, cursor: str | None = None
 ) -> Page[Session]:
-    """The session's children, oldest first."""
+    """Return the session's children, oldest first."""
     return await list_sessions(deps, caller, SessionQuery(parent=ref, sort="created", limit=limit, cursor=cursor))
 
 
 async def count_children(deps: Deps, caller: Caller, ref: str) -> int:
-    """How many children a session has."""
+    """Return the number of children of a session."""
     return await deps.store.count_children(caller.owner, ref)
 
 
@@ -50,7 +50,7 @@ async def ancestors_of(deps: Deps, caller: Caller, ref: str) -> list[Session]:
 
 
 async def tree_of(deps: Deps, caller: Caller, ref: str) -> TreeNode:
-    """The session with its descendants."""
+    """Return the session with its descendants."""
     sessions = await told(deps, await deps.store.tree(caller.owner, ref, MAX_TREE))
     nodes: dict[str, TreeNode] = {}
     for session in sessions:  # parents come before their children
@@ -70,9 +70,9 @@ async def delete_session(
     dry_run: bool = False,
     reason: str = "deleted",
 ) -> Deletion:
-    """Delete a session with its tree, or say what would go.
+    """Delete a session with its tree, or return what would be deleted.
 
-    With force, agents at work in it are ended after that; those that are not confirmed in time are named.
+    With force, agents at work in the tree are stopped afterwards; the answer names those without confirmation in time.
     Raises HasChildren without cascade, SessionRunning without force.
     """
     why, at_work = check_label("reason", reason), list[str]()
@@ -85,7 +85,7 @@ async def delete_session(
     try:
         [head] = await without_due(deps, [await deps.store.get(caller.owner, ref)])
         root = head.session_id
-    except SessionCorrupt as corrupt:  # what cannot be read can still be thrown away
+    except SessionCorrupt as corrupt:  # an unreadable session can still be deleted
         root = corrupt.session_id
     gone = await deps.store.delete_tree(caller.owner, root, decide, stamp_of(deps, caller), dry_run=dry_run)
     if dry_run or not at_work:
@@ -94,7 +94,7 @@ async def delete_session(
 
 
 async def _unconfirmed(deps: Deps, owner: str, at_work: list[str]) -> list[str]:
-    """Of sessions that are gone, those whose agents no launcher has seen end, after as long as that should take."""
+    """Return the deleted sessions whose agents no launcher has confirmed as ended within `ENDED_WITHIN`."""
     ends = deps.clock.monotonic() + ENDED_WITHIN.total_seconds()
     while True:
         seen, now = deps.store.pulse(), deps.clock.now()
@@ -116,7 +116,7 @@ async def deleted_sessions(
     limit: int = 100,
     cursor: str | None = None,
 ) -> Page[Tombstone]:
-    """Return what was deleted, when, by whom and why; newest first."""
+    """Return the deleted sessions: when, by whom and why; newest first."""
     query = TombstoneQuery(reason=None if reason is None else check_label("reason", reason), since=_check_since(since))
     return await deps.store.tombstones(caller.owner, check_limit(limit), cursor, query)
 

@@ -1,8 +1,8 @@
-"""Hosts: programs with agents of their own, which tell through hooks what becomes of them.
+"""Hosts: programs with agents of their own, which report the events of their sessions through hooks.
 
-A host's conversation is a session, each of its sub-agents a child of it; both are known
-here by the ids the host gives them. A closed session is never opened again: who comes
-back to its id goes on in a fork, which is found by the name `<id>:latest`.
+A host's conversation is a session, and each of its sub-agents is a child of that session. Both are found by the ids
+that the host gives them. A closed session is never opened again: if the host returns to its id, a fork continues it,
+which is found by the name `<id>:latest`.
 """
 
 from __future__ import annotations
@@ -38,22 +38,22 @@ from moorage.service.sessions import SessionRequest, create_session, fork_sessio
 LATEST = ":latest"
 CALL = "tool_use_id"  # in a sub-agent's metadata: the call that started it
 MAX_HOST_ID = 128 - len(LATEST)
-NEWEST = 5  # entries of a kind, to see whether something has been told before
-TRIES = 5  # another process may open the same session at the same time
-OUTLOOK = 5  # sessions of a kind that a host is told of
+NEWEST = 5  # entries of a kind that are searched for an event already recorded
+TRIES = 5  # other processes may open the same session at the same time
+OUTLOOK = 5  # sessions of each kind shown to a host
 MAX_SUMMARY = 200
 CUT = "\n[cut: the rest was too long to keep]"
 
 
 class Hosted(Struct, frozen=True, kw_only=True):
-    """A host's conversation, or one of its sub-agents, as the host speaks of it."""
+    """A host's conversation, or one of its sub-agents, as the host names it."""
 
     host_id: str
     agent: str | None = None
     project_dir: str | None = None
     metadata: dict[str, Any] = {}
-    works_for: str | None = None  # the session that the host itself works for, if it can be found
-    holder: str = ""  # who drives it, if not the caller
+    works_for: str | None = None  # the session that the host itself works for, if known
+    holder: str = ""  # the holder, if not the caller
     told_late: bool = False  # whether it began some time ago, and may be over by now
 
 
@@ -85,7 +85,7 @@ async def current(deps: Deps, caller: Caller, host_id: str) -> Session | None:
 
 
 async def open_session(deps: Deps, caller: Caller, wanted: Hosted, parent: Hosted | None = None) -> Session:
-    """Return the session of a host's id, held by its host: created under `parent`, woken, or forked if it is closed.
+    """Return the session of a host's id, held by its host: create it under `parent`, wake it, or fork a closed one.
 
     If the event comes late and the session has ended since, it stays closed.
     """
@@ -114,7 +114,7 @@ async def _opened(deps: Deps, caller: Caller, wanted: Hosted, parent: Hosted | N
                 again = SessionRequest(name=latest_name(wanted.host_id), metadata=wanted.metadata)
                 found = await fork_session(deps, caller, found.session_id, again)
         except IdTaken:
-            is_spent = True  # another process created it, and the next look finds it; or it was deleted
+            is_spent = True  # another process created it, and the next read finds it; or it was deleted
         except NameTaken:
             continue  # another process was faster
         else:
@@ -123,7 +123,7 @@ async def _opened(deps: Deps, caller: Caller, wanted: Hosted, parent: Hosted | N
 
 
 async def _above(deps: Deps, caller: Caller, wanted: Hosted, parent: Hosted | None) -> str | None:
-    """Return the parent of a new session; none rather than a wrong one."""
+    """Return the parent of a new session; None if there is no open one."""
     if parent is not None:
         return (await open_for_writing(deps, caller, parent)).session_id
     if wanted.works_for is None:
@@ -147,7 +147,7 @@ async def _made(deps: Deps, caller: Caller, wanted: Hosted, parent: str | None, 
 
 
 async def _driven(deps: Deps, caller: Caller, session: Session, holder: str) -> Session:
-    """Give the session to its host, unless another holds it."""
+    """Let the host drive the session, unless another holder drives it."""
     token = deps.new_token()
     try:
         return await _apply(
@@ -166,7 +166,7 @@ async def _apply(deps: Deps, caller: Caller, ref: str, decide: Callable[[View, S
 
 
 async def say(deps: Deps, caller: Caller, session: Session, role: str, text: str, key: str | None = None) -> None:
-    """Append a message; the same key again is harmless."""
+    """Append a message; repeating the same key is harmless."""
     if text.strip():
         await deps.store.append(caller.owner, session.session_id, [_message(role, text, key)], stamp_of(deps, caller))
 
@@ -186,7 +186,7 @@ async def fail_turn(deps: Deps, caller: Caller, session: Session, error: str) ->
 async def bridge(
     deps: Deps, caller: Caller, session: Session, *, prompt: str, key: str | None, metadata: dict[str, Any]
 ) -> None:
-    """Tie a sub-agent to the call that started it, with its agent and its prompt. Once, in one commit."""
+    """Link a sub-agent to the call that started it, with its agent and its prompt. Once, in one commit."""
     known = _clean(deps, metadata)
     messages = [_message("user", prompt, key)] if prompt.strip() else []
 
@@ -204,16 +204,16 @@ class Ending(Struct, frozen=True, kw_only=True):
     """How an agent's work ended."""
 
     outcome: str = "completed"
-    said: str = ""  # its last words
-    asked: str = ""  # what it was asked; kept if no call is known that did
-    key: str = ""  # makes telling it twice harmless
+    said: str = ""  # its last message
+    asked: str = ""  # its prompt; kept if no known call has it
+    key: str = ""  # makes repeated reports harmless
     metadata: dict[str, Any] = {}
 
 
 async def end_session(deps: Deps, caller: Caller, ref: str, ending: Ending) -> Session:
-    """Keep the last words and close the session, in one commit; suspend it if a person is still to be asked.
+    """Append the last messages and close the session, in one commit; suspend it if a question to a person is open.
 
-    A session that is closed already stays as it is.
+    A session that is already closed stays as it is.
     """
     outcome, metadata = check_outcome(ending.outcome).value, _clean(deps, ending.metadata)
     asked, said = await _untold(deps, caller, ref, ending)
@@ -237,12 +237,12 @@ async def end_session(deps: Deps, caller: Caller, ref: str, ending: Ending) -> S
 
 
 async def is_told(deps: Deps, caller: Caller, ref: str, key: str) -> bool:
-    """Whether one of the newest messages has that key."""
+    """Return whether one of the newest messages has that key."""
     return any(entry.client_key == key for entry in await _newest(deps, caller, ref, Kind.MESSAGE))
 
 
 async def _untold(deps: Deps, caller: Caller, ref: str, ending: Ending) -> tuple[list[Message], list[Message]]:
-    """Return what was asked and said, without what the log has: a suspended session can end twice."""
+    """Return the prompt and the last message, unless the log has them: a suspended session can end twice."""
     known = {entry.client_key for entry in await _newest(deps, caller, ref, Kind.MESSAGE)}
     asked, said = (
         [_message(role, text, key)] if text.strip() and (key is None or key not in known) else []
@@ -255,7 +255,7 @@ async def _untold(deps: Deps, caller: Caller, ref: str, ending: Ending) -> tuple
 
 
 async def suspend(deps: Deps, caller: Caller, session: Session, reason: str) -> None:
-    """Pause a session whose host is gone; one that a person paused, or that waits for an answer, stays as it is."""
+    """Suspend a session whose host is gone, unless a person suspended it or it waits for an answer."""
 
     def decide(view: View, stamp: Stamp) -> Change:
         if view.session.is_final or view.session.state is State.SUSPENDED:
@@ -266,7 +266,7 @@ async def suspend(deps: Deps, caller: Caller, session: Session, reason: str) -> 
 
 
 async def suspend_children(deps: Deps, caller: Caller, session: Session, reason: str) -> None:
-    """Pause the active children of a host that is gone."""
+    """Suspend the active children of a host that is gone."""
     query = SessionQuery(parent=session.session_id, state=State.ACTIVE.value, limit=100)
     while children := (await deps.store.find(caller.owner, query))[0].items:
         for child in children:
@@ -286,7 +286,7 @@ async def finalize(deps: Deps, caller: Caller, session: Session, summary: str) -
 
 
 async def checkpoint(deps: Deps, caller: Caller, session: Session, state: dict[str, Any]) -> None:
-    """Keep what the host is about to forget."""
+    """Save the state that the host is about to discard."""
     kept = check_checkpoint(state)
     await _apply(deps, caller, session.session_id, lambda view, stamp: view.session.save_checkpoint(kept, stamp))
 
@@ -302,14 +302,14 @@ async def only_open_session(deps: Deps, caller: Caller, *, agent: str, task_id: 
 
 
 class Outlook(Struct, frozen=True, kw_only=True):
-    """Questions to a person and work that could be picked up, in one folder."""
+    """Open questions to a person and resumable work, in one folder."""
 
     approvals: list[Approval]
     resumable: list[Session]
 
 
 async def outlook(deps: Deps, caller: Caller, project_dir: str | None, own_id: str) -> Outlook:
-    """Return what waits in a folder, apart from the host's own session."""
+    """Return the open questions and resumable work of a folder, except the host's own session."""
     if project_dir is None:
         return Outlook(approvals=[], resumable=[])
     query = SessionQuery(project_dir=project_dir, resume_ready=True, active_only=True, limit=OUTLOOK)
@@ -335,7 +335,7 @@ def fitting(text: str, limit: int, mark: str = CUT) -> str:
 
 
 async def _newest(deps: Deps, caller: Caller, ref: str, kind: Kind) -> list[Entry]:
-    """Return the newest entries of a kind that the session has written itself."""
+    """Return the newest entries of a kind that the session wrote itself."""
     kinds = (kind.value, Kind.FORKED.value)
     found = await deps.store.log(caller.owner, ref, LogQuery(limit=NEWEST, kinds=kinds, newest_first=True))
     own = next((index for index, entry in enumerate(found) if entry.kind == Kind.FORKED), len(found))
@@ -343,7 +343,7 @@ async def _newest(deps: Deps, caller: Caller, ref: str, kind: Kind) -> list[Entr
 
 
 def _noted(session: Session, metadata: dict[str, Any], stamp: Stamp) -> Change:
-    """Add metadata if there is room; too much of it must not prevent the rest of a change."""
+    """Add metadata if there is room; if not, the rest of the change still applies."""
     try:
         return session.update(Update(metadata=metadata), stamp)
     except TooLarge:

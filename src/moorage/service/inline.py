@@ -1,4 +1,4 @@
-"""Without an event loop: coroutines of a store that never suspends, driven to their end."""
+"""Running coroutines of a store that never suspends, without an event loop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from moorage.core.inline import drive as drive
 
 
 def drive_each(stream: AsyncIterator[T]) -> Iterator[T]:
-    """Walk an asynchronous stream that never suspends."""
+    """Iterate over an asynchronous stream that never suspends."""
     while True:
         try:
             yield drive(stream.__anext__())  # type: ignore[arg-type]  # an async generator's step is a coroutine to us
@@ -20,7 +20,7 @@ def drive_each(stream: AsyncIterator[T]) -> Iterator[T]:
 
 
 async def pause(seconds: float) -> None:
-    """Sleep: with an event loop through it, so that other tasks work meanwhile; without one, in the thread."""
+    """Sleep: in an event loop, let other tasks run meanwhile; without one, block the thread."""
     if "asyncio" in sys.modules:
         from asyncio import get_running_loop, sleep
 

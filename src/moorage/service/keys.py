@@ -1,7 +1,6 @@
-"""Keys and session tokens: made, listed, revoked, and told from those that do not count.
+"""Keys and session tokens: create, list, revoke and verify.
 
-Whether the caller may do so is the door's to ask (`Key.check`): on the machine itself a user who can
-open the store may do everything.
+The doors check permissions (`Key.check`): on the machine itself, a user who can open the store may do everything.
 """
 
 from __future__ import annotations
@@ -35,15 +34,15 @@ from moorage.ports import Documents
 from moorage.service.deps import Deps
 from moorage.service.documents import Collection
 
-KNOWN_FOR = timedelta(milliseconds=500)  # a key that another process revokes stops working within a second
+KNOWN_FOR = timedelta(milliseconds=500)  # a key that another process revokes is refused within a second
 NOTE_EVERY = timedelta(hours=1)
 TOKEN_LIFETIME = timedelta(hours=24)
-NO_DIGEST = secret_digest("")  # compared with when there is no such key, so that it takes as long
+NO_DIGEST = secret_digest("")  # compared for an unknown key, so that the check takes as long
 
 
 @brief("key")
 class NewKey(Struct, frozen=True, kw_only=True):
-    """A key that was just made, and its text, which is shown only once."""
+    """A new key and its text, which is shown only once."""
 
     key: Key
     text: str
@@ -59,7 +58,7 @@ async def create_key(
     expires_in: object = None,
     by: str | None = None,
 ) -> NewKey:
-    """Make a key. A launcher's key works for `owners`, or for its own owner if none are named."""
+    """Create a key. A launcher's key works for `owners`, or for its own owner if none are named."""
     checked = check_scopes(scopes)
     lifetime, now = check_ttl(expires_in, "expires_in"), deps.clock.now()
     whose = check_label("owner", owner)
@@ -86,12 +85,12 @@ def _check_owners(owners: Iterable[str] | None, owner: str, scopes: tuple[Scope,
 
 
 async def list_keys(deps: Deps, *, owner: str | None = None) -> list[Key]:
-    """Return the keys of an owner, or of all, oldest first; revoked ones too."""
+    """Return the keys of an owner, or of all, oldest first; including revoked ones."""
     return await all_keys(deps.store, None if owner is None else check_label("owner", owner))
 
 
 async def revoke_key(deps: Deps, key_id: str, *, owner: str | None = None) -> Key:
-    """Let a key count no more, from now on and for ever; with `owner`, only one of theirs. Twice is harmless.
+    """Revoke a key for ever; with `owner`, only one of that owner's. Revoking twice is harmless.
 
     Raises KeyNotFound.
     """
@@ -101,7 +100,7 @@ async def revoke_key(deps: Deps, key_id: str, *, owner: str | None = None) -> Ke
 
 
 async def has_keys(deps: Deps) -> bool:
-    """Return whether any key was ever made. Revoking the last one does not open the door."""
+    """Return whether any key was ever created. Revoking the last key does not open access."""
     return bool(await deps.store.documents(DocumentKind.KEY, limit=1))
 
 
@@ -132,13 +131,13 @@ async def find_key(store: Documents, key_id: str) -> tuple[Key, str] | None:
 
 
 async def all_keys(store: Documents, owner: str | None = None) -> list[Key]:
-    """Return all keys, or an owner's, oldest first; revoked ones too."""
+    """Return all keys, or an owner's, oldest first; including revoked ones."""
     keys = [each.key for each in await _KEYS.all(store) if owner in (None, each.key.owner)]
     return sorted(keys, key=lambda key: (key.created_at, key.key_id))
 
 
 async def end_key(store: Documents, key_id: str, at: datetime, *, owner: str | None = None) -> Key:
-    """Revoke a key; leave one that was revoked before as it is. Raises KeyNotFound; with `owner`, for another's too."""
+    """Revoke a key; leave a revoked key as it is. Raises KeyNotFound; with `owner`, for another owner's key too."""
 
     def revoked(known: StoredKey | None) -> StoredKey:
         if known is None or owner not in (None, known.key.owner):
@@ -151,7 +150,7 @@ async def end_key(store: Documents, key_id: str, at: datetime, *, owner: str | N
 
 
 async def note_use(store: Documents, key_id: str, at: datetime) -> None:
-    """Note when a key was last used; never move that back. An unknown key is no error."""
+    """Store the time of the latest use of a key; never move it back. An unknown key is no error."""
 
     def used(known: StoredKey | None) -> StoredKey | None:
         if known is None or (known.key.last_used_at is not None and known.key.last_used_at >= at):
@@ -162,11 +161,11 @@ async def note_use(store: Documents, key_id: str, at: datetime) -> None:
 
 
 async def first_secret(store: Documents, proposed: SigningSecret) -> SigningSecret:
-    """Return what all servers of this store sign with: the first secret that was ever proposed."""
+    """Return the signing secret of all servers of this store: the first secret that was ever proposed."""
     return await _SECRETS.put(store, SIGNING, lambda known: known or proposed) or proposed
 
 
-# Telling who asks -------------------------------------------------------------------------------
+# Authentication --------------------------------------------------------------------------------
 
 
 async def authenticate(deps: Deps, text: object) -> Key:
@@ -196,7 +195,7 @@ async def _known(deps: Deps, key_id: str, now: datetime) -> tuple[Key, str] | No
 
 
 async def _noted(deps: Deps, key: Key, digest: str, now: datetime) -> Key:
-    """Note once an hour that a key is in use, so that people see unused ones. A failing store is no error."""
+    """Store once an hour that a key is in use, so that people see unused ones. A failing store is no error."""
     if key.last_used_at is not None and now - key.last_used_at < NOTE_EVERY:
         return key
     used = replace(key, last_used_at=now)
@@ -212,7 +211,7 @@ async def _noted(deps: Deps, key: Key, digest: str, now: datetime) -> Key:
 async def session_token(
     deps: Deps, owner: str, session_id: str, lifetime: object = TOKEN_LIFETIME, *, run_id: str | None = None
 ) -> str:
-    """Return a token that reaches this session and its descendants, for so long; in the name of a run, if given.
+    """Return a token for this session and its descendants, valid for this long; with a run, in its name.
 
     Raises SessionNotFound, SessionGone.
     """
@@ -245,10 +244,10 @@ async def _signing_secret(deps: Deps) -> SigningSecret:
 
 
 async def reaches(deps: Deps, owner: str, token_session: str, ref: str) -> bool:
-    """Whether a token for one session reaches another: it is that session, or a descendant of it.
+    """Return whether a token for one session allows access to another: that session, or a descendant of it.
 
-    One that is not there is not reached, unless it was the token's own: other sessions stay hidden. An id
-    that is spent may be another's name, so what counts is the id behind `ref`.
+    A missing session is not accessible, unless it was the token's own: other sessions stay hidden. The id of a deleted
+    session may be another's name, so the id behind `ref` counts.
     """
     try:
         session = await deps.store.get(owner, ref)

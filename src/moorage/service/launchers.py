@@ -1,8 +1,8 @@
-"""Launchers: which there are, and which of them take no more turns.
+"""Launchers: listing and draining them.
 
 A launcher registers itself in one document, with a flag for draining. A drained launcher has a second document, which
-the store's `claim` looks for, so draining takes effect as soon as it is stored. A launcher has another id after every
-start, so draining ends with the start it was meant for.
+the store's `claim` checks, so draining takes effect as soon as it is stored. A launcher has a new id after every
+start, so draining ends with the process it was meant for.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _DRAINED = Collection(DocumentKind.DRAINED_LAUNCHER, str)  # the launcher's id
 
 
 async def save_launcher(store: Store, launcher: Launcher) -> Launcher:
-    """Store what a launcher tells of itself; return it with `drain`, which is not its own to say.
+    """Store a launcher's description of itself; return it with `drain`, which only the store sets.
 
-    A new launcher lets the store purge what has expired, such as launchers that were silent for a week.
+    A new launcher makes the store purge expired documents, such as launchers that were silent for a week.
     """
     is_new = False
 
@@ -56,7 +56,7 @@ async def set_drain(store: Documents, launcher_id: str, drain: bool) -> Launcher
     launcher = await _LAUNCHERS.get(store, launcher_id)
     if launcher is None:
         raise LauncherNotFound(launcher_id)
-    ends = launcher.seen_at + FORGOTTEN_AFTER  # every heartbeat moves it
+    ends = launcher.seen_at + FORGOTTEN_AFTER  # every heartbeat extends it
     await _DRAINED.put(store, launcher_id, lambda _: launcher_id if drain else None, expires_at=ends)
     told = await _LAUNCHERS.put(
         store, launcher_id, lambda known: replace(known or launcher, drain=drain), expires_at=ends
@@ -66,22 +66,22 @@ async def set_drain(store: Documents, launcher_id: str, drain: bool) -> Launcher
 
 
 async def list_launchers(deps: Deps, caller: Caller) -> list[Launcher]:
-    """Return those that work for the caller, newest first; not those that have ended in good order."""
+    """Return the launchers that work for the caller, newest first, except those that ended normally."""
     every = await all_launchers(deps.store)
     return [each for each in every if each.works_for(caller.owner) and not each.has_left]
 
 
 async def drain_launcher(deps: Deps, caller: Caller, ref: str, *, drain: bool) -> Launcher:
-    """Have a launcher take no more turns, or take them again; by its id, the beginning of it, or its name.
+    """Drain a launcher, so that it takes no more turns, or undo that; by its id, a prefix of it, or its name.
 
     Raises:
-        LauncherNotFound: there is none, or it works for others.
-        AmbiguousReference: several fit.
+        LauncherNotFound: no launcher matches, or it works for other owners.
+        AmbiguousReference: several match.
     """
     found = _one_of(await list_launchers(deps, caller), ref)
     kept = await set_drain(deps.store, found.launcher_id, drain)
     does = "takes no more turns" if drain else "takes turns again"
-    import logging  # five milliseconds that commands without it do not pay
+    import logging  # five milliseconds that other commands do not pay
 
     logging.getLogger(__name__).info(
         "launcher %s (%s) %s, says %s", kept.name, kept.launcher_id, does, caller.by or caller.owner

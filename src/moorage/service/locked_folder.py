@@ -1,7 +1,7 @@
-"""Folders that live as long as a process: the lock in each says whether its maker, or who inherited the lock, lives.
+"""Folders that live as long as a process. The lock in each shows whether its maker, or an heir of the lock, lives.
 
-A process that is killed cannot clear its folder away, so the next one does: each folder whose lock is free.
-The system lets go of a lock when its last holder ends; ids of processes, which are used again, do not come into it.
+A killed process cannot remove its folder, so the next process removes each folder with a free lock. The system
+releases a lock when its last holder ends. Process ids are not used, because the system reuses them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LOCK = "lock"
 
 
 def make(prefix: str, within: str, name: str | None = None) -> tuple[str, int]:
-    """Return a new folder, of that name if one is given, and its lock, which is held as long as the file is open."""
+    """Return a new folder, with that name if one is given, and its lock, which is held as long as the file is open."""
     if name is None:
         folder = tempfile.mkdtemp(prefix=prefix, dir=within)
     else:
@@ -27,13 +27,13 @@ def make(prefix: str, within: str, name: str | None = None) -> tuple[str, int]:
     unfinished = os.path.join(folder, f"{LOCK}.new")
     lock = os.open(unfinished, os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    os.rename(unfinished, os.path.join(folder, LOCK))  # not visible before it is held
+    os.rename(unfinished, os.path.join(folder, LOCK))  # not visible before the lock is held
     return folder, lock
 
 
 def clear_up(prefix: str, within: str, is_needed: Callable[[str], bool] = lambda _: False) -> None:
-    """Remove the folders of processes that are gone, except what is needed still."""
-    with suppress(OSError):  # there is nothing, or it is not ours
+    """Remove the folders of processes that are gone, except those still needed."""
+    with suppress(OSError):  # the folder is missing, or is not ours
         for name in os.listdir(within):
             folder = os.path.join(within, name)
             if name.startswith(prefix) and is_unlocked(folder) and not is_needed(folder):
@@ -41,21 +41,21 @@ def clear_up(prefix: str, within: str, is_needed: Callable[[str], bool] = lambda
 
 
 def is_unlocked(folder: str) -> bool:
-    """Whether a folder of this user has a lock that is free."""
+    """Return whether a folder of this user has a lock that is free."""
     try:
         seen = os.lstat(folder)
         if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.getuid():
             return False
         return not is_held(os.path.join(folder, LOCK))
     except OSError:
-        return False  # it is being made at this moment, or is none of ours
+        return False  # it is just being made, or is not ours
 
 
 def is_held(path: str) -> bool:
-    """Whether a lock is held. Raises OSError if it cannot be told."""
+    """Return whether a lock is held. Raises OSError if that cannot be checked."""
     lock = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: several may look at a time
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)  # shared: several processes may check at a time
     except BlockingIOError:
         return True
     finally:

@@ -14,20 +14,20 @@ from moorage.core.session import Hold, Session
 
 @brief("session", "hold", "checkpoint", "context", "messages", "inbox")
 class ResumePacket(Struct, frozen=True, kw_only=True):
-    """All that is needed to go on with a session."""
+    """All that is needed to resume a session."""
 
     session: Session
-    hold: Hold | None  # None: its agent goes on, and the caller does not drive it
+    hold: Hold | None  # None: its agent continues, and the caller does not drive it
     checkpoint: dict[str, Any] | None
     context: dict[str, Any]
     messages: list[Entry]
-    inbox: list[Item]  # what waits for its next turn
+    inbox: list[Item]  # the items for its next turn
 
 
 if TYPE_CHECKING:
 
     class HeldPacket(ResumePacket, frozen=True, kw_only=True):
-        """The packet of a caller who drives the session: its hold is there."""
+        """The packet of a caller that drives the session: it always has the hold."""
 
         hold: Hold
 

@@ -1,10 +1,10 @@
-"""Presence: how this machine knows that a one-off launcher is gone, and its agents with it.
+"""Presence: how this machine detects that a one-off launcher and its agents are gone.
 
 A one-off launcher (`moorage run`, a chat, a script) has a temporary folder, named by its id, and holds the lock in it
-for as long as its process lives. So does the supervisor of each of its agents, in a folder below it. The system drops a
-lock when its holder ends, however it ends, and keeps it while the holder is stopped or the machine sleeps. A folder of
-ours whose lock is free is proof: nothing of that launcher is left. No folder, or another user's, proves
-nothing: the launcher may be on another machine, in another container, or another user's.
+for as long as its process lives. So does the supervisor of each of its agents, in a folder below it. The system
+releases a lock when its holder ends for any reason, and keeps it while the holder is stopped or the machine sleeps. A
+folder of ours with a free lock is proof that nothing of that launcher is left. A missing folder, or another user's,
+proves nothing: the launcher may be on another machine, in another container, or another user's.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from moorage.core.turn import LOST_AFTER
 from moorage.service import locked_folder
 
 PREFIX, TURNS = "moorage-turns-", "turns"
-SEEN_GONE = "gone"  # a mark with the time at which nothing was first seen to be left
-_ID = re.compile(r"[0-9a-f-]{36}")  # ids come from the store; nothing else may become a path
+SEEN_GONE = "gone"  # a file whose time says when the launcher was first found gone
+_ID = re.compile(r"[0-9a-f-]{36}")  # ids come from the store; only this form may become a path
 
 
 class GoneLaunchers:
@@ -33,12 +33,12 @@ class GoneLaunchers:
 
 
 def make(launcher_id: str) -> tuple[str, int]:
-    """Return the folder of a new one-off launcher, and its lock; it is held as long as the file is open."""
+    """Return the folder of a new one-off launcher and its lock, which is held as long as the file is open."""
     return locked_folder.make(PREFIX, tempfile.gettempdir(), launcher_id)
 
 
 def announce(launchers: set[str], launcher_id: str) -> None:
-    """Let this process be known as a launcher, for as long as it lives: its turns are given up when it is gone."""
+    """Register this process as a launcher for as long as it lives: its turns are given up when it is gone."""
     if launcher_id not in launchers:
         launchers.add(launcher_id)
         folder, _ = make(launcher_id)
@@ -46,7 +46,7 @@ def announce(launchers: set[str], launcher_id: str) -> None:
 
 
 def is_gone(launcher_id: str) -> bool:
-    """Whether a one-off launcher of this user on this machine has ended, and every agent it has started."""
+    """Return whether a one-off launcher of this user on this machine has ended, with every agent it started."""
     if _ID.fullmatch(launcher_id) is None:
         return False
     folder = os.path.join(tempfile.gettempdir(), PREFIX + launcher_id)
@@ -54,12 +54,12 @@ def is_gone(launcher_id: str) -> bool:
 
 
 def clear_up() -> None:
-    """Remove the folders of launchers whose processes were killed, once they are no longer needed as proof."""
+    """Remove the folders of killed launchers once they are no longer needed as proof."""
     locked_folder.clear_up(PREFIX, tempfile.gettempdir(), _is_needed)
 
 
 def _is_needed(folder: str) -> bool:
-    """Whether turns may depend on a folder of a launcher that is gone; after a while they are lost without it."""
+    """Return whether turns may depend on the folder of a gone launcher; after a while they are lost without it."""
     if _is_attended(folder):
         return True
     mark = os.path.join(folder, SEEN_GONE)
@@ -71,7 +71,7 @@ def _is_needed(folder: str) -> bool:
 
 
 def _is_attended(folder: str) -> bool:
-    """Whether something in a launcher's folder still lives: a supervisor ends its agent a moment after the launcher."""
+    """Return whether a supervisor in a launcher's folder lives: it ends its agent a moment after the launcher."""
     turns = os.path.join(folder, TURNS)
     at = [os.path.join(turns, name) for name in _names(turns)]
     return any(_is_held(os.path.join(turn, locked_folder.LOCK)) or _has_agent(turn) for turn in at)
@@ -80,12 +80,12 @@ def _is_attended(folder: str) -> bool:
 def _names(folder: str) -> list[str]:
     try:
         return os.listdir(folder)
-    except FileNotFoundError:  # nothing was started, or the last supervisor has cleared it away
+    except FileNotFoundError:  # nothing was started, or the last supervisor has removed it
         return []
 
 
 def _has_agent(turn: str) -> bool:
-    """Whether something of an agent's group lives though its supervisor was killed; an id that is used again counts."""
+    """Return whether a process of an agent's group lives though its supervisor was killed; a reused id counts."""
     try:
         with open(os.path.join(turn, "pid.json"), "rb") as file:
             os.killpg(json.load(file)["agent"]["pgid"], 0)

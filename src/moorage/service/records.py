@@ -41,18 +41,18 @@ class WrittenRecord(Struct, frozen=True, kw_only=True):
 
 
 class RecordsWritten(Struct, frozen=True, kw_only=True):
-    """All that one write did: records that were put, in order, and the entries that its messages became."""
+    """The results of one write: records that were put, in order, and the entries of its messages."""
 
     session_id: str | None = None
     records: list[WrittenRecord]
     entries: list[Entry] = []
-    memory: list[WrittenRecord] = []  # of the owner, written with those of a session
+    memory: list[WrittenRecord] = []  # of the owner, written together with those of a session
 
 
 async def read_records(
     deps: Deps, caller: Caller, ref: str | None, namespace: str, keys: Sequence[str]
 ) -> list[Record | None]:
-    """Return records of a session, or of the owner if there is no ref, by their keys; None for one that is missing."""
+    """Return records of a session, or of the owner without a ref, by their keys; None for a missing one."""
     if len(keys) > MAX_WRITES:
         raise InvalidField("keys", f"has {len(keys)} items, at most {MAX_WRITES} are allowed")
     where = check_namespace(namespace, parts=True)
@@ -63,7 +63,7 @@ async def read_records(
 async def records_of(
     deps: Deps, caller: Caller, session_ids: Sequence[str], namespace: str, key: str
 ) -> list[Record | None]:
-    """Return the record of one key of each session; None where there is none."""
+    """Return the record with one key of each session; None for a missing one."""
     if len(session_ids) > MAX_WRITES:
         raise InvalidField("session_ids", f"has {len(session_ids)} items, at most {MAX_WRITES} are allowed")
     name = RecordName(check_namespace(namespace), check_record_key(key))
@@ -159,7 +159,7 @@ def _written(writes: Sequence[RecordWrite]) -> list[WrittenRecord]:
 
 
 class StoredRecords:
-    """Records on a store, for one caller."""
+    """Records in a store, for one caller."""
 
     def __init__(self, ready: Callable[[], Awaitable[Deps]], caller: Caller) -> None:
         self._ready, self._caller = ready, caller
@@ -185,7 +185,7 @@ class StoredRecords:
         version: int | None,
         memory: Sequence[RecordRequest] = (),
     ) -> RecordsWritten:
-        """Write records; those of a session with messages and records of the owner."""
+        """Write records; with those of a session, also messages and records of the owner."""
         deps, caller = await self._ready(), self._caller
         if ref is None:
             return await write_memory(deps, caller, requests)

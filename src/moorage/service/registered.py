@@ -1,8 +1,8 @@
-"""The registrations in a store, as they were a moment ago.
+"""The registrations in a store, from a short cache.
 
-Agents are looked for all the time and by code that does not wait, so each process remembers what it read. A lease is
-judged by the store's clock at each read: what has ended is not there, however long ago it was read. A name
-that is not known is looked for in the store once more.
+Agents are looked up all the time, also by code that cannot wait, so each process caches what it read. Leases are
+judged by the store's clock at each lookup: an expired registration is absent, however old the cache is. For an
+unknown name, the store is read again.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Registered:
         self._looked_at: datetime | None = None
 
     def live(self) -> list[Registration]:
-        """Those whose leases have not ended, as far as they are known here."""
+        """Return the registrations whose leases have not ended, as far as cached."""
         if not self._found:
             return []
         now = self._clock.now()
         return [each for each in self._found if each.lives(now)]
 
     def agents(self) -> dict[str, AgentDefinition]:
-        """Registered agents and workers, by name."""
+        """Return registered agents and workers, by name."""
         if not (live := self.live()):
             return {}
         from moorage.core.registration import agents_of
@@ -49,7 +49,7 @@ class Registered:
         return agents_of(live)
 
     def tools(self) -> dict[str, Tool]:
-        """Registered tools, by name."""
+        """Return registered tools, by name."""
         if not (live := self.live()):
             return {}
         from moorage.core.registration import tools_of
@@ -57,7 +57,7 @@ class Registered:
         return tools_of(live)
 
     async def look(self, *, unless_younger: timedelta = timedelta(0)) -> None:
-        """Read the store, unless that was done a moment ago."""
+        """Read the store, unless the cache is younger than this."""
         now = self._clock.now()
         if self._looked_at is None or now - self._looked_at >= unless_younger:
             self._found = await live_registrations(self._store, now)
@@ -73,11 +73,11 @@ class Registered:
         await self.look()
 
     async def keep_looking(self) -> None:
-        """Look again and again, for a launcher: it has to know whose turns it may take."""
+        """Read the store repeatedly, for a launcher: it must know whose turns it may take."""
         from asyncio import sleep
 
         while True:
-            with suppress(StoreError):  # it is away; what is known ends with its lease
+            with suppress(StoreError):  # the store is away; cached registrations end with their leases
                 await self.look()
             await sleep(LOOK_EVERY.total_seconds())
 

@@ -1,7 +1,7 @@
-"""Retention: what is old enough goes, tree by tree, and leaves a trace.
+"""Retention: old sessions are deleted, tree by tree, and leave tombstones.
 
-How old that is the policy says, by state, or the hours that a caller names in its place. The
-store looks for what is past the shortest limit; each member of a tree is judged by its own.
+The policy sets the age limit by state, unless a caller names a number of hours. The store finds sessions past the
+shortest limit; each member of a tree is judged by its own limit.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ States = tuple[str, ...] | list[str] | None
 
 
 class Removal(Tombstone, frozen=True, kw_only=True):
-    """A session that went or would go, and the limit it was past."""
+    """A session that was or would be deleted, and the limit it exceeded."""
 
     last_activity_at: datetime
     limit_seconds: float | None  # how long it was to be kept; None if a TTL ended: its own, or its root's
-    limit_from: str  # the setting that says so; `hours` if the caller did, `ttl` if a TTL ended
+    limit_from: str  # the setting of the limit; `hours` if the caller set it, `ttl` if a TTL ended
 
 
 @brief("removed", "dry_run")
@@ -54,9 +54,9 @@ async def cleanup(
     dry_run: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Cleanup:
-    """Delete sessions untouched for as long as the policy says, or for so many hours, and those past their TTL.
+    """Delete sessions without activity for as long as the policy says, or for so many hours, and those past their TTL.
 
-    A tree goes only when every member may: none that runs, is held or has an open approval.
+    A tree is deleted only if every member may be: none runs, is held or has an open approval.
     """
     gone, retention = list[Removal](), retention_of(deps.settings, hours, states)
     async for some in cleanup_steps(deps, caller, retention, dry_run=dry_run):
@@ -69,10 +69,10 @@ async def cleanup(
 async def cleanup_steps(
     deps: Deps, caller: Caller, retention: Retention, *, dry_run: bool = False
 ) -> AsyncGenerator[list[Removal], None]:
-    """Clean up by these limits. Each step tells what it took, so a caller that stops in between knows what went."""
+    """Clean up by these limits. Each step reports its deletions: a caller that stops in between knows what is gone."""
     stamp = stamp_of(deps, caller)
     before = retention.before(stamp.at)
-    await expire_approvals(deps, caller)  # as before every call: who waited for those is no longer in use
+    await expire_approvals(deps, caller)  # as before every call: an expired approval no longer keeps its session in use
     known: set[str] = set()
     position: int | None = 0
     while position is not None:
@@ -82,16 +82,16 @@ async def cleanup_steps(
         )
         yield [judge.removal(tombstone) for tombstone in step.gone if tombstone.session_id not in known]
         if dry_run:
-            known.update(tombstone.session_id for tombstone in step.gone)  # children are met again after their parent
+            known.update(tombstone.session_id for tombstone in step.gone)  # children are found again after their parent
         position = step.next
 
 
 def retention_of(
     settings: Settings, hours: object = None, states: States = None, *, by_itself: bool = False
 ) -> Retention:
-    """Return the limits of the policy, or these hours instead, if they are given.
+    """Return the limits of the policy, or a limit of these hours if they are given.
 
-    A server that cleans up `by_itself`, without a person who asked, leaves open sessions alone in any state that the
+    A server that cleans up `by_itself`, without a request of a person, keeps open sessions in every state that the
     policy does not name: a default must not delete suspended work.
     """
     policy = settings.retention
@@ -107,7 +107,7 @@ def retention_of(
 
 
 def _waiting_limit(policy: ResumePolicy) -> Limit:
-    """How long work that waits for a person stays fresh: nothing younger is thrown away."""
+    """Return how long work that waits for a person stays fresh: nothing younger is deleted."""
     if Phase.APPROVAL in policy.idle_limits:
         return Limit(policy.idle_limits[Phase.APPROVAL], "resume.idle_limits.approval")
     return Limit(policy.idle_limit, "resume.idle_limit")
@@ -128,7 +128,7 @@ def _check_states(states: States) -> frozenset[str] | None:
     return frozenset(states)
 
 
-# Judging ----------------------------------------------------------------------------------------
+# Decisions ---------------------------------------------------------------------------------------
 
 
 def _is_past_ttl(session: Session, at: datetime) -> bool:
@@ -136,9 +136,9 @@ def _is_past_ttl(session: Session, at: datetime) -> bool:
 
 
 class _Judge:
-    """The decision about whole trees, remembering those that it let go.
+    """Decides about whole trees and remembers those that may be deleted.
 
-    It may be asked again about a tree; the last word is the one that counted.
+    It may be asked again about a tree; the last answer counts.
     """
 
     def __init__(self, retention: Retention, at: datetime) -> None:
@@ -152,14 +152,14 @@ class _Judge:
         return reason
 
     def _reason(self, members: list[Session]) -> str | None:
-        """Return why a tree may go. An expired session takes its tree along, unless something in it is in use."""
+        """Return the reason to delete a tree. An expired session is deleted with its tree, unless one is in use."""
         if _is_past_ttl(members[0], self._at):
             return None if any(member.is_in_use(self._at) for member in members) else EXPIRED
         reasons = [why_removable(member, self._retention, self._at) for member in members]
         return None if None in reasons else reasons[0]
 
     def removal(self, tombstone: Tombstone) -> Removal:
-        """Return a deleted session with the limit it was past."""
+        """Return a deleted session with the limit it exceeded."""
         session = self._let_go[tombstone.session_id]
         by_ttl = tombstone.reason == EXPIRED or _is_past_ttl(session, self._at)
         limit = BY_TTL if by_ttl else self._retention.limit_on(session)
@@ -175,10 +175,10 @@ class _Judge:
 
 
 async def expire_due(deps: Deps, caller: Caller) -> None:
-    """Delete what is past its TTL and close approvals whose time has run out, if it is time to look.
+    """Delete sessions past their TTL and close approvals past their deadline, if a check is due.
 
-    Every door calls this before it does anything else, so that nothing has to be running
-    for time to pass; it costs a comparison unless something is due.
+    Every door calls this before anything else, so deadlines apply without a running server. It costs one comparison
+    unless a check is due.
     """
     if not deps.may_be_due():
         return
@@ -189,7 +189,7 @@ async def expire_due(deps: Deps, caller: Caller) -> None:
         await expire_approvals(deps, caller)
         due = await deps.store.next_expiry(caller.owner)
     deps.look_again_at = now + LOOK_AGAIN
-    if due is not None and due > now:  # what is in use stays though it is due: who ends its use calls `expect_end` too
+    if due is not None and due > now:  # sessions in use stay when due: the end of their use calls `expect_end` too
         deps.expect_end(due)
 
 

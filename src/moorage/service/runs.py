@@ -1,7 +1,7 @@
-"""Runs: work asked of agents, waited for, stopped.
+"""Runs: requesting work from agents, waiting for it, stopping it.
 
-A run is asked of a session, an existing one or one made for it. Nothing here starts an agent:
-a launcher takes the turn that is queued, and reports its end (`turns`).
+A run is requested in a session, an existing one or one created for it. This module starts no agent:
+a launcher takes the queued turn and reports its end (`turns`).
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from moorage.service.inline import pause
 from moorage.service.sessions import SessionRequest, new_session
 from moorage.service.status import reasons, told_one, without_due
 
-MOST_PAUSE = 0.25  # seconds between two looks at a run that takes long
-KNOWN_FOR = timedelta(seconds=1)  # what is registered elsewhere is known for so long, unless it is asked for by name
-LOOK_AT_REASON = 0.25  # seconds between two looks whether the agent of a run asks a person, or its launcher is silent
+MOST_PAUSE = 0.25  # seconds between two reads of a run that takes long
+KNOWN_FOR = timedelta(seconds=1)  # registrations are cached this long, unless an unknown name is requested
+LOOK_AT_REASON = 0.25  # seconds between two checks whether the agent of a run asks a person, or its launcher is silent
 LOOK_AGAIN = 1.0  # seconds: a wake-up is a hint and may get lost
 MAX_CORRELATION = 256
-FIRST_ASKED = 2  # the entry that asks a session which was made for it, right behind its `created`
-MOST_AT_WORK = 1000  # runs of one session that are looked at for the oldest
+FIRST_ASKED = 2  # number of the entry that has the prompt in a session created for it, right after `created`
+MOST_AT_WORK = 1000  # runs of one session that are read to find the oldest
 WAITING = (ItemState.HELD.value, ItemState.WAITING.value, ItemState.GIVEN.value)
 DEAD_LETTERS = (ItemState.DEAD_LETTER.value,)
 _MESSAGES = (Kind.MESSAGE.value,)
@@ -60,17 +60,17 @@ class Wish(Struct, frozen=True, kw_only=True):
 
     mode: str = Mode.ASYNC_POLL
     join: str = Join.EACH
-    parent: str | None = None  # the session that asks
-    parent_run: str | None = None  # of that session; if none is named, the one it is at work on
+    parent: str | None = None  # the session of the asking agent
+    parent_run: str | None = None  # the asking run of that session; by default the one at work
     correlation: str | None = None
     idempotency_key: str | None = None
-    expires_in: object = None  # how long it may wait for a launcher
-    token: str | None = None  # of a hold, which ends with it
+    expires_in: object = None  # how long the run may wait for a launcher
+    token: str | None = None  # token of a hold, which ends with the request
     queue: bool = False  # wait while another holder has the session
-    wake: bool = True  # resume a suspended session, also if a person suspended it
-    by_agent: bool = False  # an agent asks: it does not wake what a person suspended
+    wake: bool = True  # resume a suspended session, even if a person suspended it
+    by_agent: bool = False  # an agent asks: this does not wake a session that a person suspended
     parameters: dict[str, Any] | None = None  # named values that go with the prompt
-    tools: tuple[str, ...] = ()  # tools that are named for the agent
+    tools: tuple[str, ...] = ()  # tools named for the agent
     called: bool = False  # see Run.called
 
 
@@ -111,7 +111,7 @@ async def start_run(
     except (AlreadyDone, KeyReused):
         if (known := await _known(deps, caller, request)) is None:
             raise
-        return known  # of a concurrent request with the same key
+        return known  # the run of a concurrent request with the same key
     deps.expect_end(made.expires_at)
     asked = replace(made, redacted=redacted) if redacted else made
     return await _told(deps, asked, work.put_to(run, made), [])
@@ -180,7 +180,7 @@ class _NotKnownHere(Exception):
 
 
 def _send_key(session: Session, client_key: str) -> str:
-    """Return the idempotency key of the run that a message with a client key requests."""
+    """Return the idempotency key of the run that a message with this client key requests."""
     return check_label("idempotency_key", f"send:{session.session_id}:{check_label('client_key', client_key)}")
 
 
@@ -218,7 +218,7 @@ async def _put(deps: Deps, caller: Caller, session: Session, request: _Request) 
 
 
 async def _told(deps: Deps, session: Session, run: Run, said: list[Entry]) -> RunAnswer:
-    """Return the request, with the reason why it has not started."""
+    """Return the answer to a request, with the reason why its run has not started."""
     seen = await told_one(deps, session)
     if run.state is not RunState.QUEUED:
         return answer_of(run, seen, entries=said)
@@ -229,7 +229,7 @@ async def _told(deps: Deps, session: Session, run: Run, said: list[Entry]) -> Ru
 
 
 def way_of(caller: Caller, wish: Wish) -> work.Asking:
-    """Return who asks, for the rules of holds and of suspended sessions."""
+    """Return the hold, token and waiting options of a request, for the rules of work."""
     is_agent = wish.by_agent or wish.parent is not None or caller.session_id is not None
     return work.Asking(holder=caller.holder, token=wish.token, queue=wish.queue, wakes=wish.wake and not is_agent)
 
@@ -272,11 +272,11 @@ async def post(
 
 
 class _Request(Struct, frozen=True, kw_only=True):
-    """The request of a run: two requests with one idempotency key must be equal."""
+    """The request for a run. Two requests with one idempotency key must be equal."""
 
     agent: str | None
-    session_id: str | None  # None: of a session made for it
-    messages: list[Message]  # the last one asks
+    session_id: str | None  # None: of a session created for it
+    messages: list[Message]  # the last one is the prompt
     wish: Wish
     new: SessionRequest = SessionRequest()
 
@@ -515,7 +515,7 @@ async def stop_run(deps: Deps, caller: Caller, run_id: str) -> Run:
     run = await deps.store.run(caller.owner, run_id)
     stamp = stamp_of(deps, caller)
     change = await deps.store.apply(caller.owner, run.session_id, lambda view: work.stop(view, run_id, stamp))
-    await without_due(deps, [change.session])  # where no launcher is left to confirm it
+    await without_due(deps, [change.session])  # no launcher may be left to confirm it
     await _stop_below(deps, caller, run, stamp)
     return await get_run(deps, caller, run_id)
 
@@ -530,7 +530,7 @@ async def _stop_below(deps: Deps, caller: Caller, above: Run, stamp: Stamp) -> N
             return
         for run in unmarked:
             decide = partial(work.stop, run_id=run.run_id, stamp=stamp)
-            with suppress(NotFound, RunSettled):  # it has ended by itself
+            with suppress(NotFound, RunSettled):  # it has ended meanwhile
                 change = await deps.store.apply(caller.owner, run.session_id, decide)
                 await without_due(deps, [change.session])
             await _stop_below(deps, caller, run, stamp)
@@ -544,7 +544,7 @@ async def stop_session(deps: Deps, caller: Caller, ref: str, *, tree: bool = Tru
     """
     root = await deps.store.get(caller.owner, ref)
     stopped = list[str]()
-    for _ in range(deps.settings.family.depth + 2):  # each round ends one generation at least
+    for _ in range(deps.settings.family.depth + 2):  # each round ends at least one generation
         members = await deps.store.tree(caller.owner, root.session_id, MAX_TREE) if tree else [root]
         if not await _stop_each(deps, caller, members, stopped):
             break
@@ -562,7 +562,7 @@ async def _stop_each(deps: Deps, caller: Caller, members: list[Session], stopped
             decide = partial(work.stop, run_id=None, stamp=stamp, again=again)
             change = await deps.store.apply(caller.owner, session.session_id, decide)
             found = found or not again or bool(change.runs or change.turns or change.items)
-            await without_due(deps, [change.session])  # where no launcher is left to confirm it
+            await without_due(deps, [change.session])  # no launcher may be left to confirm it
         if not again:
             stopped.append(session.session_id)
     return found
@@ -590,7 +590,7 @@ async def retry_run(deps: Deps, caller: Caller, run_id: str) -> Run:
             lambda view: work.retried(view, run, prompt, stamp),
             needs=Needs(run=run_id, asker=None if caller.run_id is None else Asker(run_id=caller.run_id)),
         )
-    except KeyReused:  # another caller was faster
+    except KeyReused:  # a concurrent request was faster
         known = await deps.store.run_by_key(caller.owner, key)
         assert known is not None
         return await get_run(deps, caller, known.run_id)

@@ -1,7 +1,7 @@
 """Servers: several may share a store, and an agent survives the absence of all of them.
 
-Launchers renew their leases through a server, so they cannot while there is none. The first server that comes back
-extends all leases by the time a launcher may be silent, before any lease is judged.
+Launchers renew their leases through a server, so they cannot renew while none runs. The first server that returns
+extends all leases by the time that a launcher may be silent, before any lease is judged.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from moorage.service.deps import Deps
 from moorage.service.documents import Collection
 
 SILENT_AFTER = timedelta(seconds=10)  # then no server is running
-BEAT_EVERY = timedelta(seconds=4)  # one that is missed still leaves time for another
-KEPT_FOR = timedelta(hours=1)  # a heartbeat; an older one is of no use
+BEAT_EVERY = timedelta(seconds=4)  # one missed heartbeat still leaves time for another
+KEPT_FOR = timedelta(hours=1)  # how long a heartbeat is stored; an older one is useless
 
 _BEATS = Collection(DocumentKind.SERVER, datetime)
 
 
 async def arrive(deps: Deps, server_id: str) -> int:
-    """Note that a server begins to serve; return how many turns got more time because none did before.
+    """Record that a server starts; return how many turns got more time because no server ran before.
 
-    Call it before anything is claimed or expired. Turns are helped first and the beat comes second: a server
-    that dies in between leaves it to the next one. Of two that come together both help, which is harmless.
+    Call it before anything is claimed or expired. The leases are extended first and the heartbeat is stored second:
+    if the server dies in between, the next one repeats both. Two servers that start together both extend: harmless.
     """
     beats, now = await heartbeats(deps.store), deps.clock.now()
     helped = 0 if count_live(beats, now) else await deps.store.extend_leases(now)
@@ -38,7 +38,7 @@ async def note_beat(store: Documents, server_id: str, at: datetime) -> None:
 
 
 async def heartbeats(store: Documents) -> list[datetime]:
-    """Return the time of the last heartbeat of each server, dead ones too."""
+    """Return the time of the latest heartbeat of each server, including dead ones."""
     return await _BEATS.all(store)
 
 
@@ -48,5 +48,5 @@ def count_live(beats: list[datetime], at: datetime) -> int:
 
 
 async def living(deps: Deps) -> int:
-    """Return how many servers live, this one among them."""
+    """Return how many servers live, including this one."""
     return max(1, count_live(await heartbeats(deps.store), deps.clock.now()))

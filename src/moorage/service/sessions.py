@@ -1,4 +1,4 @@
-"""Sessions: create, read, change, pause, pick up, close."""
+"""Sessions: create, read, change, suspend, resume, close."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ if TYPE_CHECKING:
     from moorage.service.packet import ResumePacket
 
 MAX_PURPOSE = 4096
-MOST_HANDED_OVER = 1000  # as many as a family has open sessions
-WAITING = ("held", "waiting")  # of inbox items; resuming needs no others of most sessions
+MOST_HANDED_OVER = 1000  # a family has at most this many open sessions
+WAITING = ("held", "waiting")  # states of inbox items; resuming most sessions needs no other items
 
 
 class SessionRequest(Struct, frozen=True, kw_only=True):
-    """The choices of a caller who opens a session, not yet checked."""
+    """The options for a new session, not yet checked."""
 
     agent: str | None = None
     name: str | None = None
@@ -77,7 +77,7 @@ class SessionRequest(Struct, frozen=True, kw_only=True):
 async def create_session(
     deps: Deps, caller: Caller, request: SessionRequest, *, parent: str | None = None, once: OnceKey | None = None
 ) -> Session:
-    """Open a new session, under `parent` if given; with `once`, unless that request was made before.
+    """Create a session, under `parent` if given. With `once`, a repeated request returns the session of the first one.
 
     Raises ParentNotFound, IdTaken, NameTaken, FamilyLimit, or InvalidRequest; nothing is written then.
     """
@@ -102,7 +102,7 @@ async def _made(
     make: Callable[[], Awaitable[Session]],
     redacted: tuple[str, ...],
 ) -> Session:
-    """Make a session, unless the same request made one before; that is returned then."""
+    """Create a session; if the same request created one before, return that."""
     session = await done_once(deps, caller, once, make, lambda ref: get_session(deps, caller, ref))
     deps.expect_end(session.expires_at)
     return replace(session, redacted=redacted) if redacted else session
@@ -118,7 +118,7 @@ def asker_of(caller: Caller, parent: str | None, run_id: str | None = None) -> A
 
 
 def new_session(deps: Deps, caller: Caller, request: SessionRequest) -> tuple[NewSession, tuple[str, ...]]:
-    """A request for a session, checked; and the paths of secrets that were taken out of its metadata."""
+    """Check a request for a session; return it with the paths of secrets removed from its metadata."""
     name, purpose, metadata, task_id = request.name, request.purpose, request.metadata, request.task_id
     agent, session_id, project_dir = request.agent, request.session_id, request.project_dir
     lifetime = check_ttl(request.ttl)
@@ -141,7 +141,7 @@ def new_session(deps: Deps, caller: Caller, request: SessionRequest) -> tuple[Ne
 
 
 def _task_in(metadata: dict[str, Any]) -> str | None:
-    """Return the task that the metadata name; whatever else stands there as `task_id` is theirs alone."""
+    """Return the task named in the metadata; any other value of `task_id` is only metadata."""
     if "task_id" in metadata:
         with suppress(InvalidField):
             return check_label("task_id", metadata["task_id"])
@@ -149,7 +149,7 @@ def _task_in(metadata: dict[str, Any]) -> str | None:
 
 
 async def get_session(deps: Deps, caller: Caller, ref: str, *, messages: int | None = None) -> Session:
-    """The session as it is, with so many of its last messages. Raises SessionNotFound, SessionGone, SessionCorrupt."""
+    """Return the session, with this many of its last messages. Raises SessionNotFound, SessionGone, SessionCorrupt."""
     if messages is not None:
         if type(messages) is not int or messages < 1:
             raise InvalidField("messages", f"is {messages!r}; give a whole number above 0")
@@ -158,7 +158,7 @@ async def get_session(deps: Deps, caller: Caller, ref: str, *, messages: int | N
 
 
 async def resolve(deps: Deps, caller: Caller, ref: str) -> str:
-    """The id behind an id, a name, or a prefix of an id that fits only one session."""
+    """Return the session id for an id, a name, or an unambiguous prefix of an id."""
     try:
         return (await deps.store.get(caller.owner, ref)).session_id
     except SessionCorrupt:
@@ -174,7 +174,7 @@ async def resolve(deps: Deps, caller: Caller, ref: str) -> str:
 
 
 async def list_sessions(deps: Deps, caller: Caller, query: SessionQuery) -> Page[Session]:
-    """A page of sessions."""
+    """Return a page of sessions."""
     for name in ("parent", "root"):
         if (ref := getattr(query, name)) is not None:
             query = replace(query, **{name: (await deps.store.get(caller.owner, ref)).session_id})
@@ -183,14 +183,14 @@ async def list_sessions(deps: Deps, caller: Caller, query: SessionQuery) -> Page
 
 
 async def sessions_of(deps: Deps, caller: Caller, session_ids: list[str]) -> list[Session | None]:
-    """Return the sessions with these ids, in one read of the store; None where there is none."""
+    """Return the sessions with these ids, in one read of the store; None for a missing one."""
     found = await deps.store.get_many(caller.owner, session_ids)
     there = iter(await told(deps, [session for session in found if session is not None]))
     return [None if session is None else next(there) for session in found]
 
 
 async def pages_of(deps: Deps, caller: Caller, queries: list[SessionQuery]) -> list[Page[Session]]:
-    """Return a page of sessions for each query, in one read of the store; their parents are named by id."""
+    """Return a page of sessions for each query, in one read of the store. Queries name parents by id."""
     pages = await deps.store.find(caller.owner, *queries)
     every = iter(await told(deps, [session for page in pages for session in page.items]))
     return [Page([next(every) for _ in page.items], page.next) for page in pages]
@@ -228,7 +228,7 @@ async def update_session(
 async def rename_session(
     deps: Deps, caller: Caller, ref: str, name: str | None, *, version: int | None = None, token: str | None = None
 ) -> Session:
-    """Give a session another name, or none; its old name is free then. Raises NameTaken."""
+    """Change or remove a session's name; the old name becomes free. Raises NameTaken."""
     wanted, stamp = None if name is None else check_session_name(name), stamp_of(deps, caller)
     return await _changed(deps, caller, ref, lambda view: view.session.rename(wanted, stamp, token=token), version)
 
@@ -243,7 +243,7 @@ async def suspend_session(
     version: int | None = None,
     token: str | None = None,
 ) -> Session:
-    """Pause a session, keeping what its agent hands over. With the hold's token it is its agent who pauses."""
+    """Suspend a session and keep its agent's checkpoint. With the hold's token, the agent itself suspends it."""
     by = BY_PERSON if token is None and caller.session_id is None else BY_AGENT
     kept = None if checkpoint is None else check_checkpoint(checkpoint)
     why = None if reason is None else check_text("reason", reason)
@@ -259,11 +259,11 @@ async def suspend_session(
 async def resume_session(
     deps: Deps, caller: Caller, ref: str, *, hold: bool = True, holder: str | None = None, version: int | None = None
 ) -> ResumePacket:
-    """Give the caller the session to drive, or without `hold` let its agent go on; with all that is needed for it.
+    """Give the caller the session to drive, or without `hold` let its agent continue; return all that is needed for it.
 
-    With a hold, a tool call that a crash left without its result gets one that says so, and what waits for a
-    session whose agent cannot be started is the caller's. Raises SessionClosed if it is final, HeldByAnother if
-    another holder drives it; without a hold a running session is left as it is.
+    With a hold, a tool call that a crash left without a result gets a result that says so. If the session's agent
+    cannot be started, its waiting items go to the caller. Raises SessionClosed if it is final, HeldByAnother if another
+    holder drives it. Without a hold, a running session is left as it is.
     """
     from moorage.service.packet import ResumePacket  # needed only to resume
 
@@ -273,11 +273,11 @@ async def resume_session(
         change = view.session.resume(who, token, stamp) if hold else view.session.wake(who, stamp)
         return with_what_follows(view, change, stamp)
 
-    if Capability.SHARED_CONTEXT in deps.store.capabilities:  # if its server is away, nothing is changed and held
+    if Capability.SHARED_CONTEXT in deps.store.capabilities:  # if its server is away, nothing changes
         await context_for_agent(deps, caller, await deps.store.get(caller.owner, ref))
     change = await _applied(deps, caller, ref, decide, version)
     session = change.session
-    if hold and change.entries:  # of a new holder: one that asks again may still be waiting for its own calls
+    if hold and change.entries:  # only for a new holder: a repeated request may still be waiting for its own calls
         await repair(deps, caller, session.session_id)
     return ResumePacket(
         session=await told_one(deps, await deps.store.get(caller.owner, session.session_id)),
@@ -290,17 +290,17 @@ async def resume_session(
 
 
 async def context_for_agent(deps: Deps, caller: Caller, session: Session) -> dict[str, Any]:
-    """Return the whole context; one that was never written is not read."""
+    """Return the whole context; skip the read if it was never written."""
     if not session.context_version and Capability.SHARED_CONTEXT not in deps.store.capabilities:
         return {}
-    from moorage.service.context import read_context  # hooks seldom need it
+    from moorage.service.context import read_context  # hooks rarely need it
 
     found: dict[str, Any] = await read_context(deps, caller, session.session_id)
     return found
 
 
 async def _hand_over(deps: Deps, caller: Caller, session: Session, *, drives: bool) -> list[Item]:
-    """Return what waits for a session; if it can have no turns of its own, the holder takes it over."""
+    """Return the waiting items of a session; if it can have no turns of its own, hand them over to the holder."""
     page = await deps.store.inbox(caller.owner, ref=session.session_id, states=WAITING, limit=MOST_HANDED_OVER)
     if not drives or not page.items or session.launched or deps.can_start(session.agent_name):
         return page.items
@@ -312,7 +312,7 @@ async def _hand_over(deps: Deps, caller: Caller, session: Session, *, drives: bo
 
 
 async def release_session(deps: Deps, caller: Caller, ref: str, *, token: str | None = None) -> Session:
-    """Give the hold up, so that others may resume. An agent's token gives up no hold but its own."""
+    """Release the hold, so that others may resume. An agent's token releases only its own hold."""
     stamp = stamp_of(deps, caller)
 
     def decide(view: View) -> Change:
@@ -349,14 +349,14 @@ async def _changed(
 ) -> Session:
     session = (await _applied(deps, caller, ref, decide, version)).session
     if session.expires_at is not None and session.expires_at <= deps.clock.now():
-        deps.expect_end(session.expires_at)  # it was kept while in use; that may have ended now
+        deps.expect_end(session.expires_at)  # it was kept because it was in use, which may have ended
     return await told_one(deps, session)
 
 
 async def _applied(
     deps: Deps, caller: Caller, ref: str, decide: Callable[[View], Change], version: int | None = None
 ) -> Change:
-    """Apply a change; where a live turn stands in the way, after that has ended if it is due."""
+    """Apply a change; if a live turn blocks it, end that turn if it is due and try again."""
     try:
         return await deps.store.apply(caller.owner, ref, decide, expected=version)
     except (HeldByAnother, SessionRunning) as error:
@@ -368,7 +368,7 @@ async def _applied(
 
 
 async def _with_end(deps: Deps, head: Session, error: MoorageError) -> MoorageError:
-    """Return a refusal that says when a live turn is given up, if its launcher is unresponsive."""
+    """Return a refusal with the time at which an unresponsive live turn is given up."""
     [because] = await reasons(deps, [head])
     if not isinstance(error, HeldByAnother) or because is None or because.until is None or head.live_turn is None:
         return error
@@ -387,7 +387,7 @@ async def fork_session(
     at: int | None = None,
     once: OnceKey | None = None,
 ) -> Session:
-    """Start a new session from entry `at` of another, without copying what came before."""
+    """Create a session that continues from entry `at` of another, without copying its entries."""
     if at is not None and (type(at) is not int or at < 1):
         raise InvalidField("at", f"is {at!r}; give an entry's number, from 1")
     new, redacted = new_session(deps, caller, request)
@@ -402,7 +402,7 @@ async def fork_session(
 
 @brief("number", "checkpoint", "at", "by")
 class Checkpoint(Struct, frozen=True, kw_only=True):
-    """State an agent handed over."""
+    """State that an agent saved."""
 
     number: int
     at: datetime
@@ -419,7 +419,7 @@ async def save_checkpoint(
     token: str | None = None,
     idempotency_key: str | None = None,
 ) -> Checkpoint:
-    """Keep a checkpoint without pausing."""
+    """Save a checkpoint without suspending the session."""
     kept, stamp = check_checkpoint(checkpoint), stamp_of(deps, caller)
     once = once_key("save_checkpoint", idempotency_key, [ref, checkpoint])
     entry = await add_entry(
@@ -429,14 +429,14 @@ async def save_checkpoint(
 
 
 async def checkpoint_of(deps: Deps, caller: Caller, session: Session) -> dict[str, Any] | None:
-    """The newest checkpoint's state, or None."""
+    """Return the state of the newest checkpoint, or None."""
     if session.last_checkpoint is None:
         return None
     return (await get_checkpoint(deps, caller, session.session_id, session.last_checkpoint)).checkpoint
 
 
 async def get_checkpoint(deps: Deps, caller: Caller, ref: str, number: int | None = None) -> Checkpoint:
-    """One checkpoint by its entry's number, or the newest. Raises EntryNotFound."""
+    """Return the checkpoint with this entry number, or the newest. Raises EntryNotFound."""
     check_numbers(number)
     session = await deps.store.get(caller.owner, ref)
     wanted = session.last_checkpoint if number is None else number
@@ -451,7 +451,7 @@ async def get_checkpoint(deps: Deps, caller: Caller, ref: str, number: int | Non
 async def list_checkpoints(
     deps: Deps, caller: Caller, ref: str, *, before: int | str | None = None, limit: int = 100
 ) -> Page[Checkpoint]:
-    """Checkpoints, newest first; `next` goes into `before`."""
+    """Return checkpoints, newest first; pass `next` as `before` for more."""
     page = await read_log(
         deps, caller, ref, before=before, limit=limit, kinds=(Kind.CHECKPOINT.value,), newest_first=True
     )

@@ -1,7 +1,7 @@
-"""Status as callers see it: the hold without its token, and why what was asked has not started.
+"""Status as callers see it: the hold without its token, and why a request has not started.
 
 `core.status` decides. The launchers are read once for an answer, however many sessions it has, and only if
-one of them depends on them.
+one of them needs them.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from moorage.service.deps import Deps, shown
 if TYPE_CHECKING:
     from moorage.core.turn import Launcher
 
-AT_ONCE = 20  # sessions of one answer whose turns are looked at
+AT_ONCE = 20  # live turns that one answer may end
 
 
 async def told(deps: Deps, sessions: Iterable[Session]) -> list[Session]:
-    """Return the sessions as their readers see them, with `because`, after expiring what is due."""
+    """Return the sessions as their readers see them, with `because`, after applying deadlines."""
     heads = await without_due(deps, list(sessions))
     found = await reasons(deps, heads)
     return [
@@ -38,10 +38,10 @@ async def told_one(deps: Deps, session: Session) -> Session:
 
 
 async def without_due(deps: Deps, heads: list[Session]) -> list[Session]:
-    """End the live turns of some of these sessions that are due to end; return the sessions as they are then."""
+    """End the live turns of these sessions that are due; return the current sessions."""
     if all(head.live_turn is None for head in heads):
         return heads
-    from moorage.service.steps import settle  # only where agents are at work
+    from moorage.service.steps import settle  # needed only where agents are at work
 
     now, left = [], AT_ONCE
     for head in heads:
@@ -52,7 +52,7 @@ async def without_due(deps: Deps, heads: list[Session]) -> list[Session]:
 
 
 async def reasons(deps: Deps, heads: list[Session]) -> list[Because | None]:
-    """Return why what was asked of each session has not started, or does not go on."""
+    """Return why the requests of each session have not started, or do not continue."""
     launchers = await _launchers(deps) if any(head.waits and head.live_turn is None for head in heads) else []
     now = deps.clock.now()
     found = [why_not_started(head, launchers, now) for head in heads]
@@ -63,8 +63,8 @@ async def reasons(deps: Deps, heads: list[Session]) -> list[Because | None]:
 
 
 async def _launchers(deps: Deps) -> list[Launcher]:
-    """Return the launchers, without those of which this machine knows that they are gone."""
-    from moorage.service.launchers import all_launchers  # hooks do without
+    """Return the launchers, except those that this machine knows to be gone."""
+    from moorage.service.launchers import all_launchers  # hooks do not load it
     from moorage.service.presence import is_gone
 
     every, ours = await all_launchers(deps.store), deps.launchers

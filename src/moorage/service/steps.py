@@ -1,15 +1,15 @@
-"""Steps of the clock: NTP, a machine that slept, a database whose clock is set. They must cost no turn.
+"""Steps of the clock, by NTP, sleep of the machine, or a database server's clock. They must not cost a turn.
 
-A lease is an instant of the clock. When the clock steps, a launcher that renewed a second ago looks silent for
-as long as the step. So no lease is judged before comparing the clock with a monotonic one. Where the two ran
-apart, all leases are extended first, as after a pause without a server. Then none is judged for a while: a process
-may have read the clock before the step, and write a lease after the extension.
+A lease ends at an instant of the clock. When the clock steps, a launcher that renewed a second ago looks silent for
+as long as the step. So no lease is judged before the clock is compared with a monotonic one. If the two ran apart,
+all leases are extended first, as after a pause without a server. Then no lease is judged for a while: a process may
+have read the clock before the step, and write a lease after the extension.
 
-A process that has just begun has nothing to compare with. It takes what the last launcher of this boot has noted
-(`Launcher.zero_at`). If there is none, a living server vouches for the clock; else the leases are extended, too.
+A new process has nothing to compare with. It takes the value stored by the last launcher of this boot
+(`Launcher.zero_at`). If there is none, a living server vouches for the clock; otherwise the leases are extended, too.
 
-A launcher that claims turns ends what has run out of time, of all sessions. Where none is running, a caller that reads
-a session or acts on it does the same for that session (`settle`): no process has to run for it.
+A launcher that claims turns applies the deadlines of all sessions. If no launcher runs, a caller that reads a session
+or acts on it does the same for that session (`settle`): no background process is required.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from moorage.service.servers import count_live, heartbeats
 
 
 async def trusted_now(deps: Deps, *, is_extended: bool = False) -> datetime:
-    """Return the time by which leases may be judged; after a step of the clock they are extended first.
+    """Return the time by which leases may be judged; after a step of the clock, extend them first.
 
     With `is_extended` they were extended before: where a step cannot be detected, that is done once.
     """
@@ -46,35 +46,35 @@ async def trusted_now(deps: Deps, *, is_extended: bool = False) -> datetime:
 
 
 async def _begin(deps: Deps, *, is_extended: bool) -> None:
-    """Find something to compare the clock with for the first time; where there is nothing, it may have stepped."""
+    """Find the first value to compare the clock with; without one, the clock may have stepped."""
     before = await _noted(deps)
     beats = await heartbeats(deps.store) if before is None else []
     watch = deps.watch
-    if watch.zero_at is not None:  # another process was faster
+    if watch.zero_at is not None:  # a concurrent task was faster
         return
-    now = watch.clock.now()  # after the first answer of the store, whose clock it may be
+    now = watch.clock.now()  # after the first answer of the store, which may provide the clock
     watch.zero_at = before or now - timedelta(seconds=watch.clock.monotonic())
     watch.steps += not (before or is_extended or count_live(beats, now))
 
 
 async def _noted(deps: Deps) -> datetime | None:
-    """When the monotonic clock of this boot was at zero, by what its last launcher has noted."""
+    """Return the time when the monotonic clock of this boot was zero, as stored by its last launcher."""
     noted = [
         (each.seen_at - each.zero_at, each.zero_at)
         for each in await all_launchers(deps.store)
         if each.zero_at is not None and each.boot == deps.watch.clock.boot
     ]
-    return max(noted)[1] if noted else None  # the last by the monotonic clock
+    return max(noted)[1] if noted else None  # the latest by the monotonic clock
 
 
 async def note_launcher(deps: Deps, launcher: Launcher) -> Launcher:
-    """Store what a launcher tells of itself, with what the clocks of this process show; see `save_launcher`."""
+    """Store a launcher's description of itself, with the clock values of this process; see `save_launcher`."""
     now, watch = await trusted_now(deps), deps.watch
     return await save_launcher(deps.store, replace(launcher, seen_at=now, boot=watch.clock.boot, zero_at=watch.zero_at))
 
 
 def judgement(deps: Deps, now: datetime) -> Decision:
-    """Return the decision that ends what is due; only proof ends a turn while the clock is not settled."""
+    """Return the decision that applies deadlines; while the clock is not settled, only proof ends a turn."""
     stamp, gone = Stamp(now, "moorage", "launcher"), GoneLaunchers()
 
     def decide(view: View) -> Change:
@@ -87,10 +87,10 @@ def judgement(deps: Deps, now: datetime) -> Decision:
 
 
 async def settle(deps: Deps, head: Session) -> Change | None:
-    """End the live turn of a session if that is due; return what that changed, None if nothing.
+    """End the live turn of a session if that is due; return the change, or None.
 
-    The head alone tells whether there is anything to look at: a turn is live, and its lease has run out or its launcher
-    is gone. So nothing is read besides where nothing is due.
+    The head alone shows whether a check is needed: a turn is live, and its lease has expired or its launcher is gone.
+    So nothing else is read if nothing is due.
     """
     clock, is_over = deps.watch.clock, _is_launcher_gone(deps, head)
     if head.live_turn is None or not (is_over or head.unresponsive_since(clock.now())):

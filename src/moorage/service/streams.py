@@ -1,8 +1,8 @@
-"""Streams for many readers: what is stored after each one's cursor, then what comes.
+"""Streams for many readers: stored events after each reader's cursor, then new events.
 
-A hub for each owner reads the feed once for all of them, and hands every reader what concerns it. The
-pushed events are hints: a reader checks the numbers and reads missing events from the store. So a lost or late
-wake-up costs a read and never an event, and a slow reader keeps at most one page.
+The hub of an owner reads the feed once for all readers and passes each reader its events. The pushed events are hints:
+a reader checks the numbers and reads missing events from the store. So a lost or late wake-up costs a read and never
+an event, and a slow reader keeps at most one page.
 
 A module of its own, because it needs an event loop: commands and hooks never load it.
 """
@@ -25,8 +25,8 @@ from moorage.service.retention import expire_due
 
 log = logging.getLogger(__name__)
 
-GRID = 0.25  # seconds: timers of many quiet streams end together, so that the loop wakes up less often
-SPACING = 0.01  # seconds between two looks at a busy store: what comes in between is handed over together
+GRID = 0.25  # seconds: timers of quiet streams end together, so that the loop wakes up less often
+SPACING = 0.01  # seconds between two reads of a busy store: events in between are passed on together
 
 Render = Callable[[Event], bytes]
 ReadPage = Callable[[int], Awaitable[list[Event]]]
@@ -34,12 +34,12 @@ Wants = Callable[[Event], bool]
 
 
 class Told:
-    """An event on its way to its readers. Each rendering is made once, however many there are."""
+    """An event for many readers. Each rendering is made once, however many readers there are."""
 
     __slots__ = ("_rendered", "event", "follows")
 
     def __init__(self, event: Event, follows: int) -> None:
-        """`follows` is the newest number before it: who has not come that far misses something."""
+        """`follows` is the number of the event before it: a reader whose cursor is lower misses something."""
         self.event, self.follows = event, follows
         self._rendered: dict[Render, bytes] = {}
 
@@ -52,7 +52,7 @@ class Told:
 
 
 class Stream:
-    """One reader's way through the events: read what is stored after the cursor, wait to be woken, repeat."""
+    """One reader's position in the events: read stored events after the cursor, wait to be woken, repeat."""
 
     __slots__ = ("__weakref__", "_handed", "_is_behind", "_read", "_waiter", "_wants", "after", "ended", "session_id")
 
@@ -60,10 +60,10 @@ class Stream:
         self, read: ReadPage, after: int, *, session_id: str | None = None, wants: Wants | None = None
     ) -> None:
         self.after, self.session_id = after, session_id
-        self.ended = False  # nothing more will come
+        self.ended = False  # no more events will come
         self._read, self._wants = read, wants
         self._handed: list[Told] = []
-        self._is_behind = True  # the store may have what was not handed over
+        self._is_behind = True  # the store may have events that were not passed on
         self._waiter: asyncio.Future[None] | None = None
 
     async def next(self, within: float) -> list[Told]:
@@ -80,7 +80,7 @@ class Stream:
         return []
 
     def hand(self, told: list[Told]) -> None:
-        """Pass on the events that came; a reader that is too slow reads them from the store."""
+        """Pass on new events; a reader that is too slow reads them from the store."""
         if len(self._handed) + len(told) <= PAGE:
             self._handed += told
         else:
@@ -88,7 +88,7 @@ class Stream:
         self._wake()
 
     def look(self) -> None:
-        """Read the store: something has happened."""
+        """Wake the reader to read the store."""
         self._is_behind = True
         self._wake()
 
@@ -103,7 +103,7 @@ class Stream:
             return fresh
         if not self._is_behind:
             return []
-        self._is_behind = False  # before reading: what is missed meanwhile counts again
+        self._is_behind = False  # before reading: an event missed meanwhile sets it again
         events = await self._read(self.after)
         self._is_behind = self._is_behind or len(events) >= PAGE
         told = [Told(event, 0) for event in events]
@@ -113,7 +113,7 @@ class Stream:
         return told
 
     def _following(self, handed: list[Told]) -> list[Told]:
-        """Of what was handed over, what comes right after the cursor; a gap makes us look into the store."""
+        """Return the passed-on events that follow the cursor without a gap; after a gap, read the store."""
         fresh: list[Told] = []
         for told in handed:
             if told.follows > self.after:
@@ -141,18 +141,18 @@ class Stream:
 
 
 class Hub:
-    """Reads the feed of one owner for all its followers, as long as there are any."""
+    """Reads the feed of one owner for all followers, as long as there are any."""
 
     def __init__(self, deps: Deps, owner: str) -> None:
         self._deps, self._owner = deps, owner
         self._by_session: dict[str, set[Stream]] = {}
         self._of_all: set[Stream] = set()
-        self._cursor: int | None = None  # everything up to here was handed over
+        self._cursor: int | None = None  # everything up to here was passed on
         self._task: asyncio.Task[None] | None = None
 
     @property
     def is_idle(self) -> bool:
-        """Whether there are no readers."""
+        """Return whether there are no readers."""
         return not self._of_all and not self._by_session
 
     async def session(self, caller: Caller, ref: str, after: int | None, wants: Wants | None = None) -> Stream:
@@ -182,7 +182,7 @@ class Hub:
         return await self._joined(Stream(read, cursor, wants=wants))
 
     async def _joined(self, stream: Stream) -> Stream:
-        """From now on nothing goes unnoticed: what came before, the stream finds in the store."""
+        """Add a stream to the followers. It reads earlier events from the store, so it misses none."""
         self._place(stream).add(stream)
         if self._cursor is None:
             try:
@@ -201,7 +201,7 @@ class Hub:
         return self._by_session.setdefault(stream.session_id, set())
 
     def leave(self, stream: Stream) -> None:
-        """Follow no longer."""
+        """Remove a stream from the followers."""
         place = self._place(stream)
         place.discard(stream)
         if not place and stream.session_id is not None:
@@ -213,7 +213,7 @@ class Hub:
         return [*self._of_all, *(each for some in self._by_session.values() for each in some)]
 
     def close(self) -> None:
-        """End all streams, and the work for them."""
+        """End all streams, and the task that reads for them."""
         for stream in self._streams():
             stream.stop()
         task, self._task, self._cursor = self._task, None, None
@@ -232,7 +232,7 @@ class Hub:
             await asyncio.sleep(max(0.0, SPACING - (loop.time() - began)))
 
     async def _look_and_wait(self) -> None:
-        """Look; wait for the store's pulse, for a second at most: it may get lost. Time passes meanwhile."""
+        """Read the feed; wait for the store's wake-up, a second at most: it may be lost. Apply deadlines meanwhile."""
         seen = self._deps.store.pulse()
         if await self._look():
             return
@@ -241,7 +241,7 @@ class Hub:
             await self._check_cursor()
 
     async def _check_cursor(self) -> None:
-        """End all streams if the store has lost events: else they would wait for cursors that are given once more."""
+        """End all streams if the store has lost events: their cursors would be given out once more."""
         assert self._cursor is not None
         end = await self._deps.store.feed_end(self._owner)
         if end < self._cursor:
@@ -251,7 +251,7 @@ class Hub:
                 stream.stop()
 
     async def _look(self) -> bool:
-        """Hand over what has come; whether there is more."""
+        """Pass on new events; return whether there are more."""
         assert self._cursor is not None
         before = self._cursor
         events = await self._deps.store.feed(self._owner, before, PAGE)
@@ -279,7 +279,7 @@ class Hub:
             told = concerned.setdefault(event.session_id, [])
             if event.type == SESSION_DELETED:
                 for stream in self._by_session[event.session_id]:
-                    stream.look()  # its last event, by the number each has come to
+                    stream.look()  # a follower gets its last event by its own cursor
             else:
                 number = event.data["number"]
                 told.append(Told(replace(event, id=number), number - 1))

@@ -1,8 +1,7 @@
-"""The sweeper: cleanup by policy, again and again, for as long as a server runs.
+"""The sweeper: repeats the cleanup by policy for as long as a server runs.
 
-A module of its own, because it needs an event loop: commands and hooks never load it. Every
-server on a store may have one. A step of a cleanup judges what is there when it has the lock,
-so what one has deleted another no longer finds.
+A module of its own, because it needs an event loop: commands and hooks never load it. Every server on a store may run
+a sweeper. Each step of a cleanup judges sessions under the lock, so no session is deleted twice.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ log = logging.getLogger(__name__)
 PURGE_STEP = 500  # rows in one transaction
 FIRST_WITHIN = timedelta(minutes=1)
 RETRY_AFTER = timedelta(seconds=10)  # doubled with every failure in a row, up to the usual interval
-SPREAD = 0.1  # servers that were started together drift apart
+SPREAD = 0.1  # spreads servers that were started together
 
-Pause = Callable[[float], Awaitable[bool]]  # wait so many seconds; whether it was told to stop meanwhile
+Pause = Callable[[float], Awaitable[bool]]  # waits so many seconds; returns whether a stop was requested meanwhile
 
 
 class Sweeper:
-    """Cleans up the sessions of all owners every so often (`retention.every`), until `stop` is set.
+    """Cleans up the sessions of all owners at an interval (`retention.every`), until `stop` is set.
 
-    Tombstones name the caller. The store tells whose sessions it cleans up.
+    Tombstones name the caller. The store lists the owners.
     """
 
     def __init__(self, deps: Deps, caller: Caller, stop: asyncio.Event, *, pause: Pause | None = None) -> None:
@@ -43,7 +42,7 @@ class Sweeper:
         self.failures = 0  # in a row; for health checks
 
     async def run(self) -> None:
-        """Sweep, wait, sweep again. A failure is logged and tried again; only `stop` and cancelling end it."""
+        """Sweep and wait, repeatedly. A failure is logged and retried; only `stop` and cancelling end it."""
         every = self._deps.settings.retention.every
         if every is None:
             log.info("no cleanup: retention.every is never")
@@ -58,14 +57,14 @@ class Sweeper:
             raise
 
     async def sweep(self) -> Counter[str]:
-        """Clean up once, or as far as it gets until it is told to stop; how many went, by reason. One at a time."""
+        """Clean up once, or until told to stop; return the number of deletions by reason. One call runs at a time."""
         gone: Counter[str] = Counter()
         failed: list[Exception] = []
         async with self._turn:
             for owner in await self._deps.store.owners():
                 try:
                     gone += await self._sweep_of(replace(self._caller, owner=owner))
-                except Exception as error:  # what is wrong with one owner's sessions must not keep others' for ever
+                except Exception as error:  # an error in one owner's sessions must not block the others
                     if _is_about_the_store(error):
                         raise
                     failed.append(error)
@@ -85,23 +84,23 @@ class Sweeper:
                     gone.update(f"{removal.reason} ({removal.limit_from})" for removal in some)
                     if self._stop.is_set():
                         break
-            finally:  # however it ended: what went is told
+            finally:  # deletions are reported, however it ended
                 if gone:
                     reasons = ", ".join(f"{count} {reason}" for reason, count in gone.most_common())
                     log.warning("cleanup deleted %d sessions of %s: %s", gone.total(), caller.owner, reasons)
         return gone
 
     async def _purge(self) -> None:
-        """Forget what belongs to no session and no longer counts, a little at a time."""
+        """Delete expired data that belongs to no session, in small steps."""
         forgotten = PURGE_STEP
         while forgotten >= PURGE_STEP and not self._stop.is_set():
             forgotten = await self._deps.store.purge(self._deps.clock.now(), PURGE_STEP)
 
     async def _attempt(self, every: timedelta) -> timedelta:
-        """Sweep; how long to wait then."""
+        """Sweep, and return the time to wait afterwards."""
         try:
             await self.sweep()
-        except Exception as error:  # whatever it was, the next attempt may go well
+        except Exception as error:  # any error: the next attempt may succeed
             self.failures += 1
             wait = self._about(min(every, RETRY_AFTER * 2 ** min(self.failures - 1, 20)))
             self._complain(error, wait)
@@ -117,7 +116,7 @@ class Sweeper:
             self.failures,
             wait,
             error,
-            exc_info=None if isinstance(error, MoorageError) else error,  # ours say what is wrong without it
+            exc_info=None if isinstance(error, MoorageError) else error,  # our own errors explain themselves
         )
 
     def _about(self, span: timedelta) -> timedelta:
@@ -135,5 +134,5 @@ class Sweeper:
 
 
 def _is_about_the_store(error: Exception) -> bool:
-    """Whether it would be the same with the next owner."""
+    """Return whether the next owner would get the same error."""
     return isinstance(error, StoreError) and not isinstance(error, SessionCorrupt)

@@ -1,4 +1,4 @@
-"""Calling tools, with the call and its result in a session's log if there is one."""
+"""Calling tools; with a session, its log records the call and the result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ async def call_tool(
     session: str | None = None,
     timeout: float | None = None,
 ) -> ToolAnswer:
-    """Call a tool; with a session, its log has the call and the result. Raises ToolNotFound, ToolUnreachable."""
+    """Call a tool; with a session, log the call and the result. Raises ToolNotFound, ToolUnreachable."""
     if name not in tools:
         raise ToolNotFound(name)
     tool, function = tools[name]

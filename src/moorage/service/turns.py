@@ -52,8 +52,8 @@ log = logging.getLogger(__name__)
 
 EXPIRE_EVERY = 0.2  # seconds
 LOOK_FOR_OWNERS = 0.05
-EXPIRE_AT_ONCE = 50  # sessions a claim looks at for what time has done
-DOUBTFUL = 100  # entries to look through for a report that may have been taken
+EXPIRE_AT_ONCE = 50  # sessions that one claim checks for deadlines
+DOUBTFUL = 100  # entries searched for a report that may have been stored already
 
 
 class Given(Struct, frozen=True, kw_only=True):
@@ -67,11 +67,11 @@ class Given(Struct, frozen=True, kw_only=True):
     history: list[dict[str, Any]]
     checkpoint: dict[str, Any] | None = None
     context: dict[str, Any] = field(default_factory=dict)
-    token: str | None = None  # with which the agent may act for its session, where access is guarded
+    token: str | None = None  # token with which the agent acts for its session, if access is guarded
 
 
 class TurnDispatcher:
-    """The dispatcher of a launcher that has the store itself."""
+    """The dispatcher of a launcher that opens the store itself."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class TurnDispatcher:
     async def claim(
         self, launcher: Launcher, agents: dict[str, Retry], *, full: tuple[str, ...] = ()
     ) -> Claimed | None:
-        """Apply deadlines now and then, before the claim."""
+        """Apply deadlines from time to time, before the claim."""
         now = self._deps.clock.monotonic()
         if now >= self._expire_at:
             self._expire_at = now + EXPIRE_EVERY
@@ -119,7 +119,7 @@ class TurnDispatcher:
         return await self._deps.store.claim(whose, free, wish, stamp, root=launcher.root)
 
     async def _all_owners(self, now: float) -> tuple[str, ...]:
-        """Return all owners, as of a moment ago."""
+        """Return all owners, from a short cache."""
         if now >= self._owners_at:
             self._owners_at = now + LOOK_FOR_OWNERS
             self._owners = tuple(await self._deps.store.owners())
@@ -139,7 +139,7 @@ class TurnDispatcher:
         )
 
     async def _checkpoint(self, caller: Caller, claimed: Claimed) -> dict[str, Any] | None:
-        """Return the newest checkpoint, unless it is another agent's."""
+        """Return the newest checkpoint, unless another agent saved it."""
         if claimed.session.last_checkpoint is None:
             return None
         kept = await self._deps.store.log(
@@ -153,7 +153,7 @@ class TurnDispatcher:
     async def _token(self, claimed: Claimed) -> str | None:
         from moorage.service.keys import token_where_guarded
 
-        run_id = claimed.runs[0].run_id if claimed.runs else None  # the same that its environment names
+        run_id = claimed.runs[0].run_id if claimed.runs else None  # its environment names the same run
         return await token_where_guarded(self._deps, claimed.owner, claimed.session.session_id, run_id)
 
     async def _history(self, caller: Caller, claimed: Claimed) -> list[dict[str, Any]]:
@@ -163,7 +163,7 @@ class TurnDispatcher:
         return [{"role": each.role, "content": each.content} for each in messages.items if each.number not in new]
 
     async def expire(self) -> int:
-        """Requeue turns that were not started, give up silent ones, and return the number of sessions concerned."""
+        """Requeue turns that were not started, give up silent ones, and return the number of changed sessions."""
         now = await trusted_now(self._deps)
         judge = judgement(self._deps, now)
         due = await self._deps.store.overdue(now, EXPIRE_AT_ONCE)
@@ -172,14 +172,14 @@ class TurnDispatcher:
                 await self._deps.store.apply(owner, session_id, judge)
             except NotFound:
                 continue
-            except SessionCorrupt as error:  # one that cannot be read must not keep the others waiting
+            except SessionCorrupt as error:  # an unreadable session must not block the others
                 log.warning("%s", error.message)
         return len(due)
 
     async def started(self, owner: str, turn: Turn) -> None:
         stamp = self._stamp(owner, turn)
         await self._apply(owner, turn, lambda view: work.started(view, turn.turn_id, turn.epoch, stamp))
-        self._is_kept_now(owner, turn)  # what a turn before was cut off in
+        self._is_kept_now(owner, turn)  # the partial output of an earlier, cut-off turn
 
     async def renew(self, owner: str, turn: Turn) -> Turn:
         stamp = self._stamp(owner, turn)
@@ -252,7 +252,7 @@ class TurnDispatcher:
         return change.session
 
     async def _is_kept(self, owner: str, turn: Turn, kind: Kind, data: dict[str, Any], since: int) -> bool:
-        """Return whether the log has an entry of this turn after another: the answer to its report may be lost."""
+        """Return whether the log has this entry of the turn after `since`: the answer to its report may be lost."""
         kinds = (Kind.TURN_STARTED.value, kind.value)
         log = await self._deps.store.log(
             owner, turn.session_id, LogQuery(after=since, kinds=kinds, newest_first=True, limit=DOUBTFUL)
@@ -303,7 +303,7 @@ class TurnDispatcher:
         return Caller(owner=owner, by=turn.agent_name, interface=self._interface, holder=f"launcher:{turn.launcher_id}")
 
     def _stamp(self, owner: str, turn: Turn) -> Stamp:
-        self._deps.watch.look()  # notice a step of the clock now: it may step back before leases are judged
+        self._deps.watch.look()  # detect a step of the clock now: it may step back before leases are judged
         return stamp_of(self._deps, self._caller(owner, turn))
 
 
@@ -316,7 +316,7 @@ async def suspend_with_turn(
     checkpoint: dict[str, Any] | None = None,
     reason: str | None = None,
 ) -> Session:
-    """Suspend a session for the person who leaves it with its launcher; the turn is given back next.
+    """Suspend a session for the person who leaves it with its launcher; the launcher gives back the turn next.
 
     Raises SessionRunning if another launcher has the turn.
     """
@@ -334,7 +334,7 @@ async def suspend_with_turn(
 
 
 def _is_first_word(claimed: Claimed) -> bool:
-    """Whether the session was opened with what the turn is about, and its log has nothing else."""
+    """Return whether the log has only the prompt that the session was created with."""
     session, items = claimed.session, claimed.items
     born_with_it = bool(items) and items[0].created_at == session.created_at
     return born_with_it and session.last_entry == len(items) + 1

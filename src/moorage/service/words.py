@@ -1,8 +1,8 @@
-"""Words: what an agent is just saying, before it is a message.
+"""Words: the partial output of an agent, before it becomes a message.
 
-They pass through the memory of one server, from the launcher that hears them to the clients that watch the session
-there, and go when the message is in the log, which is the truth. Nothing waits for them and nothing is lost with
-them: a watcher at another server, or one that comes too late, sees the message when it is kept.
+Partial output passes through the memory of one server, from the launcher to the clients that watch the session
+there. It is dropped when the message is in the log, which is authoritative. Nothing waits for it, and nothing is lost
+with it: a client of another server, or a late one, gets the stored message.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from contextlib import contextmanager, suppress
 
 from msgspec import Struct
 
-MOST = 256 * 1024  # characters of one message that are shown before it is kept
+MOST = 256 * 1024  # characters of one message that are shown before it is stored
 
 Place = tuple[str, str]  # owner and session
 
 
 class Spoken(Struct, frozen=True, kw_only=True):
-    """A piece of what is being said. One that `begins` takes the place of all before it; empty: it was kept."""
+    """A piece of partial output. One that `begins` replaces all before it; if it is empty, the message was stored."""
 
     session_id: str
     text: str
@@ -35,7 +35,7 @@ class Words:
         self._is_closed = False
 
     def add(self, owner: str, session_id: str, text: str) -> None:
-        """The agent of a session goes on speaking."""
+        """Add a piece to the partial output of a session."""
         place = (owner, session_id)
         said = self._said.get(place, "")
         text = text[: MOST - len(said)]
@@ -102,7 +102,7 @@ class WordSubscription:
         self._news.set()
 
     async def next(self, within: float) -> Spoken | None:
-        """All that was said since, together; None if there was nothing for so many seconds, or the end."""
+        """Return the output since the last call, joined; None if there was none in this many seconds, or at the end."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._news.wait(), within)
         if self.has_ended or not self._news.is_set():
@@ -114,21 +114,21 @@ class WordSubscription:
 
 
 class Transcript:
-    """Merges live words with the messages they become, so that a listener is told each word once.
+    """Merges live words with the messages they become, so that a listener gets each word once.
 
-    Words and messages come by different ways: a message may overtake its last words, and words without a listener
-    are in the message. Each method returns the new text; a new message begins on a new line.
+    Words and messages arrive separately: a message may overtake its last words, and words that a listener misses are in
+    the message. Each method returns the new text; a new message begins on a new line.
     """
 
     def __init__(self) -> None:
-        self._current = ""  # told of the message that is being said
-        self._ended: list[str] = []  # told of messages that were kept, and that are still to come
-        self._late = ""  # held back: words of a message that was told already
-        self._last = ""  # the newest message told
-        self._tail = ""  # the last character told
+        self._current = ""  # shown of the current message
+        self._ended: list[str] = []  # shown of finished messages that have not arrived yet
+        self._late = ""  # held back: words of a message that was shown already
+        self._last = ""  # the newest message shown
+        self._tail = ""  # the last character shown
 
     def piece(self, text: str, *, begins: bool = False) -> str:
-        """Return what is new in a piece of live words; one that `begins` takes the place of those before it."""
+        """Return the new part of a piece of live words; a piece that `begins` replaces those before it."""
         if begins:
             if self._current and not text.startswith(self._current):
                 self._ended.append(self._current)
@@ -145,20 +145,20 @@ class Transcript:
         return self._new_line() + self._told(late)
 
     def message(self, content: str) -> str:
-        """Return what of a message no piece has told."""
+        """Return the part of a message that was not shown as words."""
         whole, said = content.strip(), [*self._ended, self._current]
         self._last, self._late = whole, ""
         for place, each in enumerate(said):
             told = each.strip()
             if told and (whole.startswith(told) or told.startswith(whole)):
-                said[place] = told[len(whole) :]  # words of the next message, which nothing has set apart
+                said[place] = told[len(whole) :]  # words of the next message, which no event has separated
                 *self._ended, self._current = said[place:]
                 return self._told(_rest(content, each))
         self._ended = []
         return self._new_line() + self._told(content)
 
     def end_line(self) -> None:
-        """Note that the next output begins on a new line."""
+        """Begin the next output on a new line."""
         self._tail = ""
 
     def _told(self, text: str) -> str:
