@@ -4,7 +4,7 @@
 
     MoorageError
     ├── InvalidRequest            fix the request
-    │   ├── InvalidId             session_id or session_name outside the pattern      invalid_id, invalid_name
+    │   ├── InvalidId             session_id or session_name not matching pattern     invalid_id, invalid_name
     │   ├── InvalidField          a value of the wrong kind, length or range          invalid_<field>
     │   ├── InvalidJson           not JSON: NaN, a lone surrogate, too deep …         invalid_json
     │   ├── TooLarge              metadata, message, context … above its limit        <what>_too_large
@@ -12,12 +12,12 @@
     │   ├── FinalPhase            a final phase is entered by finalize only           final_phase
     │   ├── InvalidCursor         a cursor of another query, or damaged               invalid_cursor
     │   ├── OwnAncestor           a session cannot be its own parent                  own_ancestor
-    │   ├── AmbiguousReference    a prefix that fits several sessions                 ambiguous_reference
-    │   ├── InvalidImport         a file that is not one of ours                      invalid_import
-    │   ├── RequestTooLarge       a request above what a server reads                 request_too_large
-    │   ├── InvalidDefinition     a file that describes no agent                      invalid_definition
+    │   ├── AmbiguousReference    a prefix that matches several sessions              ambiguous_reference
+    │   ├── InvalidImport         a file that is no export of ours                    invalid_import
+    │   ├── RequestTooLarge       a request above the size limit of the server        request_too_large
+    │   ├── InvalidDefinition     a file that does not describe an agent              invalid_definition
     │   └── Unsupported           this store cannot do that                           unsupported
-    ├── NotFound                  it is not there
+    ├── NotFound                  it does not exist
     │   ├── SessionNotFound                                                           session_not_found
     │   ├── ParentNotFound                                                            parent_not_found
     │   ├── ApprovalNotFound                                                          approval_not_found
@@ -27,12 +27,12 @@
     │   ├── ItemNotFound          of an inbox                                         item_not_found
     │   ├── KeyNotFound           of access                                           key_not_found
     │   ├── RecordNotFound        of a session or an owner                            record_not_found
-    │   ├── LauncherNotFound      it has to say first that it is there                launcher_not_found
+    │   ├── LauncherNotFound      it has to register first                            launcher_not_found
     │   ├── ToolNotFound          no such tool                                        tool_not_found
     │   ├── TaskNotFound          no task of that id is remembered                    task_not_found
     │   ├── AgentNotFound         no such agent, or it is switched off                agent_not_found
     │   └── SessionGone           it was deleted: when, by whom, why                  session_gone
-    ├── Conflict                  refused as things stand; look again, then decide
+    ├── Conflict                  the current state does not allow it; read it again
     │   ├── SessionClosed         final: read, export, fork or delete it              session_closed
     │   ├── HeldByAnother         another holder drives it                            held_by_another
     │   ├── HoldLost              the token given is no longer the hold's             hold_lost
@@ -42,29 +42,29 @@
     │   ├── RunSettled            the run is over                                     run_settled
     │   ├── RunNotFailed          only a run that failed can be retried               run_not_failed
     │   ├── RunStopped            a stopped run asks for something new                run_stopped
-    │   ├── AsksAncestor          work asked of a session that waits for it           asks_ancestor
+    │   ├── AsksAncestor          a request to a session that waits for it            asks_ancestor
     │   ├── SummaryFailed         the agent asked for a summary gave none             summary_failed
-    │   ├── VersionConflict       it changed since you looked                         version_conflict
-    │   ├── IllegalMove           the transition table knows no such move             illegal_move
-    │   ├── OutcomeConflict       finalized already, with another outcome             outcome_conflict
+    │   ├── VersionConflict       it changed since the caller read it                 version_conflict
+    │   ├── IllegalMove           the transition table does not allow it              illegal_move
+    │   ├── OutcomeConflict       already finalized with another outcome              outcome_conflict
     │   ├── IdTaken / NameTaken   that id or name is in use                           id_taken, name_taken
-    │   ├── AgentExists           there is an agent of that name                      agent_exists
+    │   ├── AgentExists           an agent with that name exists                      agent_exists
     │   ├── AgentFailed           in the middle of a stream                           agent_failed
-    │   ├── KeyReused             the key came before, with something else            key_reused
+    │   ├── KeyReused             the key was used for another request                key_reused
     │   ├── HasChildren           deletion without cascade                            has_children
     │   ├── FamilyLimit           tree too deep or too wide                           too_deep, too_many_children
-    │   ├── StoreInUse            a store that must be still for this is not          store_in_use
-    │   ├── StoreNotEmpty         a store that must be empty for this is not          store_not_empty
-    │   ├── CopyDiffers           two stores that should be the same are not          copy_differs
+    │   ├── StoreInUse            the store must not be in use                        store_in_use
+    │   ├── StoreNotEmpty         the store must be empty                             store_not_empty
+    │   ├── CopyDiffers           a copy differs from its source                      copy_differs
     │   ├── AlreadyDecided        the approval has another answer                     already_decided
     │   └── ApprovalClosed        expired or withdrawn                       approval_expired, approval_withdrawn
-    ├── AccessError               not with this key, or not now
-    │   ├── Unauthorized          no key, or none that counts                         unauthorized
+    ├── AccessError               not allowed with this key, or not now
+    │   ├── Unauthorized          no key, or an invalid one                           unauthorized
     │   ├── Forbidden             the key lacks a scope                               forbidden
-    │   ├── OutOfReach            a session token, and a session that is not below    out_of_reach
+    │   ├── OutOfReach            a session that the session token does not cover     out_of_reach
     │   └── RateLimited           too many requests                                   rate_limited
     └── StoreError                the store cannot answer; nothing was changed
-        ├── SessionCorrupt        one session does not read back whole                session_corrupt
+        ├── SessionCorrupt        one session cannot be read completely               session_corrupt
         ├── StoreBusy             locked by others for too long                       store_busy
         ├── StoreReadOnly         the folder or file cannot be written                store_read_only
         ├── StoreFull             no room on the disk                                 store_full
@@ -72,11 +72,11 @@
         ├── StoreReplaced         the file was removed or replaced while it was open  store_replaced
         ├── StoreTooNew           written by a newer Moorage                         store_too_new
         ├── EncryptionKeyMissing  sealed with a key that is not configured            encryption_key_missing
-        ├── EncryptionKeyWrong    another key than the one of that id                 encryption_key_wrong
+        ├── EncryptionKeyWrong    another key has that id                             encryption_key_wrong
         ├── ServerUnreachable     no answer from a server                             server_unreachable
-        ├── OutcomeUnknown        cut off while committing: look whether it is there  outcome_unknown
-        ├── AgentUnreachable      none of an agent's endpoints                        agent_unreachable
-        ├── ToolUnreachable       none of a tool's endpoints                          tool_unreachable
+        ├── OutcomeUnknown        cut off during a commit: check the result           outcome_unknown
+        ├── AgentUnreachable      no endpoint of an agent answers                     agent_unreachable
+        ├── ToolUnreachable       no endpoint of a tool answers                       tool_unreachable
         ├── ContextUnavailable    the server of `context_url` does not answer         context_unavailable
         └── StoreUnavailable      cannot be opened or reached                         store_unavailable
 
@@ -300,7 +300,7 @@ class Unsupported(InvalidRequest):
     """An operation that this store or build does not support."""
 
 
-# It is not there --------------------------------------------------------------------------------
+# Not found --------------------------------------------------------------------------------------
 
 
 class SessionNotFound(NotFound):
@@ -718,7 +718,7 @@ class ApprovalClosed(Conflict):
         )
 
 
-# Not with this key ------------------------------------------------------------------------------
+# Access -----------------------------------------------------------------------------------------
 
 
 class Unauthorized(AccessError):
