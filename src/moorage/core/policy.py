@@ -134,7 +134,7 @@ class Retention(Struct, frozen=True, kw_only=True):
         return limit if self.waiting is None or session.phase is not Phase.APPROVAL else _longer(limit, self.waiting)
 
     def before(self, at: datetime) -> datetime | None:
-        """Return the time after which no session with activity is deleted by age; None: none is."""
+        """Return a time: no session with later activity is deleted by age. None: no session is deleted by age."""
         ages = [age for state in State if (age := self._limit_in(state.value).age) is not None]
         return _ago(at, min(ages)) if ages else None
 

@@ -72,7 +72,7 @@ class Record(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> RecordName:
-        """Its namespace and key."""
+        """Return its namespace and key."""
         return RecordName(self.namespace, self.key)
 
     @property
@@ -85,7 +85,7 @@ class Record(Struct, frozen=True, kw_only=True):
         return self.expires_at is None or at < self.expires_at
 
     def without_value(self) -> Record:
-        """Return what a decision needs to know of it."""
+        """Return the record without its value: decisions do not read it."""
         return self if self.parts else replace(self, value=b"")
 
 
@@ -114,7 +114,7 @@ def sort_key(name: RecordName) -> tuple[bytes, bytes]:
     return name.namespace.encode(), name.key.encode()
 
 
-# Requests: what a caller asks for --------------------------------------------------------------
+# Requests: what a caller asks for ----------------------------------------------------------------
 
 
 class Put(Struct, frozen=True, kw_only=True, tag_field="op", tag="put", forbid_unknown_fields=True):
@@ -216,7 +216,7 @@ RecordWrite = PutRecord | DropRecords | TouchRecords
 
 
 def needs_of(requests: Sequence[RecordRequest]) -> RecordNeeds:
-    """Return what a store must read before these requests can be decided."""
+    """Return the records that a store must read before these requests can be decided."""
     names, last, below = [RecordName(FLOOR, FLOOR)], [], []
     for each in requests:
         match each:

@@ -645,7 +645,7 @@ class View(Struct, frozen=True):
 
     @property
     def at_work(self) -> tuple[str, ...]:
-        """Ids of the runs that the live turn serves, oldest first."""
+        """Return the ids of the runs that the live turn serves, oldest first."""
         if self.work.running is None:
             return ()
         served = {item.run_id for item in self.work.items if item.turn_id == self.work.running.turn_id}

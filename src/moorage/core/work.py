@@ -66,7 +66,7 @@ def ask(
     before: tuple[Message, ...] = (),
     asking: Asking = Asking(),  # noqa: B008  # a frozen value
 ) -> Change:
-    """Request a run in a session: append its prompt to the log and let it wait in the inbox for the next turn.
+    """Request a run in a session: append its prompt, after the messages before it; the run waits for the next turn.
 
     Raises HeldByAnother at once if another holder has the session, unless the caller wants to wait for that.
     """
@@ -334,7 +334,7 @@ def _finish(draft: WorkDraft, turn: Turn, end: TurnEnd) -> None:
     if end.outcome is not TurnState.COMPLETED and not end.cut_off:
         draft.withdraw_approvals(of_turn=True)
     stopped = [run for run in draft.served_by(turn) if run.stop_requested]
-    for run in stopped:  # first: items that they wait for must not be given back
+    for run in stopped:  # first: their waiting items must not be given back
         draft.settle_stopped(_with_turn(run, end), end, said)
     cut_short, served = turn.stop_requested and end.outcome is not TurnState.COMPLETED, draft.served_by(turn)
     if end.outcome is TurnState.COMPLETED:
@@ -477,7 +477,7 @@ _LOST_BEFORE_FAILURE = {Retry.RESUME: MAX_ATTEMPTS, Retry.ALWAYS: None, Retry.NE
 
 
 def stop(view: View, run_id: str | None, stamp: Stamp, *, again: bool = False) -> Change:
-    """Stop a run, or all runs of a session: those without an agent at work end now, the others end with their turn.
+    """Stop a run, or all of a session: end those without an agent now, mark the others and tell their turn to stop.
 
     With `again` the session was stopped a moment ago: runs that its tree has requested since are stopped too, but not
     later requests.
@@ -648,7 +648,7 @@ def _answer_id(approval: Approval) -> str:
 
 
 def after(view: View, change: Change, stamp: Stamp) -> Change:
-    """Add to a change of another rule what follows: runs of a closed session settle, a free session is woken."""
+    """Return a change of another rule with its consequences: a closed session's runs settle, a free session wakes."""
     if change.session.is_final:
         return change if view.session.is_final else settled_with(view, change, change.session.state, stamp)
     if not view.work.items:
@@ -659,7 +659,7 @@ def after(view: View, change: Change, stamp: Stamp) -> Change:
 
 
 def handed_over(view: View, item_ids: set[str], stamp: Stamp) -> Change:
-    """Consume the items given to the holder who resumed the session: no turn will take them."""
+    """Consume the items given to the holder that resumed the session: no turn will take them."""
     draft = WorkDraft(view, stamp)
     for item in draft.of_state(ItemState.WAITING):
         if item.item_id in item_ids and not view.session.launched:
@@ -842,7 +842,7 @@ class WorkDraft:
         return self.running
 
     def is_free(self) -> bool:
-        """Return whether a turn could begin now: no other turn blocks it, the session is neither held nor suspended."""
+        """Return whether a turn could begin now: no other blocks it, no hold and no suspension by a person."""
         head, hold = self.head, self.head.hold
         is_held = hold is not None and hold.lives(self.stamp.at)
         is_busy = self.running is not None or self.queued is not None or is_held

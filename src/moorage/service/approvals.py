@@ -185,7 +185,7 @@ async def decide_approval(
 
 
 def _settled(view: View, approval: Approval, stamp: Stamp) -> Change:
-    """Return the end of an approval; if the session has agent work, put the answer into its inbox."""
+    """Return the end of an approval; if runs were ever requested of the session, put the answer into its inbox."""
     change = view.session.settle(approval, stamp)
     if not change.session.launched:
         return change

@@ -45,7 +45,7 @@ async def count_children(deps: Deps, caller: Caller, ref: str) -> int:
 
 
 async def ancestors_of(deps: Deps, caller: Caller, ref: str) -> list[Session]:
-    """Parent, grandparent … up to the root."""
+    """Return the ancestors: parent, grandparent … up to the root."""
     return await told(deps, await deps.store.ancestors(caller.owner, ref))
 
 

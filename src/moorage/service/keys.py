@@ -165,7 +165,7 @@ async def first_secret(store: Documents, proposed: SigningSecret) -> SigningSecr
     return await _SECRETS.put(store, SIGNING, lambda known: known or proposed) or proposed
 
 
-# Authentication --------------------------------------------------------------------------------
+# Authentication ---------------------------------------------------------------------------------
 
 
 async def authenticate(deps: Deps, text: object) -> Key:

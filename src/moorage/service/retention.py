@@ -128,7 +128,7 @@ def _check_states(states: States) -> frozenset[str] | None:
     return frozenset(states)
 
 
-# Decisions ---------------------------------------------------------------------------------------
+# Decisions --------------------------------------------------------------------------------------
 
 
 def _is_past_ttl(session: Session, at: datetime) -> bool:

@@ -44,7 +44,7 @@ from moorage.service.sessions import SessionRequest, new_session
 from moorage.service.status import reasons, told_one, without_due
 
 MOST_PAUSE = 0.25  # seconds between two reads of a run that takes long
-KNOWN_FOR = timedelta(seconds=1)  # registrations are cached this long, unless an unknown name is requested
+KNOWN_FOR = timedelta(seconds=1)  # registrations are read at most this often, unless a run is required
 LOOK_AT_REASON = 0.25  # seconds between two checks whether the agent of a run asks a person, or its launcher is silent
 LOOK_AGAIN = 1.0  # seconds: a wake-up is a hint and may get lost
 MAX_CORRELATION = 256
@@ -426,7 +426,7 @@ async def list_runs(deps: Deps, caller: Caller, query: RunQuery) -> Page[Run]:
 
 
 async def told_runs(deps: Deps, owner: str, runs: list[Run]) -> list[Run]:
-    """Return the runs after ending what is due; those that wait or have a silent launcher get `because`.
+    """Return the runs after applying deadlines; those that wait or have a silent launcher get `because`.
 
     Their sessions are read together.
     """
@@ -515,7 +515,7 @@ async def stop_run(deps: Deps, caller: Caller, run_id: str) -> Run:
     run = await deps.store.run(caller.owner, run_id)
     stamp = stamp_of(deps, caller)
     change = await deps.store.apply(caller.owner, run.session_id, lambda view: work.stop(view, run_id, stamp))
-    await without_due(deps, [change.session])  # no launcher may be left to confirm it
+    await without_due(deps, [change.session])  # there may be no launcher left to confirm it
     await _stop_below(deps, caller, run, stamp)
     return await get_run(deps, caller, run_id)
 
@@ -562,7 +562,7 @@ async def _stop_each(deps: Deps, caller: Caller, members: list[Session], stopped
             decide = partial(work.stop, run_id=None, stamp=stamp, again=again)
             change = await deps.store.apply(caller.owner, session.session_id, decide)
             found = found or not again or bool(change.runs or change.turns or change.items)
-            await without_due(deps, [change.session])  # no launcher may be left to confirm it
+            await without_due(deps, [change.session])  # there may be no launcher left to confirm it
         if not again:
             stopped.append(session.session_id)
     return found

@@ -109,7 +109,7 @@ async def _made(
 
 
 def asker_of(caller: Caller, parent: str | None, run_id: str | None = None) -> Asker | None:
-    """Return who asks for something new: the run that the caller names, else the live turn of the asking session.
+    """Return the asker of a request: the run that the caller names, else the live turn of the asking session.
 
     None for a caller that names neither.
     """

@@ -179,7 +179,7 @@ class TurnDispatcher:
     async def started(self, owner: str, turn: Turn) -> None:
         stamp = self._stamp(owner, turn)
         await self._apply(owner, turn, lambda view: work.started(view, turn.turn_id, turn.epoch, stamp))
-        self._is_kept_now(owner, turn)  # the partial output of an earlier, cut-off turn
+        self._is_kept_now(owner, turn)  # drop the partial output of an earlier, cut-off turn
 
     async def renew(self, owner: str, turn: Turn) -> Turn:
         stamp = self._stamp(owner, turn)
