@@ -4,11 +4,11 @@
 
     runner = Runner(agent=agent, app_name="shop", session_service=MoorageSessionService("sqlite:///moorage.db"))
 
-An event, all state after it and the same as messages of the log are one commit. The version of the record `state` tells
-whether another writer was faster: then this one is stale, and refused.
+An event, the state after it and its messages for the log are one commit. The version of the record `state` tells
+whether another writer committed first; then the append is stale and refused.
 
-State of an app or of a user belongs to many sessions, so it is a record of the owner's memory. Sessions that change it
-at the same time do not make each other stale: the later one merges its values into the newer record.
+The state of an app or of a user belongs to many sessions, so it is a record of the owner's memory. Sessions that change
+it concurrently do not make each other stale: the later one merges its values into the newer record.
 
 `state` is the last key of a session, after all events. So a list of the namespace, in either direction, reads a state
 together with the events that led to it.
@@ -53,12 +53,12 @@ STATE, EVENTS = "state", "events/"
 STALE = "the session was changed since it was read; get it again and repeat"
 
 Values = dict[str, Any]
-Scopes = dict[str, Values]  # state by what it belongs to: app, user, session
+Scopes = dict[str, Values]  # state by its scope: app, user, session
 Parts = tuple[str, str, str]  # app, user, session
 
 
 class MoorageSessionService(Adapter, BaseSessionService):
-    """Sessions, events and state, as ADK asks for them."""
+    """Sessions, events and state in the interface of ADK."""
 
     framework = adk.FRAMEWORK
 
@@ -90,7 +90,7 @@ class MoorageSessionService(Adapter, BaseSessionService):
             return None
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
-        """Return the sessions of an app, or of one of its users, without events; the one that changed last is last."""
+        """Return the sessions of an app, or of one of its users, without events; the last changed one is last."""
 
         async def read(moor: Moorage) -> list[Session]:
             label = self._label(app_name) if user_id is None else self._label(app_name, user_id)
@@ -142,11 +142,12 @@ class MoorageSessionService(Adapter, BaseSessionService):
     # Moving in --------------------------------------------------------------------------------------
 
     async def restore(self, parts: Parts, state: Values, at: float, events: Sequence[Event]) -> None:
-        """Write a session as another service kept it. It is there once all of it is."""
+        """Write a session as another service stored it. It appears only once it is complete."""
         labels = [self._label(parts[0]), self._label(*parts[:2])]
 
         async def write(moor: Moorage) -> None:
-            first: list[RecordRequest] = [Drop(namespace=self.framework, key=EVENTS, prefix=True)]  # of one cut short
+            # Remains of an interrupted restore.
+            first: list[RecordRequest] = [Drop(namespace=self.framework, key=EVENTS, prefix=True)]
             await self._commit(moor, parts, first, labels=labels)
             for some in in_batches(events, MAX_WRITES):
                 appends, said = self._appended(some)
@@ -156,7 +157,7 @@ class MoorageSessionService(Adapter, BaseSessionService):
         await self._write(write)
 
     async def restore_state(self, app: str, user: str | None, state: Values) -> None:
-        """Write the state of an app or of a user, unless there is some."""
+        """Write the state of an app or of a user, unless it has some."""
         data = packed(state, "state")
         key = _app_key(app) if user is None else _user_key(app, user)
         put = Put(namespace=self.framework, key=key, value=data, form=form_of(data), keep=True)
@@ -211,8 +212,8 @@ class MoorageSessionService(Adapter, BaseSessionService):
     ) -> None:
         """Write to a session and to the state of its app and user, in one commit.
 
-        Raises VersionConflict if the session is not as expected. Where only the state of the app or of the user has
-        changed, merge into it anew.
+        Raises VersionConflict if the session is not as expected. If only the state of the app or of the user has
+        changed, merge into it again.
         """
         keys = {"app": _app_key(parts[0]), "user": _user_key(*parts[:2])}
         changes = {key: scopes[scope] for scope, key in keys.items() if scopes[scope]}
@@ -259,7 +260,7 @@ class MoorageSessionService(Adapter, BaseSessionService):
         return _session(parts, ref, state, shared[parts[1]], chosen)
 
     async def _shared(self, moor: Moorage, app: str, users: Sequence[str]) -> dict[str, Values]:
-        """Return the state that all sessions of a user have in common, for each of these users of an app."""
+        """Return the state shared by all sessions of a user, for each of these users of an app."""
         users = list(dict.fromkeys(users))
         found: list[Record | None] = []
         for keys in in_batches([_app_key(app), *(_user_key(app, user) for user in users)], MAX_WRITES):
@@ -299,7 +300,7 @@ def _marker(ref: str, version: int) -> str:
 
 
 def _by_scope(state: Values) -> Scopes:
-    """Return state by the scope it belongs to, as JSON values. Raises InvalidJson."""
+    """Return state by its scope, as JSON values. Raises InvalidJson."""
     scopes: Scopes = {"app": {}, "user": {}, "session": {}}
     try:
         plain = to_jsonable_python(state or {})

@@ -5,8 +5,8 @@
     history = MoorageHistoryProvider("sqlite:///moorage.db")
     agent = Agent(client, context_providers=[history])
 
-Messages and snapshots belong to the session of the same id, checkpoints to the owner: the framework finds them by their
-own ids. They are written and read by the framework's codec, which restores only types that it knows and those in
+Messages and snapshots belong to the session with the same id. Checkpoints belong to the owner: the framework finds them
+by their own ids. The framework's codec writes and reads them; it restores only types that it knows and those in
 `allowed_checkpoint_types`.
 """
 
@@ -48,7 +48,7 @@ __all__ = ["MoorageCheckpointStorage", "MoorageHistoryProvider", "MoorageSession
 MESSAGES, SNAPSHOT = "messages/", "snapshot"  # keys of a session's records
 CHECKPOINTS, WORKFLOWS = f"{FRAMEWORK}.checkpoint", f"{FRAMEWORK}.workflow"  # namespaces of the owner's records
 NAMELESS = "default"  # the session of an agent that runs without one
-LONGEST = 300  # characters of a part of a key; a longer one counts by its digest
+LONGEST = 300  # characters of a part of a key; a longer part is replaced by its digest
 PAGE = 500  # records read at once
 
 
@@ -102,7 +102,7 @@ class MoorageHistoryProvider(Adapter, HistoryProvider):
         state: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Add messages at the end, all of them or none; those that repeat the end of the history are left out."""
+        """Add messages at the end, all of them or none; skip those that repeat the end of the history."""
 
         async def write(moor: Moorage) -> None:
             parts = (session_id or NAMELESS,)
@@ -123,7 +123,7 @@ class MoorageHistoryProvider(Adapter, HistoryProvider):
 
 
 class MoorageSessionStore(Adapter):
-    """Snapshots of `AgentSession`, by ids of the caller. The newest one counts."""
+    """Snapshots of `AgentSession`, by ids of the caller. Each snapshot replaces the one before."""
 
     framework = FRAMEWORK
 
@@ -141,7 +141,7 @@ class MoorageSessionStore(Adapter):
         return None if record is None else AgentSession.from_dict(unpacked(record.value))
 
     async def set(self, session_id: str, session: AgentSession) -> None:
-        """Store a session in the place of the one before. Raises InvalidJson if its state is no JSON."""
+        """Store a session in place of the one before. Raises InvalidJson if its state is no JSON."""
         _check_id(session_id)
         data = packed(session.to_dict(), "session")
         put = Put(namespace=FRAMEWORK, key=SNAPSHOT, value=data, form=form_of(data))
@@ -234,7 +234,7 @@ class MoorageCheckpointStorage(Adapter):
                 if not page.items:
                     return None
                 found = await moor.memory.get(CHECKPOINTS, _part(page.items[0].value.decode()))
-                if found is not None:  # else it was deleted meanwhile
+                if found is not None:  # otherwise it was deleted meanwhile
                     return found
 
         record = await self._read(read)
@@ -254,7 +254,7 @@ class MoorageCheckpointStorage(Adapter):
 
 
 def _encoded(checkpoint: WorkflowCheckpoint, allowed: frozenset[str]) -> Any:
-    """Return a checkpoint as the framework's codec writes it, if that can restore it."""
+    """Return a checkpoint as the framework's codec writes it, after checking that the codec can restore it."""
     try:
         encoded = encode_checkpoint_value(checkpoint.to_dict())
         decode_checkpoint_value(encoded, allowed_types=allowed)

@@ -9,7 +9,7 @@
 
 A conversation is a session. Its record, the new entries of its history and their messages in the log are one commit. A
 record that another writer changed meanwhile is refused. A fork has a copy of the entries before it, so a session needs
-no other one, and deleting it deletes its entries. The owner's memory says which sessions have an entry.
+no other one, and its entries are deleted with it. The owner's memory maps an entry to its sessions.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ ConversationHistory = list[ConversationEntry]
 
 
 class MoorageConversationStore(ConversationStore):
-    """Conversations, as Pydantic AI asks for them. `with`, `async with`, `close` or `aclose` end it."""
+    """Conversations in the interface of Pydantic AI. `with`, `async with`, `close` or `aclose` close it."""
 
     def __init__(self, url: ConnectTarget = None, **settings: Any) -> None:
         self._conversations = Conversations(url, **settings)
@@ -75,11 +75,11 @@ class MoorageConversationStore(ConversationStore):
         await self.aclose()
 
     def close(self) -> None:
-        """Let the store go, unless it was given as an open connection. Nothing acknowledged depends on it."""
+        """Close the store, unless it was given as an open connection. Acknowledged data is safe without this."""
         self._conversations.close()
 
     async def aclose(self) -> None:
-        """The same, for an event loop."""
+        """Close the store from an event loop."""
         await self._conversations.aclose()
 
     async def read_record(self, conversation_id: str) -> ConversationRecord | None:
@@ -87,7 +87,7 @@ class MoorageConversationStore(ConversationStore):
         return await self._conversations.record(conversation_id)
 
     async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
-        """Return records, the one that was saved last first."""
+        """Return records, the last saved one first."""
         return await self._conversations.all_records(scope, limit)
 
     async def write_record(
@@ -180,7 +180,7 @@ class Conversations(Adapter):
         raise KeyError(head_id)
 
     async def _own_history(self, moor: Moorage, ref: str, head_id: str, limit: int | None) -> ConversationHistory:
-        """Return the history up to an entry of a session; try the newest entries first if few are wanted."""
+        """Return the history up to an entry of a session; read the newest entries first if few are requested."""
         if limit is not None:
             with suppress(KeyError):
                 return _chain(await read_last(moor, ref, self.framework, ENTRIES, limit, _batch), head_id, limit)
@@ -205,14 +205,14 @@ class Conversations(Adapter):
         messages = _said(entries) if self._projection else []
         put = _put(self.framework, [record], 0 if held is None else held.version)
         *ahead, marks = in_batches([_mark(self.framework, entry.id, ref) for entry in entries], PAGE) or [[]]
-        for some in ahead:  # a session may be said to have entries before it has them
+        for some in ahead:  # the memory may name a session before it has the entries
             await moor.memory.write(some)
         writes = [*_appends(self.framework, entries), put]
         try:
             await moor.records.write(ref, writes, messages=messages, memory=marks)
         except VersionConflict:
             raise ConversationConflict(record.conversation_id) from None
-        if not messages:  # lists are in the order of the log
+        if not messages:  # lists have the order of the log
             await moor.update(ref, metadata={"revision": record.revision})
 
     async def _held(self, moor: Moorage, ref: str) -> tuple[Record | None, ConversationRecord | None]:
@@ -230,7 +230,7 @@ class Conversations(Adapter):
         stored: ConversationRecord | None,
         new: ConversationEntries,
     ) -> ConversationHistory:
-        """Return the history that a fork begins with, to be copied. Raises ConversationConflict if it is gone."""
+        """Return the history that a fork begins with, to be copied. Raises ConversationConflict if it was deleted."""
         head = new[0].parent_id if new else record.head_id
         if head is None or (stored is not None and head == stored.head_id):
             return []

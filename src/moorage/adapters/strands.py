@@ -5,10 +5,10 @@
     manager = RepositorySessionManager("s-1", MoorageSessionRepository("sqlite:///moorage.db"))
     agent = Agent(session_manager=manager)
 
-A session of the repository is a session here. Each message is a record and a message of the log, in one commit. Of two
-processes that write the same message of an agent, one is refused: the interface has numbers chosen by the writer.
+A session of the repository is a session here. Each message is a record and a message of the log, in one commit. The
+interface lets the writer choose the number of a message: if two processes write the same number, one is refused.
 
-A storage has no sessions: its values are memory of the owner.
+A storage has no sessions: its values are records of the owner's memory.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ __all__ = ["MoorageSessionRepository", "MoorageStorage"]
 
 SESSION, AGENTS, GROUPS, MESSAGES = "session", "agents/", "multi-agents/", "messages/"
 FILES = "strands.files"  # the namespace of a storage
-DIGITS = 12  # of the number of a message
+DIGITS = 12  # digits in the number of a message
 PAGE = 1000
 
 T = TypeVar("T")
@@ -50,12 +50,12 @@ Values = dict[str, Any]
 
 
 class MoorageSessionRepository(Adapter, SessionRepository):
-    """Sessions, agents and their messages, as Strands asks for them."""
+    """Sessions, agents and their messages in the interface of Strands."""
 
     framework = strands.FRAMEWORK
 
     def create_session(self, session: Session, **_: Any) -> Session:
-        """Create a session. Raises SessionException if it is there."""
+        """Create a session. Raises SessionException if it exists."""
         self._drive(lambda moor: self._create(moor, session))
         return session
 
@@ -65,7 +65,7 @@ class MoorageSessionRepository(Adapter, SessionRepository):
         return None if held is None else Session.from_dict(unpacked(held.value))
 
     def delete_session(self, session_id: str, **_: Any) -> None:
-        """Delete a session with its log. Raises SessionException if it is not there."""
+        """Delete a session with its log. Raises SessionException if it does not exist."""
 
         async def delete(moor: Moorage) -> None:
             await self._in_session((session_id,), moor.delete)
@@ -92,7 +92,7 @@ class MoorageSessionRepository(Adapter, SessionRepository):
         self._replace(session_id, old, session_agent.to_dict())
 
     def create_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **_: Any) -> None:
-        """Add a message. Raises SessionException if one has its number."""
+        """Add a message. Raises SessionException if its number is taken."""
         number, values = session_message.message_id, session_message.to_dict()
         said: builtins.list[Any] = []
         if self._projection:
@@ -105,7 +105,7 @@ class MoorageSessionRepository(Adapter, SessionRepository):
         return None if held is None else SessionMessage.from_dict(unpacked(held.value))
 
     def update_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **_: Any) -> None:
-        """Replace a message. The log keeps what was said before."""
+        """Replace a message. The log keeps the earlier text."""
         number = session_message.message_id
         old = self._required(session_id, _message(agent_id, number), f"message {number}")
         session_message.created_at = unpacked(old.value)["created_at"]
@@ -173,7 +173,7 @@ class MoorageSessionRepository(Adapter, SessionRepository):
     def _put(
         self, session_id: str, key: str, values: Values, what: str, messages: builtins.list[Any] | None = None
     ) -> None:
-        """Write what must be new, in a session that is there."""
+        """Write records that must be new, in an existing session."""
         try:
             self._commit_in(session_id, self._write_of(key, values, 0), messages or [])
         except VersionConflict:
@@ -237,13 +237,13 @@ def _as_storage_error(method: Callable[..., Awaitable[T]]) -> Callable[..., Awai
 
 
 class MoorageStorage(Adapter):
-    """Bytes by key, as `strands.storage.Storage` asks for them."""
+    """Bytes by key, in the interface of `strands.storage.Storage`."""
 
     framework = strands.FRAMEWORK
 
     @_as_storage_error
     async def write(self, key: str, data: bytes) -> None:
-        """Store bytes under a key, in the place of others."""
+        """Store bytes under a key, replacing earlier ones."""
         put = Put(namespace=FILES, key=_key(key), value=bytes(data))
         await self._write(lambda moor: moor.memory.write([put]))
 
@@ -262,7 +262,7 @@ class MoorageStorage(Adapter):
 
     @_as_storage_error
     async def list(self, query: str = "") -> builtins.list[str]:
-        """Return the keys that begin so, in order."""
+        """Return the keys with this prefix, in order."""
         prefix = _prefix(query)
 
         async def read(moor: Moorage) -> builtins.list[str]:
@@ -278,13 +278,13 @@ class MoorageStorage(Adapter):
         return await self._read(read)
 
     async def search(self, query: str) -> builtins.list[Any]:
-        """Return keys whose bytes have words of the query, best first, as the storages of Strands find them."""
+        """Return keys whose bytes contain words of the query, best first, as the storages of Strands find them."""
         found: builtins.list[Any] = await KeywordSearchStrategy().search(self, query)
         return found
 
 
 def _key(key: str) -> str:
-    """Return a key in one way of writing it, as the storages of Strands do."""
+    """Return the normalized form of a key, as the storages of Strands do."""
     name = _prefix(key).rstrip("/")
     if not name:
         raise StorageError("a storage key must not be empty")

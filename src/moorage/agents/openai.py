@@ -1,7 +1,7 @@
-"""Chat endpoints that speak OpenAI's protocol: one request with the conversation, an answer that streams back.
+"""Chat endpoints that speak OpenAI's protocol: one request with the conversation, and a streamed answer.
 
-A busy or broken server is tried again a few times, as long as it has not begun to answer. Whatever
-stands in the way after that is the turn's failure, with what was said until then.
+A request to a busy or failing server is repeated a few times, as long as the answer has not begun. Any
+later error fails the turn, with the text received until then.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
     import httpx2
 
 TRIES = 4
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds between tries
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0  # seconds between attempts
 CONNECT_TIMEOUT = 10.0
-READ_TIMEOUT = 300.0  # between two pieces; a model may think for a long time before the first
-PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})  # worth another try
-MAX_ERROR = 2000  # characters of a server's complaint that are kept
+READ_TIMEOUT = 300.0  # seconds between two pieces; a model may take long before the first
+PASSING = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})  # status codes worth a retry
+MAX_ERROR = 2000  # characters of a server's error that are kept
 
 
 class Trouble(Exception):
-    """The server did not answer as it should; `again_after` seconds it may, None if it never will."""
+    """The server did not answer correctly; a retry may help after `again_after` seconds, never if that is None."""
 
     def __init__(self, why: str, *, again_after: float | None = None, reason: str = AGENT_FAILED) -> None:
         super().__init__(why)
@@ -34,13 +34,13 @@ class Trouble(Exception):
 
 
 class OpenAi:
-    """An agent that is a model behind an endpoint, and nothing else."""
+    """An agent that consists of a model behind an endpoint."""
 
     def __init__(self, secret: Secret | None = None, *, first_pause: float = FIRST_PAUSE) -> None:
         self._secret, self._first_pause = secret, first_pause
 
     async def run(self, job: Job, emit: Emit, commands: Commands) -> None:
-        """Ask the model, stream what it says, and keep it."""
+        """Send the request, stream the answer, and store it."""
         answer = Completion(job.limits.max_output_bytes)
         try:
             await self._ask(job, answer, emit)
@@ -116,7 +116,7 @@ async def _conclude(answer: Completion, emit: Emit) -> None:
 
 
 def request_of(job: Job) -> dict[str, Any]:
-    """The request for a job: instructions, what was said before, what is new."""
+    """Return the request for a job: instructions, history, new messages."""
     system = job.system_prompt or job.agent.system_prompt
     messages: list[AgentEvent] = [{"role": "system", "content": system}] if system else []
     for message in job.history:
@@ -132,7 +132,7 @@ def request_of(job: Job) -> dict[str, Any]:
 
 
 def _turned(role: str, content: str | list[AgentEvent]) -> list[AgentEvent]:
-    """One of our messages as theirs: results of tools are messages of their own there."""
+    """Return one of our messages in their format: there, tool results are messages of their own."""
     if isinstance(content, str):
         return [{"role": role if role != "tool" else "user", "content": content}]
     calls = [_their_call(part) for part in content if part.get("type") == "tool_call"]
@@ -158,7 +158,7 @@ def _as_text(value: Any) -> str:
 
 
 def _answered(messages: list[AgentEvent]) -> list[AgentEvent]:
-    """Give every call a result, right after it: their servers refuse a conversation in which one is missing."""
+    """Put a result right after every call: servers refuse a conversation in which one is missing."""
     results = {message["tool_call_id"]: message for message in messages if message["role"] == "tool"}
     whole: list[AgentEvent] = []
     for message in messages:
@@ -175,7 +175,7 @@ def _answered(messages: list[AgentEvent]) -> list[AgentEvent]:
 
 
 class Completion:
-    """A model's answer, piece by piece."""
+    """A model's answer, assembled from pieces."""
 
     def __init__(self, max_bytes: int | None) -> None:
         self._pieces: list[str] = []
@@ -192,11 +192,11 @@ class Completion:
 
     @property
     def has_begun(self) -> bool:
-        """Whether anything of it is there."""
+        """Return whether any part of it was received."""
         return bool(self._pieces or self.calls)
 
     def take(self, event: AgentEvent | None) -> list[str]:
-        """One event of the stream, None for its regular end; the text in it."""
+        """Take one event of the stream, None for its regular end; return the new text."""
         if event is None:
             self.is_whole = True
             return []
@@ -215,7 +215,7 @@ class Completion:
         return new
 
     def parts(self) -> list[AgentEvent]:
-        """The message it is, with its calls."""
+        """Return the message with its calls."""
         said = [{"type": "text", "text": self.text}] if self._pieces else []
         return said + [
             {"type": "tool_call", "id": call["id"] or f"call-{index}", "name": call["name"], "input": _input(call)}
@@ -260,7 +260,7 @@ async def _check_status(response: httpx2.Response) -> None:
 
 
 def _retry_after(value: str | None) -> float:
-    """Seconds that a server wants to be left alone for; dates are not waited for."""
+    """Return the seconds that a server asks to wait; dates are ignored."""
     try:
         return max(0.0, float(value or 0))
     except ValueError:
@@ -281,7 +281,7 @@ def _complaint(body: Any) -> str:
 
 
 async def _events(response: httpx2.Response) -> AsyncIterator[AgentEvent | None]:
-    """The events of a stream; of a server that does not stream, the one it sends."""
+    """Yield the events of a stream; if the server does not stream, yield its single answer."""
     if "text/event-stream" not in response.headers.get("content-type", ""):
         yield _event((await response.aread()).decode("utf-8", "replace"))
         yield None

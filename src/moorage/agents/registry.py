@@ -1,6 +1,6 @@
-"""The registry: which agents there are. Those that come with Moorage, and one for each file in a folder.
+"""The registry of agents: those that come with Moorage, and one for each file in a folder.
 
-A file that cannot be read, or is invalid, is a problem of that agent alone: the others work. Files are read for every
+A file that cannot be read, or is invalid, affects only its own agent. Files are read for every
 request, so a change needs no restart.
 """
 
@@ -15,24 +15,24 @@ from moorage.core.errors import AgentExists, AgentNotFound, Conflict, InvalidDef
 SUFFIX = ".toml"
 HEADINGS = tuple(role.value for role in AgentRole)
 MAX_BYTES = 256 * 1024
-MAX_ATTEMPTS = 200  # to read on to the end of a value
+MAX_ATTEMPTS = 200  # to find the end of a value
 MAX_NESTING = 32  # levels of a value, parts of a key
 
 
 class DefinitionFiles(Protocol):
-    """The folder that definitions are kept in."""
+    """The folder of definition files."""
 
     def stamps(self) -> dict[str, tuple[int, ...]]:
-        """The paths of the files there, each with something that changes when the file does."""
+        """Return the paths of the files, each with a stamp that changes when the file does."""
 
     def read(self, path: str) -> bytes:
         """Return the content of a file. Raises OSError."""
 
     def write(self, name: str, text: str) -> str:
-        """Put a text into the file of that name, whole or not at all; its path."""
+        """Write a text to the file of that name, completely or not at all; return its path."""
 
     def remove(self, path: str) -> None:
-        """Take a file away."""
+        """Delete a file."""
 
 
 class Registry:
@@ -43,7 +43,7 @@ class Registry:
         self._seen: dict[str, tuple[tuple[int, ...], AgentDefinition | InvalidDefinition]] = {}
 
     def all(self) -> dict[str, AgentDefinition]:
-        """Every agent that makes sense, by name, in order of names."""
+        """Return all valid agents by name, in order of names."""
         found = {**DEFINITIONS, **{agent.name: agent for agent in self._defined().values()}}
         return dict(sorted(found.items()))
 
@@ -53,7 +53,7 @@ class Registry:
         return [found for _, found in self._seen.values() if isinstance(found, InvalidDefinition)]
 
     def find(self, name: str) -> AgentDefinition | None:
-        """An agent by name, switched off or not, or None. Raises InvalidDefinition if its file is wrong."""
+        """Return an agent by name, disabled or not, or None. Raises InvalidDefinition if its file is invalid."""
         found = self.all().get(name)
         if found is None:
             for problem in self.problems():
@@ -62,17 +62,17 @@ class Registry:
         return found
 
     def get(self, name: str) -> AgentDefinition:
-        """An agent by name. Raises AgentNotFound, or InvalidDefinition if its file makes no sense."""
+        """Return an agent by name. Raises AgentNotFound, or InvalidDefinition if its file is invalid."""
         if (found := self.find(name)) is None:
             raise AgentNotFound(name)
         return found
 
     def texts(self) -> dict[str, str]:
-        """The files of agents as they were written, by the agents' names."""
+        """Return the unchanged text of each agent's file, by the agents' names."""
         return {agent.name: decoded(self._files.read(path), path) for path, agent in self._defined().items()}
 
     def check(self, agent: AgentDefinition, *, replace: bool = False) -> AgentDefinition:
-        """The agent, if it could be added now. Raises AgentExists."""
+        """Return the agent if it could be added now. Raises AgentExists."""
         present = {known.name: path for path, known in self._defined().items()}
         check_name(agent.name)
         if agent.name in present and not replace:
@@ -80,19 +80,19 @@ class Registry:
         return agent
 
     def add(self, agent: AgentDefinition, *, replace: bool = False) -> AgentDefinition:
-        """Keep a definition in a file of its own. Raises AgentExists."""
+        """Store a definition in a file of its own. Raises AgentExists."""
         return self._keep(agent, toml_of(agent), replace=replace)
 
     def add_text(self, text: str, *, source: str = "the definition", replace: bool = False) -> AgentDefinition:
-        """Keep a definition as it was written, with its comments. Raises InvalidDefinition, AgentExists."""
+        """Store the text of a definition unchanged, with its comments. Raises InvalidDefinition, AgentExists."""
         return self._keep(read_definition(text, source), text, replace=replace)
 
     def add_table(self, table: TomlTable, *, source: str = "the definition", replace: bool = False) -> AgentDefinition:
-        """Keep a definition that came as a table. Raises InvalidDefinition, AgentExists."""
+        """Store a definition given as a table. Raises InvalidDefinition, AgentExists."""
         return self.add(read_table(table, source), replace=replace)
 
     def remove(self, name: str) -> AgentDefinition:
-        """Forget an agent that was added; it is returned.
+        """Delete an agent that was added, and return it.
 
         Raises:
             AgentNotFound: there is no such agent.
@@ -116,7 +116,7 @@ class Registry:
         return read_definition(text, path)
 
     def _defined(self) -> dict[str, AgentDefinition]:
-        """The definitions in files, by path; only files that have changed are read."""
+        """Return the definitions in files, by path; only changed files are read."""
         stamps = self._files.stamps()
         self._seen = {path: self._looked_at(path, stamp) for path, stamp in sorted(stamps.items())}
         agents = {path: found for path, (_, found) in self._seen.items() if isinstance(found, AgentDefinition)}
@@ -144,7 +144,7 @@ class Registry:
 
 
 def read_definition(text: str, source: str) -> AgentDefinition:
-    """The definition in a file. Raises InvalidDefinition, with the line of what is wrong."""
+    """Return the definition in a file. Raises InvalidDefinition, with the line of the error."""
     tables = _tables(text, source)
     headings = [name for name in HEADINGS if name in tables]
     if others := [name for name in tables if name not in HEADINGS]:
@@ -162,7 +162,7 @@ def read_definition(text: str, source: str) -> AgentDefinition:
 
 
 def read_table(table: TomlTable, source: str) -> AgentDefinition:
-    """The definition in a table: under its heading or, of an agent, without one. Raises InvalidDefinition."""
+    """Return the definition in a table, with or without the heading of an agent. Raises InvalidDefinition."""
     heading = next(iter(table)) if len(table) == 1 and next(iter(table)) in HEADINGS else None
     try:
         return _described(table if heading is None else table[heading], AgentRole(heading or "agent"), source)
@@ -178,7 +178,7 @@ def _described(table: Any, role: AgentRole, source: str) -> AgentDefinition:
 
 
 def _tables(text: str, source: str) -> dict[str, Any]:
-    import tomllib  # 18 milliseconds that those without files do not pay
+    import tomllib  # takes 18 milliseconds, needed only if there are files
 
     if len(text) > MAX_BYTES:
         raise InvalidDefinition(source, None, f"it has more than {MAX_BYTES:,} characters")
@@ -193,7 +193,7 @@ def _tables(text: str, source: str) -> dict[str, Any]:
 
 
 def _check_shape(text: str, source: str) -> None:
-    """Refuse what tomllib takes minutes for, or has no stack for: keys of many parts, and values nested deeply."""
+    """Refuse keys of many parts and deeply nested values: tomllib takes minutes for them, or exhausts the stack."""
     import re
 
     strings = r"\"{3}.*?\"{3}|'{3}.*?'{3}|\"(?:\\.|[^\"\\\n])*\"|'[^'\n]*'|#[^\n]*"
@@ -209,7 +209,7 @@ def _check_shape(text: str, source: str) -> None:
 
 
 def decoded(data: bytes, source: str) -> str:
-    """The text of a file. Raises InvalidDefinition."""
+    """Return the text of a file. Raises InvalidDefinition."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -217,9 +217,9 @@ def decoded(data: bytes, source: str) -> str:
 
 
 def line_of(text: str, path: tuple[str, ...]) -> int:
-    """The line on which a key of a TOML text is set; that of the table it should be in, if it is not set.
+    """Return the line on which a key of a TOML text is set; if it is not set, the line of the table it belongs to.
 
-    tomllib tells no positions. But a text up to some line is TOML, too, unless the line is in the middle of
+    tomllib reports no positions. But the text up to a given line is TOML too, unless the line is inside
     a value: the key is set on the first line that adds it.
     """
     lines, tries = text.splitlines(), 0
@@ -227,13 +227,13 @@ def line_of(text: str, path: tuple[str, ...]) -> int:
         if path and _may_set(line, path[-1]):
             if _adds(lines, number, path):
                 return number
-            if (tries := tries + 1) >= MAX_ATTEMPTS:  # each reads the text anew
+            if (tries := tries + 1) >= MAX_ATTEMPTS:  # each attempt parses the text again
                 break
     return line_of(text, path[:-1]) if len(path) > 1 else 1
 
 
 def _may_set(line: str, key: str) -> bool:
-    """Whether a line looks like it: whatever does is read with all before it, which takes its time."""
+    """Return whether a line may set the key: each candidate costs a parse of all text before it."""
     import re
 
     return key in line and re.search(rf"""(?:^|[\[{{,.])\s*["']?{re.escape(key)}["']?\s*[=.\]]""", line) is not None
@@ -242,7 +242,7 @@ def _may_set(line: str, key: str) -> bool:
 def _adds(lines: list[str], number: int, path: tuple[str, ...]) -> bool:
     before = _readable(lines[: number - 1])
     if before is None or _has(before, path):
-        return False  # in the middle of a value, or too late
+        return False  # in the middle of a value, or too late in the text
     for end in range(number, min(len(lines), number + MAX_ATTEMPTS) + 1):
         if (with_it := _readable(lines[:end])) is not None:
             return _has(with_it, path)
@@ -270,7 +270,7 @@ def _has(table: Any, path: tuple[str, ...]) -> bool:
 
 
 def toml_of(agent: AgentDefinition) -> str:
-    """A definition as a file."""
+    """Return a definition as the text of a file."""
     return "\n".join(_table_lines((agent.role.value,), agent.table())) + "\n"
 
 
@@ -302,7 +302,7 @@ def _value(value: Any) -> str:
 
 
 def _text(text: str) -> str:
-    """A text in TOML's quotes, which are JSON's but for one character."""
+    """Return a text in TOML's quotes, which differ from JSON's in one character."""
     import json
 
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

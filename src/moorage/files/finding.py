@@ -1,8 +1,8 @@
-"""Find the files to import, and tell their kinds.
+"""Find the files to import, and detect their kinds.
 
-A folder is looked through for what is known by its name and place: `*/state.json`, the
+A folder is searched for files known by name and place: `*/state.json`, the
 transcripts of Claude Code with those of their sub-agents, and `TASK/agent/conversation_history.json`.
-Nothing that stands in a file is ever used as a path.
+The content of a file is never used as a path.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Source = str | os.PathLike[str] | IO[bytes]
 AUTO = "auto"
 SOURCES = (AUTO, *KINDS)
 STATE_FILE = "state.json"
-SESSION_FOLDER = "session"  # of .claude, in which every session has a folder of its own
+SESSION_FOLDER = "session"  # in .claude, a folder for every session
 SUBAGENTS = "subagents"
 NOT_LOOKED_INTO = (".git", "node_modules")
 MAX_STATE = 16 * 1024 * 1024
@@ -46,16 +46,16 @@ _is_subagent = re.compile(r"agent-[A-Za-z0-9_-]+\.jsonl").fullmatch
 class FoundFile(Struct, kw_only=True):
     """A file to import."""
 
-    name: str  # as the report calls it
+    name: str  # its name in the report
     kind: str | None = None
-    problem: str | None = None  # why it cannot come in, where that shows before it is read
-    stream: IO[bytes] | None = None  # else `name` is opened
-    is_copy: bool = False  # of a pipe, which is ours to close
+    problem: str | None = None  # why it cannot be imported, if that is known before reading
+    stream: IO[bytes] | None = None  # otherwise `name` is opened
+    is_copy: bool = False  # of a pipe; we have to close it
     size: int = 0
-    folder: str | None = None  # of a state: what its id has to be
-    session_id: str | None = None  # of a transcript or a conversation: what its name or place promises
-    task_id: str | None = None  # of a conversation: what its place promises
-    agent_id: str | None = None  # of a sub-agent's: what its name promises
+    folder: str | None = None  # of a state: the id that it must have
+    session_id: str | None = None  # of a transcript or a conversation: the id in its name or place
+    task_id: str | None = None  # of a conversation: the task in its place
+    agent_id: str | None = None  # of a sub-agent's transcript: the id in its name
     about: bytes | None = None
     rank: int = 0  # parents before children
 
@@ -75,7 +75,7 @@ class FoundFile(Struct, kw_only=True):
             self.stream.close()
 
     def lines(self, advance: Callable[[int], None]) -> Generator[bytes, None, None]:
-        """Yield the file line by line; a longer line than any can be is cut, so that it does not fill the memory."""
+        """Yield the file line by line; a line above the limit is cut, so that it does not fill the memory."""
         with self.opened() as file:
             while line := file.readline(MAX_LINE + 1):
                 yield line
@@ -91,9 +91,9 @@ class FoundFile(Struct, kw_only=True):
 
 
 def find(sources: Iterable[Source], kind: str = AUTO) -> list[FoundFile]:
-    """Return the files to import, in the order in which they have to be imported.
+    """Return the files to import, in the order of import.
 
-    Raises InvalidImport for a file that is nothing we know, and for a folder with nothing of it.
+    Raises InvalidImport for a file of unknown kind, and for a folder without any known file.
     """
     if kind not in SOURCES:
         raise InvalidField("source", f"is {kind!r}; use one of {', '.join(SOURCES)}")
@@ -110,7 +110,7 @@ def find(sources: Iterable[Source], kind: str = AUTO) -> list[FoundFile]:
 
 
 def kind_of_stream(stream: IO[bytes], max_document: int = MAX_LIST) -> str | None:
-    """Return the kind of a stream, one of KINDS; None if it is unknown, or one value larger than that."""
+    """Return the kind of a stream, one of KINDS; None if it is unknown, or one value larger than `max_document`."""
     return _kind_of(_from_stream(stream, None), max_document)
 
 
@@ -147,7 +147,7 @@ def _piped(path: str, kind: str) -> FoundFile:
 
 
 def _single(path: str, kind: str) -> list[FoundFile]:
-    """Return a file that was named; its kind has to be clear."""
+    """Return a file that was named; its kind must be clear."""
     file = _known(_file(path), kind)
     if file.kind == OPENAI:
         return [_conversation(file)]
@@ -158,7 +158,7 @@ def _single(path: str, kind: str) -> list[FoundFile]:
 
 
 def _known(file: FoundFile, kind: str) -> FoundFile:
-    """Set the kind of a file: as given, or by its name or its beginning."""
+    """Set the kind of a file: as given, or from its name or its beginning."""
     file.kind = kind if kind != AUTO else _kind_of(file)
     if file.kind is None:
         raise InvalidImport(UNKNOWN, file=file.name)
@@ -174,7 +174,7 @@ def _kind_of(file: FoundFile, max_document: int = MAX_LIST) -> str | None:
 
 
 def _kind_of_document(file: FoundFile, max_document: int = MAX_LIST) -> str | None:
-    """Return the kind of a file that is one value on many lines."""
+    """Return the kind of a file that is one value over many lines."""
     if file.size > max_document:
         return None
     with file.opened() as opened:
@@ -218,7 +218,7 @@ def _unreadable(path: str, error: OSError) -> FoundFile:
 
 
 def _state(path: str, root: str) -> FoundFile | None:
-    """Return a session's state, in a folder named like the session."""
+    """Return a session's state, in a folder with the name of the session."""
     file, folder = _file(path), os.path.dirname(path)
     above = os.path.dirname(os.path.abspath(folder))
     file.kind, file.folder = STATE, os.path.basename(os.path.abspath(folder))
@@ -228,7 +228,7 @@ def _state(path: str, root: str) -> FoundFile | None:
 
 
 def _may_be_state(file: FoundFile) -> bool:
-    """Whether a file named like a state is one, or a damaged one: other programs have such files, too."""
+    """Return whether a file named like a state is one, possibly damaged: other programs have such files too."""
     with file.opened() as opened:
         data = opened.read(MAX_STATE)
     return is_state(data) or not is_json(data)
@@ -257,7 +257,7 @@ def _json(path: str, root: str) -> FoundFile | None:
 
 
 def _conversation(file: FoundFile) -> FoundFile:
-    """Return a list of messages, with the task that its place names."""
+    """Return a list of messages, with the task named by its place."""
     folder, name = os.path.split(os.path.abspath(file.name))
     file.kind = OPENAI
     if name == CONVERSATION and os.path.basename(folder) == TASK_AGENT:
@@ -276,7 +276,7 @@ def _subagents_in(folder: str) -> list[str]:
 
 
 def _transcript(file: FoundFile) -> FoundFile:
-    """Return a transcript, with what its name, its place and the file beside it say."""
+    """Return a transcript, with the facts from its name, its place and the file beside it."""
     folder, name = os.path.split(os.path.abspath(file.name))
     stem = name.removesuffix(".jsonl")
     file.kind, file.session_id, file.rank = CLAUDE_CODE, stem, 1

@@ -1,7 +1,7 @@
 """A running turn: store the agent's output, renew the lease, report the end.
 
-A task of its own renews the lease, so an agent that floods its output does not lose its turn. A report that cannot be
-made now, because the store is unreachable, is made later, as long as the turn is ours.
+A separate task renews the lease, so an agent that floods its output does not lose its turn. A report that fails because
+the store is unreachable is repeated, as long as the turn is ours.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 
 LOOK_AT_APPROVALS = 0.2
 LOOK_FOR_STOPS = 1.0
-BACKOFF = (0.05, 5.0)  # seconds: between attempts to reach a store that is away
+BACKOFF = (0.05, 5.0)  # seconds between attempts to reach an unavailable store
 
 AgentEvent = dict[str, Any]
 TurnListener = Callable[[Turn, AgentEvent], None]
@@ -40,7 +40,7 @@ SendReport = Callable[[], Awaitable[Any]]
 
 
 class AgentHandle(Protocol):
-    """A running agent of one turn."""
+    """The running agent of one turn."""
 
     dies_with_us: bool  # whether it ends with the launcher
 
@@ -51,7 +51,7 @@ class AgentHandle(Protocol):
         """Send the agent a command: renewed, stop, decision."""
 
     async def kept(self, entry: int) -> None:
-        """Note that its last event is in the log, at this entry or before."""
+        """Note that its last event is in the log, at this entry or before it."""
 
     async def adopting(self, turn: Turn, launcher_id: str) -> None:
         """Prepare the adoption under the next epoch."""
@@ -60,29 +60,29 @@ class AgentHandle(Protocol):
         """Continue under another epoch."""
 
     async def close(self) -> None:
-        """Free everything: the turn has ended and is reported."""
+        """Release everything: the turn has ended and is reported."""
 
 
 class TurnAtWork:
-    """One turn of a launcher, with its reports."""
+    """Runs one turn of a launcher and reports its events."""
 
     def __init__(
         self, dispatcher: Dispatcher, launcher_id: str, owner: str, turn: Turn, listener: TurnListener | None = None
     ) -> None:
         self._dispatcher, self._launcher_id, self._owner, self._listener = dispatcher, launcher_id, owner, listener
         self.turn = turn
-        self.end: TurnEnd | None = None  # as it was reported and taken
+        self.end: TurnEnd | None = None  # as it was reported and accepted
         self._said: list[str] = []
         self._usage: Usage = {}
         self._context: dict[str, Any] = {}
-        self._kept = 0  # the last entry before what is reported next
+        self._kept = 0  # the newest entry stored before the next report
         self._refused = 0  # events that the dispatcher has refused
         self._asking: list[asyncio.Task[None]] = []
 
     async def attend(self, handle: AgentHandle) -> bool:
-        """Store the output of a started agent until it ends; return False if the turn is another launcher's, or gone.
+        """Store the output of a started agent until it ends; return False if the turn is lost or deleted.
 
-        When cancelled, return the turn of an agent that ends with the launcher, and leave others running.
+        When cancelled, return the turn of an agent that ends with the launcher, and leave other agents running.
         """
         renewing = self._renewing(handle)
         try:
@@ -96,8 +96,8 @@ class TurnAtWork:
         except asyncio.CancelledError:
             if handle.dies_with_us:
                 await undisturbed(self.give_back(handle))
-            return True  # others go on without us, and are adopted when we come back
-        except Exception as error:  # something that cannot be kept, or a session that cannot be read any more
+            return True  # other agents keep running and are adopted at the next start
+        except Exception as error:  # an event that cannot be stored, or a session that cannot be read any more
             log.exception("turn %s cannot go on", self.turn.turn_id)
             await stop_agent(handle)
             is_ours = await self.finish(failing(NOT_KEPT, error))
@@ -107,7 +107,7 @@ class TurnAtWork:
         return is_ours
 
     async def give_back(self, handle: AgentHandle) -> None:
-        """Stop an agent that needs this launcher, and then return its turn."""
+        """Stop an agent that depends on this launcher, and then return its turn."""
         await stop_agent(handle)
         await self.release()
 
@@ -117,7 +117,7 @@ class TurnAtWork:
             await self._dispatcher.release(self._owner, self.turn)
 
     async def finish(self, end: TurnEnd) -> bool:
-        """Report the end; return False if the turn was not ours any more, or cannot be reported."""
+        """Report the end; return False if the turn was not ours any more, or the end cannot be reported."""
         try:
             await insist(lambda: self._dispatcher.finish(self._owner, self.turn, end))
         except (TurnLost, NotFound, SessionCorrupt):
@@ -129,7 +129,7 @@ class TurnAtWork:
     # The lease ----------------------------------------------------------------------------------
 
     def _renewing(self, handle: AgentHandle) -> _Later:
-        """Renew after a third of the lease, or when the turn is to stop."""
+        """Renew after a third of the lease, or as soon as the turn is to stop."""
         third = self.turn.lease.total_seconds() / 3
         first = min(third, LOOK_FOR_STOPS)
 
@@ -142,7 +142,7 @@ class TurnAtWork:
     async def _renew(self, handle: AgentHandle, pause: float) -> None:
         """Renew the lease now, and again after each pause; tell the agent if it is to stop.
 
-        While it waits for a child, its limits stand still.
+        While the agent waits for a child, its limits are paused.
         """
         is_first, is_told, is_paused = True, False, False
         while True:
@@ -155,10 +155,10 @@ class TurnAtWork:
             except (TurnLost, NotFound):
                 await handle.tell({"type": "stop"})
                 return
-            except MoorageError as error:  # unreachable is not refusal
+            except MoorageError as error:  # the store is unreachable, which is no refusal
                 log.warning("turn %s could not be renewed: %s", self.turn.turn_id, error)
                 continue
-            await handle.tell({"type": "renewed", "at": asked_at})  # the lease counts from when it was asked for
+            await handle.tell({"type": "renewed", "at": asked_at})  # the lease counts from the time of the request
             if waits is not is_paused:
                 is_paused = waits
                 await handle.tell({"type": "pause" if waits else "go_on"})
@@ -168,7 +168,7 @@ class TurnAtWork:
 
     async def _sleep_unless_unwanted(self, seconds: float) -> None:
         """Sleep; wake early if the turn is to stop."""
-        seen = None  # so that it looks at once: the stop may be older than this sleep
+        seen = None  # check at once: the stop may be older than this sleep
         while seen == (seen := self._dispatcher.pulse()) or not await self._is_unwanted():
             if seconds <= 0:
                 return
@@ -190,7 +190,7 @@ class TurnAtWork:
                         return turn_end(event, self._said, self._usage, self._context, problems)
                     try:
                         await self._keep(handle, event)
-                    except InvalidRequest as error:  # the turn goes on without it
+                    except InvalidRequest as error:  # the turn continues without this event
                         await self._refuse(event, error)
         finally:
             for task in self._asking:
@@ -252,7 +252,7 @@ class TurnAtWork:
         self._kept = int(session.last_entry)
 
     async def _ask(self, handle: AgentHandle, event: AgentEvent) -> Approval | None:
-        """Ask a person the agent's question, before later events of the agent are stored: its end may be next."""
+        """Ask a person the agent's question before later events of the agent are stored: its end may be next."""
         try:
             approval: Approval = await insist(lambda: self._request(event))
         except (TurnLost, NotFound):
@@ -283,7 +283,7 @@ class TurnAtWork:
 
 
 def turn_end(event: AgentEvent, said: list[str], usage: Usage, context: dict[str, Any], problems: int = 0) -> TurnEnd:
-    """Return the end of a turn from a result; its text becomes a message, unless the log has it."""
+    """Return the end of a turn from a result; its text becomes a message unless the log has it."""
     text = event.get("text") or ""
     is_new = bool(text.strip()) and not event.get("said")
     return TurnEnd(
@@ -306,7 +306,7 @@ def failing(reason: str, error: Exception) -> TurnEnd:
 
 
 async def stop_agent(handle: AgentHandle) -> None:
-    """Stop an agent, and wait until none of its processes is left."""
+    """Stop an agent, and wait until all of its processes have ended."""
     await handle.tell({"type": "stop"})
     async with aclosing(handle.events()) as events:
         async for event in events:
@@ -318,14 +318,14 @@ async def stop_agent(handle: AgentHandle) -> None:
 async def insist(report: SendReport, again: SendReport | None = None) -> Any:
     """Repeat a report until it is accepted or refused, while the store is unreachable.
 
-    A report may have been accepted despite an error; then `again` is called, if given.
+    A report may have been accepted despite an error; then call `again`, if given.
     """
     pause, longest = BACKOFF
     while True:
         try:
             return await report()
         except SessionCorrupt:
-            raise  # that does not pass
+            raise  # a permanent error
         except StoreError as error:
             log.warning("could not report, trying again: %s", error)
             await asyncio.sleep(pause)
@@ -337,12 +337,12 @@ async def insist(report: SendReport, again: SendReport | None = None) -> Any:
 
 
 def _told(event: AgentEvent) -> AgentEvent:
-    """Return the ids of the question that an answer is for: the agent's and ours."""
+    """Return the ids of the question that an answer belongs to: the agent's id and ours."""
     return {"type": "decision", "id": event.get("id"), "key": event["key"]}
 
 
 def _problem(event: AgentEvent) -> Problem:
-    """Return what a driver has reported."""
+    """Return the problem that a driver has reported."""
     more = {name: event.get(name) for name in ("field", "line", "text")}
     return Problem(expected=str(event["expected"]), **more)
 
@@ -353,7 +353,7 @@ def _untold(problems: int) -> int:
 
 
 class _Later:
-    """A task that starts after a delay, unless it is cancelled before: most turns have ended by then."""
+    """A task that starts after a delay, unless it is cancelled before: most turns end within it."""
 
     def __init__(self, seconds: float, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._begin = begin

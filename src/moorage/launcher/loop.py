@@ -1,4 +1,4 @@
-"""The loop: claim turns, and attend each in a task of its own until it ends (`attending`)."""
+"""The loop: claim turns, and run each in its own task until it ends (`attending`)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from moorage.service.about import working_on
 log = logging.getLogger(__name__)
 
 HEARTBEAT = 10.0  # seconds
-TELL_ENDED_FOR = 30.0  # seconds it is told that the agent of a session that is gone has ended
-LOOK_FOR_STARTS = 1.0  # seconds between two looks whether a turn that ends outlives us by now
-AT_ONCE = 16  # turns claimed side by side
-IDLE_LOOK = 1.0  # a wake-up is a hint and may get lost
-FAREWELL = 2.0  # seconds to say that nothing is at work here any more
-DRAIN = 30.0  # seconds that turns have whose agents end with the launcher, when it is asked to
+TELL_ENDED_FOR = 30.0  # seconds for which heartbeats report that the agent of a deleted session has ended
+LOOK_FOR_STARTS = 1.0  # seconds between checks whether a turn's agent outlives this process by now
+AT_ONCE = 16  # turns claimed concurrently
+IDLE_LOOK = 1.0  # seconds; a wake-up is a hint and may get lost
+FAREWELL = 2.0  # seconds to report that no turn runs here any more
+DRAIN = 30.0  # seconds for turns whose agents end with the launcher, when it is told to drain
 
 
 class AgentStarter(Protocol):
@@ -42,7 +42,7 @@ class AgentStarter(Protocol):
         """Start the agent of a turn."""
 
     async def found(self) -> Sequence[tuple[Any, Turn, AgentHandle]]:
-        """Return the running agents of a former launcher process: job, turn, handle."""
+        """Return the agents that a former launcher process left running: job, turn, handle."""
 
 
 class Loop:
@@ -60,26 +60,26 @@ class Loop:
         ends_when_drained: bool = False,
         beat_every: float = HEARTBEAT,
     ) -> None:
-        """With `ends_when_drained`, stop when it is to drain and has no running turns."""
+        """With `ends_when_drained`, stop once the launcher is draining and has no running turns."""
         self._dispatcher, self._launcher, self._starter, self._find_agents = dispatcher, launcher, starter, find_agent
         self._listener, self._environment = listener, environment or {}
         self._ends_when_drained, self._beat_every, self._is_to_drain = ends_when_drained, beat_every, False
         self._turns: dict[str, asyncio.Task[None]] = {}
-        self._working = dict[str, str]()  # the agents of these turns
-        self._outliving: set[str] = set()  # turns whose agents go on without us
+        self._working = dict[str, str]()  # the agents of its running turns
+        self._outliving: set[str] = set()  # turns whose agents outlive this process
         self._agents: Counter[str] = Counter()
         self._ended = asyncio.Event()
-        self._ended_sessions: dict[str, float] = {}  # sessions we had to leave, and when their agents were gone
+        self._ended_sessions: dict[str, float] = {}  # lost sessions, and when their agents had ended
         self._has_news, self._is_draining, self._in_a_hurry = asyncio.Event(), False, asyncio.Event()
-        self._at_once = 1  # how many turns the next claim is for; several, as long as there is one for each
+        self._at_once = 1  # number of turns that the next claim asks for; several while each claim gets a turn
 
     @property
     def at_work(self) -> set[str]:
-        """Return the sessions of its turns."""
+        """Return the sessions whose turns run here."""
         return {turn_id.rpartition(":")[0] for turn_id in self._turns}
 
     def hurry(self) -> None:
-        """Do not wait for turns to end."""
+        """Stop waiting for turns to end."""
         self._in_a_hurry.set()
 
     async def give_back(self, session_id: str) -> None:
@@ -90,7 +90,7 @@ class Loop:
         await undisturbed(_all(tasks))
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop`; then stop what can be stopped, and leave the rest to the next launcher."""
+        """Work until `stop`; then stop what can be stopped, and leave other agents to the next launcher."""
         await self._adopt()
         beat = asyncio.create_task(self._beat())
         try:
@@ -107,7 +107,7 @@ class Loop:
                 await asyncio.wait_for(self._register(), FAREWELL)
 
     async def _step(self, stop: asyncio.Event) -> None:
-        """Claim what there is room for, then wait until something happens."""
+        """Claim as many turns as there is room for, then wait until something happens."""
         seen = self._dispatcher.pulse()
         self._ended.clear()
         try:
@@ -120,7 +120,7 @@ class Loop:
         await _first(stop.wait(), self._ended.wait(), self._dispatcher.wait(seen, IDLE_LOOK))
 
     async def _room(self) -> int:
-        """Return the number of free slots. A turn that waits for a child needs none."""
+        """Return the number of free slots. A turn that waits for a child takes none."""
         free = self._launcher.slots - len(self._turns)
         if free <= 0:
             waiting = await self._dispatcher.waiting(self._launcher.launcher_id)
@@ -135,7 +135,7 @@ class Loop:
         full = tuple(name for name, agent in agents.items() if self._is_full(agent))
         at_once = 1 if any(agent.max_concurrent is not None for agent in agents.values()) else self._at_once
         wishes = [self._dispatcher.claim(self._launcher, retries, full=full) for _ in range(min(room, at_once))]
-        answers = await asyncio.gather(*wishes, return_exceptions=True)  # one that fails costs the others nothing
+        answers = await asyncio.gather(*wishes, return_exceptions=True)  # a failed claim does not affect the others
         claimed = [each for each in answers if isinstance(each, Claimed)]
         for each in claimed:
             self._begin(each.turn, self._carry(each, agents[str(each.turn.agent_name)]))
@@ -161,7 +161,7 @@ class Loop:
         self._agents[str(turn.agent_name)] += 1
 
         def done(_: asyncio.Task[None]) -> None:
-            if self._turns.get(turn.turn_id) is task:  # given out again, it may be at work here a second time
+            if self._turns.get(turn.turn_id) is task:  # a turn that is given out again may run here a second time
                 del self._turns[turn.turn_id], self._working[turn.turn_id]
                 self._outliving.discard(turn.turn_id)
             self._agents[str(turn.agent_name)] -= 1
@@ -201,7 +201,7 @@ class Loop:
         return TurnAtWork(self._dispatcher, self._launcher.launcher_id, owner, turn, self._listener)
 
     async def _attend(self, owner: str, work: TurnAtWork, handle: AgentHandle) -> None:
-        """Attend a turn whose agent was started, to its end."""
+        """Attend a turn whose agent has started until it ends."""
         if not handle.dies_with_us:
             self._outliving.add(work.turn.turn_id)
         if not await work.attend(handle):
@@ -216,7 +216,7 @@ class Loop:
             self._begin(turn, self._go_on(job, turn, handle))
 
     async def _go_on(self, job: Any, turn: Turn, handle: AgentHandle) -> None:
-        """Attend a turn of the former process, to its end."""
+        """Attend a turn of the former process until it ends."""
         with working_on(session=job.session_id, task=job.task_id, run=job.run_id):
             log.info("%s is adopted: it kept running while no launcher was there", turn.agent_name)
             await self._take_over(job.owner, turn, handle)
@@ -254,10 +254,10 @@ class Loop:
             self._is_to_drain = await self._dispatcher.register(told)
         except MoorageError as error:
             if self._is_draining and isinstance(error, StoreUnavailable):
-                self.hurry()  # nothing that ends now could be kept
+                self.hurry()  # the end of a turn could not be stored any more
 
     def _confirm(self, owner: str, turn: Turn) -> None:
-        """Report that a turn we lost has left no process: a caller that deleted it may be waiting."""
+        """Report that a lost turn has no process left: the caller that deleted it may wait for that."""
         self._ended_sessions[name_of(owner, turn.session_id)] = clock()
         self._has_news.set()
 
@@ -275,18 +275,18 @@ class Loop:
         await undisturbed(_all(tasks))
 
     def _names(self, turn_ids: Iterable[str]) -> str:
-        """Return agents at work with their sessions, in words."""
+        """Return the running agents with their sessions, as text."""
         return ", ".join(f"{self._working[each]} ({each.rpartition(':')[0]})" for each in sorted(turn_ids))
 
     async def _until_none_ends_with_us(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN):
                 while ending := [task for turn_id, task in self._turns.items() if turn_id not in self._outliving]:
-                    await asyncio.wait(ending, timeout=LOOK_FOR_STARTS)  # one that starts meanwhile may outlive us
+                    await asyncio.wait(ending, timeout=LOOK_FOR_STARTS)  # a starting agent may outlive this process
 
 
 def _is_cancelled() -> bool:
-    """Whether this task was cancelled while it was undisturbed."""
+    """Return whether this task was cancelled while it was undisturbed."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 

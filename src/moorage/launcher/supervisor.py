@@ -1,22 +1,22 @@
-"""The supervisor: a small process that starts one agent, listens to it, and ends it in time.
+"""The supervisor: a small process that starts one agent, reads its output, and ends it in time.
 
-`python -m moorage.launcher.supervisor FOLDER` does the job in FOLDER/job.json. It speaks with its
-launcher through files only, so either may be gone for a while:
+`python -m moorage.launcher.supervisor FOLDER` does the job in FOLDER/job.json. It communicates with its
+launcher through files only, so either process may be absent for a while:
 
     job.json     the job; turn.json and mcp.json are written beside it, for the agent
-    pid.json     who supervisor and agent are: process ids and start times, before the agent runs
-    out.jsonl    the agent's events, the result last, when nothing of the agent is left
+    pid.json     process ids and start times of supervisor and agent, written before the agent runs
+    out.jsonl    the agent's events; the result comes last, when no process of the agent is left
     in.jsonl     the launcher's commands
-    stderr       the last 64 KiB of what the agent complained about
-    lock         held for as long as there is a supervisor
+    stderr       the last 64 KiB of the agent's standard error
+    lock         held while a supervisor runs
 
-It ends the agent, and whatever that started, when it is told to, when a limit is reached, and when
-the launcher has been silent for too long: by then another launcher may have the turn. The agent is asked
-with SIGTERM and killed five seconds later. Whatever its processes leave behind becomes a child of
-this one (Linux) and goes too. If this process itself is killed, the system kills the agent (Linux);
-what the agent had started is found by its mark, by the launcher (`folder.end_leftovers`).
+It ends the agent and all processes that the agent started when it is told to, when a limit is reached, and when
+the launcher has been silent for too long: by then another launcher may have the turn. The agent gets
+SIGTERM, and SIGKILL five seconds later. Processes that the agent leaves behind become children of
+this one (Linux) and are ended too. If this process itself is killed, the system kills the agent (Linux);
+the launcher finds the processes that the agent started by their mark (`folder.end_leftovers`).
 
-It starts in some thirty milliseconds: no event loop, no msgspec.
+It starts in about thirty milliseconds: it imports neither an event loop nor msgspec.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
     AgentEvent = dict[str, Any]
 
-TICK = 0.05  # seconds between two looks at the commands and the clock
-TERM_GRACE = 5.0  # from SIGTERM to SIGKILL
-LEAVE_GRACE = 5.0  # for an agent that has answered to end by itself
-WAKE_GRACE = 20.0  # for a launcher to renew after the machine has slept: it does so every ten seconds
-SLEEP = 5.0  # what counts as one
-DRAIN = 1.0  # for the last words of one that has ended, while something else still has its pipes
+TICK = 0.05  # seconds between two checks of the commands and the clock
+TERM_GRACE = 5.0  # seconds between SIGTERM and SIGKILL
+LEAVE_GRACE = 5.0  # seconds for an agent to exit after its answer
+WAKE_GRACE = 20.0  # seconds for a launcher to renew after the machine has slept: it renews every ten seconds
+SLEEP = 5.0  # a pause of this many seconds counts as sleep
+DRAIN = 1.0  # seconds to read the last output of an ended agent while another process still holds its pipes
 NOT_INHERITED = (
     "AGENT_SESSION_ID",
     "AGENT_SESSION_NAME",
@@ -59,15 +59,15 @@ NOT_INHERITED = (
     "MOORAGE_KEY",
     "MOORAGE_HOLDER",
 )
-TAKEN = 3  # the exit code of one that comes second
+TAKEN = 3  # the exit code of a second supervisor
 
 
 class Supervisor:
-    """One agent's keeper: listens, obeys, keeps the limits."""
+    """Supervises one agent: reads its output, follows commands, enforces the limits."""
 
     def __init__(self, folder: str, job: AgentEvent, *, parent: int | None = None) -> None:
         self._folder, self._job, self._limits = folder, job, job["limits"]
-        self._parent = parent  # the process without which there is no point in going on
+        self._parent = parent  # the process that this one ends with
         self._outbox = Outbox(self._path("out.jsonl"))
         self._stderr = StderrTail(self._path("stderr"))
         self._commands = Follower(self._path("in.jsonl"))
@@ -80,15 +80,15 @@ class Supervisor:
         self._lost_after = float(job["lost_after"])
         self._renewed_at = min(float(job.get("given_at") or clock()), clock())
         self._slept = processes.slept()
-        self._wanted_end: str | None = None  # told by a signal, to be acted on between two steps
-        self._verdict: tuple[str, str, str | None] | None = None  # outcome, reason and error, if it is ended by us
+        self._wanted_end: str | None = None  # set by a signal handler, acted on between two steps
+        self._verdict: tuple[str, str, str | None] | None = None  # outcome, reason, error, if we end the agent
         self._ended_at: float | None = None
         self._leave_by: float | None = None
         self._term_at: float | None = None
         self._kill_at: float | None = None
 
     def run(self) -> None:
-        """Start the agent, see it through, and write down how it ended."""
+        """Start the agent, supervise it until it ends, and record how it ended."""
         try:
             agent = self._start()
         except CannotStart as error:
@@ -103,14 +103,14 @@ class Supervisor:
         self._conclude(ending)
 
     def give_up(self, why: str) -> None:
-        """Something is wrong with this process itself: end the agent at once and say so."""
+        """End the agent at once and report why: this process itself has failed."""
         if self._agent is not None:
             self._agent.signal(signal.SIGKILL)
             self._agent.reap()
         self._conclude(self._driver.account.failing("supervisor_failed", why, cut_off=True))
 
     def stop_soon(self, reason: str = "stopped") -> None:
-        """End the agent at the next step; for signal handlers, which may come at any moment."""
+        """End the agent at the next step. Signal handlers may call this at any moment."""
         self._wanted_end = reason
 
     def wake_by(self, end: int) -> None:
@@ -129,7 +129,7 @@ class Supervisor:
             self._agent.close_input()
 
     def emit(self, event: AgentEvent) -> None:
-        """Write an event down; while its question waits for an answer, the agent's time stands still."""
+        """Write an event; while its question waits for an answer, the agent's clock is paused."""
         if event["type"] == "approval" and event["wait"]:
             self._allowance.wait_for(f"approval {event['id']}", clock())
         self._outbox.put(event)
@@ -150,7 +150,7 @@ class Supervisor:
         return self._agent
 
     def _environment(self) -> dict[str, str]:
-        """The agent's variables: ours, its driver's, the definition's, the job's, this turn's; later ones win."""
+        """Return the agent's variables: ours, the driver's, the definition's, the job's, the turn's; later ones win."""
         env = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
         env |= self._driver.env() | self._job["agent"].get("env", {}) | self._job.get("env", {})
         env["PATH"] = os.pathsep.join((env.get("PATH") or os.defpath, *self._beside()))
@@ -160,12 +160,12 @@ class Supervisor:
         return env
 
     def _beside(self) -> list[str]:
-        """Folders that programs are found in at last: that of the definition, and ours, where `moorage` is."""
+        """Return folders appended to the search path: that of the definition, and ours, which has `moorage`."""
         source = self._job["agent"].get("source")
         return [os.path.dirname(path) for path in (source, sys.executable) if path]
 
     def _write_pids(self) -> None:
-        """Say who is at work here, on disk, before the agent can do anything."""
+        """Write the process ids to disk before the agent can do anything."""
         me, agent = os.getpid(), self._agent
         facts: AgentEvent = {
             "supervisor": {"pid": me, "start_time": processes.start_time(me)},
@@ -195,7 +195,7 @@ class Supervisor:
         self._stderr.save()
 
     def _hear(self, data: bytes) -> None:
-        """Take output of the agent, up to its limit."""
+        """Read output of the agent, up to its limit."""
         if not data:
             self._driver.hear_end()
             return
@@ -254,7 +254,7 @@ class Supervisor:
             self._end("failed", reason, f"it was silent for {self._limits['idle_timeout']:g} seconds")
 
     def _wake_up(self, now: float) -> None:
-        """After the machine has slept, let its launcher renew first; the agent's time stood still."""
+        """Give the launcher time to renew after the machine has slept; the agent's clock was paused."""
         asleep = processes.slept() - self._slept
         if asleep < SLEEP:
             return
@@ -265,7 +265,7 @@ class Supervisor:
     # Ending
 
     def _end(self, outcome: str, reason: str, error: str | None = None, *, at_once: bool = False) -> None:
-        """Bring the agent to its end; for this reason, unless it is at its end by itself or for another."""
+        """End the agent for this reason, unless it has ended by itself or for another reason."""
         is_running = self._ended_at is None and not self._driver.is_done
         if self._verdict is None and is_running:
             self._verdict = (outcome, reason, error)
@@ -285,13 +285,13 @@ class Supervisor:
         agent.signal(signal.SIGKILL if now >= self._kill_at else signal.SIGTERM)
 
     def _has_stayed_too_long(self, agent: AgentProcess, now: float) -> bool:
-        """Whether the agent has given its answer and does not leave, or has left and something of it has not."""
+        """Return whether the agent answered but does not exit, or exited but left processes behind."""
         if agent.exit is None:
             return self._leave_by is not None and now >= self._leave_by
         return self._is_drained(agent, now) and bool(agent.leftovers())
 
     def _term_grace(self) -> float:
-        """Five seconds; less where a turn is lost so early that all has to be over sooner."""
+        """Return five seconds; less if the turn is lost so early that everything must end sooner."""
         return min(TERM_GRACE, (self._lost_after - patience(self._lost_after)) / 2)
 
     def _is_drained(self, agent: AgentProcess, now: float) -> bool:
@@ -319,7 +319,7 @@ class Supervisor:
 
 
 def main(folder: str, *flags: str) -> int:
-    """Do the job in a folder, once: a second supervisor ends at once."""
+    """Do the job in a folder, once: a second supervisor exits at once."""
     parent = _parent(flags)
     folder = os.path.abspath(folder)
     if not _has_lock(folder, flags):
@@ -327,8 +327,8 @@ def main(folder: str, *flags: str) -> int:
     if os.path.exists(os.path.join(folder, "pid.json")):
         return _refuse("this job was started before; an agent is never started twice")
     if os.getsid(0) != os.getpid():
-        os.setsid()  # a hang-up of the launcher's terminal is not meant for us
-    if parent is not None and os.getppid() != parent:  # it was killed before we had begun
+        os.setsid()  # a hang-up of the launcher's terminal must not end this process
+    if parent is not None and os.getppid() != parent:  # the parent was killed before this process had started
         _remove(folder)
         return 0
     processes.adopt_orphans()
@@ -345,7 +345,7 @@ def main(folder: str, *flags: str) -> int:
 
 
 def _parent(flags: tuple[str, ...]) -> int | None:
-    """The launcher that we end with, if we are tied to one."""
+    """Return the process id of the launcher that we end with, if we are tied to one."""
     return next((int(flag.partition("=")[2]) for flag in flags if flag.startswith("--tied=")), None)
 
 
@@ -355,13 +355,13 @@ def _remove(folder: str) -> None:
 
     shutil.rmtree(folder, ignore_errors=True)
     try:
-        os.rmdir(os.path.dirname(folder))  # the launcher's own, unless others are still at work there
+        os.rmdir(os.path.dirname(folder))  # the launcher's own folder, unless other jobs still use it
     except OSError:
         return
 
 
 def _has_lock(folder: str, flags: tuple[str, ...]) -> bool:
-    """Whether the folder is ours: its lock came with us, or is free. It must not go on to the agent."""
+    """Return whether we hold the folder's lock: we inherited it, or it was free. The agent must not inherit it."""
     for flag in flags:
         if flag.startswith("--lock="):
             os.set_inheritable(int(flag.partition("=")[2]), False)
@@ -370,7 +370,7 @@ def _has_lock(folder: str, flags: tuple[str, ...]) -> bool:
 
 
 def _read_job(folder: str) -> AgentEvent:
-    """The job, with what the launcher left open filled in, and the turn written down for the agent."""
+    """Return the job, with defaults for what the launcher left open; write the turn file for the agent."""
     with open(os.path.join(folder, "job.json"), "rb") as file:
         job: AgentEvent = json.loads(file.read())
     agent = job["agent"]
@@ -381,7 +381,7 @@ def _read_job(folder: str) -> AgentEvent:
 
 
 def _hear_signals(supervisor: Supervisor) -> None:
-    """SIGTERM stops the agent; the end of a child wakes us up."""
+    """Stop the agent on SIGTERM; wake up when a child ends."""
     ours, theirs = os.pipe()
     os.set_blocking(theirs, False)
     supervisor.wake_by(ours)

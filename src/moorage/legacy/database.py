@@ -1,9 +1,9 @@
-"""Bring the database of an older orchestrator in: its sessions become ours, in the same file.
+"""Import the database of an older orchestrator: its sessions become ours, in the same file.
 
 Such a file has a table `sessions` whose parent link is a name, or an id that a deletion set to NULL.
-One transaction renames its tables to `legacy_…` and leaves them otherwise as they are, creates ours, and
-writes each of its sessions as one of ours. A crash half way leaves the file as it was. A parent that cannot
-be found stays as a name, and its child is marked as `orphaned`: no parent is ever guessed.
+One transaction renames its tables to `legacy_…` and otherwise leaves them unchanged, creates ours, and
+converts each of its sessions. A crash midway leaves the file unchanged. A parent that cannot
+be found is kept as a name, and its child is marked as `orphaned`: a parent is never guessed.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 PREFIX = "legacy_"
 
-# Columns of an orchestrator's table, in one version or another. Many a web site has a `session_id`, too.
+# Columns of an orchestrator's table, in some version. Many web sites have a `session_id` too.
 _TELLING = frozenset({"session_name", "agent_name", "project_dir", "parent_session_id", "parent_session_name"})
 _CHUNK = 500  # entries written at once, so that a long log needs no more memory than a short one
-_CACHE = -32 * 1024  # KiB of pages kept in memory meanwhile: indexes of many sessions are written to all over
+_CACHE = -32 * 1024  # KiB of pages kept in memory meanwhile: writes to the indexes of many sessions are scattered
 
 
 class BroughtIn(Struct):
@@ -54,12 +54,12 @@ class BroughtIn(Struct):
     sessions: int = 0
     children: int = 0  # sessions with a parent
     orphaned: int = 0  # sessions whose parent was not found, or was their own descendant
-    cycles: int = 0  # parent links that were cut because they led back to their session
+    cycles: int = 0  # parent links that were cut because they formed a cycle
     messages: int = 0
     events: int = 0  # entries that are no messages
     left_events: int = 0  # events of unknown sessions; they stay in their table
-    new_ids: int = 0  # sessions whose id breaks our rules; metadata has the old one
-    left_names: int = 0  # names that are not allowed or that another open session has; metadata has them
+    new_ids: int = 0  # sessions whose id breaks our rules; metadata keeps the old one
+    left_names: int = 0  # names that are not allowed or that another open session has; metadata keeps them
 
     def count(self, planned: Planned, old: dict[str, Any], session: Session, log: LegacyLog) -> None:
         """Add one session."""
@@ -122,7 +122,7 @@ def _columns(raw: apsw.Connection, table: str) -> list[tuple[str, str]]:
 
 
 def rehearse(path: str) -> BroughtIn | None:
-    """Return what bringing in would do. Works on a copy: the file stays as it is."""
+    """Return the counts of an import without doing it. Works on a copy: the file is unchanged."""
     with TemporaryDirectory(prefix="moorage-") as folder, translating(path):
         copy = os.path.join(folder, "copy.db")
         with (
@@ -135,14 +135,14 @@ def rehearse(path: str) -> BroughtIn | None:
 
 
 def bring_in_file(path: str, sealer: Sealer | None = None, patience: float | None = None) -> BroughtIn | None:
-    """Make an older orchestrator's file ours; return None if it was ours before. Raises ForeignDatabase."""
+    """Convert an older orchestrator's file; return None if it is ours already. Raises ForeignDatabase."""
     with translating(path), closing(SqliteConnection(path, patience, sealer, _check_older)) as db:
         db.raw.pragma("cache_size", _CACHE)
         return _bring_in_once(db)
 
 
 def bring_in_and_log(path: str, sealer: Sealer | None, patience: float | None) -> None:
-    """Make an older orchestrator's file ours, if it is one, and log what was done."""
+    """Convert an older orchestrator's file, if it is one, and log the result."""
     if (done := bring_in_file(path, sealer, patience)) is not None:
         import logging  # 5 ms, only here
 
@@ -182,7 +182,7 @@ ORDER BY name
 
 
 def _rename_old_tables(db: SqliteConnection) -> dict[str, str]:
-    """Rename all tables, and what refers to them; return the new name of each."""
+    """Rename all tables and the references to them; return the new name of each."""
     renamed: dict[str, str] = {}
     for (name,) in db.all(_TABLES):
         target, tries = f"{PREFIX}{name}", 1
@@ -195,14 +195,14 @@ def _rename_old_tables(db: SqliteConnection) -> dict[str, str]:
 
 
 class _Table(NamedTuple):
-    """One of their tables: its name now, and its columns."""
+    """One of the old tables: its current name, and its columns."""
 
     name: str
     names: tuple[str, ...]
 
     @classmethod
     def of(cls, db: SqliteConnection, name: str | None) -> _Table:
-        """Return the table of that name, or none."""
+        """Return the table of that name, or an empty one."""
         return NO_TABLE if name is None else cls(_quoted(name), tuple(column for column, _ in _columns(db.raw, name)))
 
     @property
@@ -230,7 +230,7 @@ _WANTED = ("session_id", "session_name", "created_at", "status", "parent_session
 
 
 def _scanned(db: SqliteConnection, table: _Table) -> Iterator[Planned]:
-    """Yield what the plan needs of each session, in the order of their rows."""
+    """Yield the data that the plan needs of each session, in the order of their rows."""
     columns = ", ".join(name if name in table.keys else "NULL" for name in _WANTED)
     last: int | None = None  # a session without a time was created right after the one before it
     for source, id_, name, created_at, status, parent_ref, parent_name in db.execute(

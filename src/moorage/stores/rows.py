@@ -1,7 +1,7 @@
-"""Rows to values and back. Instants are microseconds since 1970; JSON is decoded by type.
+"""Convert rows to values and back. Instants are microseconds since 1970; JSON is decoded by type.
 
-Sealed bodies are opened whatever key sealed them; new ones are sealed if there is a key. The first characters tell a
-sealed body: no JSON begins with them, and a text of a head that does is stored with a prefix.
+Sealed bodies are opened with the key that sealed them; new ones are sealed if there is a key. The first characters
+identify a sealed body: no JSON begins with them, and a text of a head that does is stored with a prefix.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ T = TypeVar("T")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SYSTEM = "system"
-TILDE, _PLAIN = SEALED[0], "~plain:"  # how a head's text may begin that is not what it seems
+TILDE, _PLAIN = SEALED[0], "~plain:"  # prefix of a head's text that only looks sealed
 
 ENTRY = "number, kind, at, role, content, data, by, interface, client_key"
 ENTRY_OF_E = ", ".join(f"e.{column}" for column in ENTRY.split(", "))
-RARE = "kind <> 'message' AND kind <> 'created'"  # as the partial index on kinds says it
-PINNED = ("system", "summary")  # kinds that windows keep
-OPEN = "state IN ('queued', 'running')"  # of runs, as the partial indexes say it
-ITEM = "id, kind, state, given, turn, run, entry, is_joined, created_at"  # without the body: few need it
+RARE = "kind <> 'message' AND kind <> 'created'"  # the condition of the partial index on kinds
+PINNED = ("system", "summary")  # kinds that windows always include
+OPEN = "state IN ('queued', 'running')"  # of runs, the condition of the partial indexes
+ITEM = "id, kind, state, given, turn, run, entry, is_joined, created_at"  # without the body, which few callers need
 WHOLE_ITEM_OF_T = ", ".join(f"t.{column}" for column in [*ITEM.split(", "), "body"])
 TOMBSTONE = "n, id, name, agent, task, state, root_of_deletion, deleted_at, deleted_by, reason"
 TOMBSTONE_OF_T = ", ".join(f"t.{column}" for column in TOMBSTONE.split(", ")[1:])
@@ -52,23 +52,23 @@ _decode_approval = msgspec.json.Decoder(Approval).decode
 
 
 def micros(at: datetime) -> int:
-    """An instant as stored."""
+    """Return an instant as stored."""
     delta = at - _EPOCH
     return (delta.days * 86400 + delta.seconds) * 1_000_000 + delta.microseconds
 
 
 def micros_or_none(at: datetime | None) -> int | None:
-    """An instant that may be missing, as stored."""
+    """Return an optional instant as stored."""
     return None if at is None else micros(at)
 
 
 def instant(stored: int) -> datetime:
-    """A stored instant. A float of this size still tells microseconds apart until the year 2242."""
+    """Return a stored instant. A float of this size is exact to the microsecond until the year 2242."""
     return _from_timestamp(stored / 1e6, UTC)
 
 
 def instant_or_none(stored: int | None) -> datetime | None:
-    """A stored instant that may be missing."""
+    """Return a stored optional instant."""
     return None if stored is None else _from_timestamp(stored / 1e6, UTC)
 
 
@@ -81,20 +81,20 @@ def opened(sealer: Sealer | None, text: str, about: str) -> str:
         return text
     if sealer is not None:
         return sealer.open(text, about)
-    from moorage.stores.sealing import key_id_of  # most stores have nothing of the kind
+    from moorage.stores.sealing import key_id_of  # most stores have no sealed bodies
 
     raise EncryptionKeyMissing(key_id_of(text))
 
 
 def head_text(sealer: Sealer | None, text: str, session_id: str, column: str) -> str:
-    """A text of a head as stored: sealed, or plain and not to be taken for a sealed one."""
+    """Return a text of a head as stored: sealed, or plain with a prefix if it looks sealed."""
     if sealer is not None:
         return sealer.seal(text, about_head(session_id, column))
     return _PLAIN + text if text.startswith((SEALED, _PLAIN)) else text
 
 
 def opened_head_text(sealer: Sealer | None, text: str, session_id: str, column: str) -> str:
-    """Return what a text of a head says that is not what it seems."""
+    """Return the plain text of a stored head text that is sealed or prefixed."""
     if text.startswith(SEALED):
         return opened(sealer, text, about_head(session_id, column))
     return plain_head_text(text)
@@ -106,27 +106,30 @@ def plain_head_text(text: str) -> str:
 
 
 def kept(sealer: Sealer | None, body: str, what: str, id_: str) -> str:
-    """The body of a run, a turn, an item or an approval as stored."""
+    """Return the stored body of a run, a turn, an item or an approval."""
     return body if sealer is None else sealer.seal(body, about_body(what, id_))
 
 
 def about_head(session_id: str, column: str) -> str:
-    """Return the associated data of an encrypted head column; those of other tables are below."""
+    """Return the associated data of an encrypted head column; the functions below do so for other tables."""
     return f"{column} of session {session_id}"
 
 
 def about_entry(number: int, kind: str, at: int) -> str:
-    """Not its session: forks share entries, and outlive who wrote them. Its time is as good as unique."""
+    """Return the associated data of an entry, without its session: forks share entries and may outlive their source.
+
+    The time of an entry is practically unique.
+    """
     return f"entry {number} {kind} {at}"
 
 
 def about_record(owner: str, session: int, namespace: str, key: str, version: int) -> str:
-    """Of a record: of a session (by its key in the store), or of its owner if that is 0."""
+    """Return the associated data of a record of a session (by its key in the store), or of its owner if that is 0."""
     return f"record {session or owner} {version} {namespace}/{key}"
 
 
 def about_body(what: str, id_: str) -> str:
-    """Of a run, a turn, an approval, by its id; of an item, by its session's and its own."""
+    """Return the associated data of a run, a turn or an approval by its id, of an item by its session's and its own."""
     return f"{what} {id_}"
 
 
@@ -134,15 +137,15 @@ def about_body(what: str, id_: str) -> str:
 
 
 def entry_row(entry: Entry, segment: int, at: int, sealer: Sealer | None) -> Row:
-    """An entry as its segment and the columns of ENTRY; `at` is its time, as stored.
+    """Return the segment and the columns of ENTRY for an entry; `at` is its time as stored.
 
-    Sealed, the whole body is in `data`, plain text too: there it cannot be mistaken.
+    If sealed, the whole body is in `data`, even plain text: there it cannot be mistaken for unsealed text.
     """
     kind, content, data = entry.kind, entry.content, entry.data
     if kind == "message":
         if entry.role == "system":
             kind = _SYSTEM
-        if type(content) is str and "\0" not in content:  # PostgreSQL has no text with NUL in it: that is kept as JSON
+        if type(content) is str and "\0" not in content:  # PostgreSQL's text has no NUL: such text is stored as JSON
             text, json = content, None
         else:
             text, json = None, _encode(content).decode()
@@ -157,12 +160,12 @@ def entry_row(entry: Entry, segment: int, at: int, sealer: Sealer | None) -> Row
 
 
 def entry_of(row: Row, session_id: str, task_id: str, sealer: Sealer | None) -> Entry:
-    """An entry from the columns of ENTRY; SessionCorrupt if they make none."""
+    """Return an entry from the columns of ENTRY. Raises SessionCorrupt if they are invalid."""
     return entries_of([row], session_id, task_id, sealer)[0]
 
 
 def entries_of(rows: list[Row], session_id: str, task_id: str, sealer: Sealer | None) -> list[Entry]:
-    """Entries from the columns of ENTRY, one loop for all: this is what reading a history costs."""
+    """Return entries from the columns of ENTRY, in one loop: this dominates the cost of reading a history."""
     entries, last_at, when = [], None, _EPOCH
     for number, kind, at, role, content, data, by, interface, client_key in rows:
         if data is not None:
@@ -170,7 +173,7 @@ def entries_of(rows: list[Row], session_id: str, task_id: str, sealer: Sealer | 
                 content, data = _opened_entry(session_id, (number, kind, at), role, data, sealer)
             else:
                 content, data = _decoded(session_id, number, role, content, data)
-        if at != last_at:  # what was said together has one time
+        if at != last_at:  # messages appended together have the same time
             last_at, when = at, _from_timestamp(at / 1e6, UTC)
         shown = "message" if kind == _SYSTEM else kind
         entries.append(Entry(number, shown, when, role, content, data, by, interface, client_key, session_id, task_id))
@@ -178,9 +181,9 @@ def entries_of(rows: list[Row], session_id: str, task_id: str, sealer: Sealer | 
 
 
 def _decoded(session_id: str, number: int, role: str | None, content: Any, data: str) -> tuple[Any, Any]:
-    """Content and data of an entry that is more than text."""
+    """Return content and data of an entry that is more than text."""
     try:
-        if role is not None and data[:1] == '"':  # only text, but none that this store could keep as such
+        if role is not None and data[:1] == '"':  # text that the store could not keep in the text column
             return _decode_any(data), None
         return (content, _decode_object(data)) if role is None else (_decode_parts(data), None)
     except msgspec.DecodeError as error:
@@ -190,7 +193,7 @@ def _decoded(session_id: str, number: int, role: str | None, content: Any, data:
 def _opened_entry(
     session_id: str, place: tuple[int, str, int], role: str | None, sealed: str, sealer: Sealer | None
 ) -> tuple[Any, Any]:
-    """The same, of a sealed one; there a message that is only text is sealed as JSON, too."""
+    """Return content and data of a sealed entry; in these, messages of plain text are sealed as JSON too."""
     try:
         body = opened(sealer, sealed, about_entry(*place))
     except ValueError as error:
@@ -199,7 +202,7 @@ def _opened_entry(
 
 
 def stored_kinds(kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """Kinds as the column has them: messages are of two."""
+    """Return kinds as stored in the column: messages have two."""
     known = tuple(kind for kind in kinds if kind != _SYSTEM)
     return (*known, _SYSTEM) if Kind.MESSAGE in known else known
 
@@ -208,17 +211,17 @@ def stored_kinds(kinds: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def json_text(value: Any) -> str:
-    """A JSON value as stored."""
+    """Return a JSON value as stored."""
     return _encode(value).decode()
 
 
-Getters = dict[str, Callable[[T], Any]]  # by column, what it holds of a value
+Getters = dict[str, Callable[[T], Any]]  # how to read each column's value from an object
 
 
 class Table(Generic[T]):
-    """How approvals, runs, turns or items are kept: an id, columns to look for, and a body of JSON.
+    """How approvals, runs, turns or items are stored: an id, columns to search by, and a body of JSON.
 
-    Fixed columns are written once. The others are written again with every change.
+    Fixed columns are written once, the others with every change.
     """
 
     def __init__(
@@ -238,22 +241,22 @@ class Table(Generic[T]):
         self.columns = ["id", *fixed, *moving, "body"]
 
     def new(self, value: T, sealer: Sealer | None) -> list[Any]:
-        """Return what `columns` hold of a value."""
+        """Return the values of `columns` for an object."""
         return [*[get(value) for get in self._all], self._body_of(value, sealer)]
 
     def changed(self, value: T, sealer: Sealer | None) -> list[Any]:
-        """Return what `moving` hold of a value."""
+        """Return the values of `moving` for an object."""
         row = [get(value) for get in self._moving]
         if not self._is_body_fixed:
             row.append(self._body_of(value, sealer))
         return row
 
     def new_by_name(self, value: T, sealer: Sealer | None) -> Fields:
-        """Return what `columns` hold of a value, by their names."""
+        """Return the values of `columns` for an object, by column name."""
         return dict(zip(self.columns, self.new(value, sealer), strict=True))
 
     def changed_by_name(self, value: T, sealer: Sealer | None) -> Fields:
-        """Return what `moving` hold of a value, by their names."""
+        """Return the values of `moving` for an object, by column name."""
         return dict(zip(self.moving, self.changed(value, sealer), strict=True))
 
 
@@ -267,16 +270,16 @@ APPROVALS: Table[Approval] = Table(
 
 
 def approval_of(row: Row, sealer: Sealer | None) -> Approval:
-    """An approval from its body, its id and its session's; SessionCorrupt if it makes none."""
+    """Return an approval from its body, its id and its session's. Raises SessionCorrupt if they are invalid."""
     body, id_, session_id = row
     try:
         return _decode_approval(opened(sealer, body, about_body("approval", id_)))
-    except ValueError as error:  # it is not JSON, or does not open
+    except ValueError as error:  # it is no JSON, or cannot be opened
         raise SessionCorrupt(session_id, f"approval {id_}: {error}") from error
 
 
 def tombstone_of(row: Row) -> Tombstone:
-    """A tombstone from the columns of TOMBSTONE, without the first."""
+    """Return a tombstone from the columns of TOMBSTONE, without the first."""
     id_, name, agent, task, state, root, deleted_at, deleted_by, reason = row
     return Tombstone(
         session_id=id_,

@@ -1,9 +1,9 @@
-"""View, decide, commit: what every optimistic store does with a decision, written once.
+"""View, decide, commit: the steps that every optimistic store performs for a decision, in one place.
 
-A backend loads sessions and commits a `Unit`: all that one decision changes, of several sessions at once, guarded by
-what was loaded. It raises Stale if something changed meanwhile; the story is told again then. A unit keeps account of
-what its own changes have made of the sessions so far, so that a second callback to one parent is decided on the parent
-after the first.
+A backend loads sessions and commits a `Unit`: all changes of one decision, to several sessions at once, guarded by
+what was loaded. It raises Stale if something changed meanwhile; then the operation is repeated. A unit tracks the state
+of the sessions after its own changes so far, so that a second callback to one parent is decided on the parent after the
+first one.
 """
 
 from __future__ import annotations
@@ -39,46 +39,46 @@ LIVE_TURNS = (TurnState.QUEUED, TurnState.RUNNING)
 
 
 class Out(Struct, frozen=True):
-    """An open run that a session asked another for, and waits for."""
+    """An open run that a session requested and waits for."""
 
     run_id: str
     session_id: str
     parent_run_id: str | None
     mode: Mode
     join: Join
-    is_forgotten: bool = False  # whether the run that asked was stopped: then its end wakes no session
+    is_forgotten: bool = False  # whether the requesting run was stopped: then the end of this run wakes no session
 
     @property
     def calls_back(self) -> bool:
-        """Whether its end comes as a callback."""
+        """Return whether its end is delivered as a callback."""
         return self.mode is Mode.ASYNC_CALLBACK
 
 
 class Loaded:
-    """A session as it was loaded, and as the changes of a unit leave it."""
+    """A session as it was loaded, and as the changes of a unit have left it."""
 
     def __init__(self, session: Session, guard: Any = None, *, is_new: bool = False) -> None:
         self.before, self.session, self.guard, self.is_new = session, session, guard, is_new
-        self.values: dict[tuple[type, str], Value] = {}  # what is open, oldest first, and what was asked for
+        self.values: dict[tuple[type, str], Value] = {}  # open values, oldest first, and values that were requested
         self.out: dict[str, Out] = {}  # by run, oldest first
-        self.was: dict[tuple[type, str], Value] = {}  # what is changed, as it was
+        self.was: dict[tuple[type, str], Value] = {}  # the original of each changed value
         self.out_was: dict[str, Out] | None = None
-        self.now: dict[tuple[type, str], Value] = {}  # what is changed, as it is now
+        self.now: dict[tuple[type, str], Value] = {}  # the new state of each changed value
         self.entries: list[Entry] = []
         self.records: list[RecordWrite] = []  # in order
         self.is_touched = is_new
 
     @property
     def session_id(self) -> str:
-        """Short for that of its session."""
+        """Return the id of its session."""
         return self.session.session_id
 
     def add(self, value: Value) -> None:
-        """Note something that is stored."""
+        """Record a stored value."""
         self.values[type(value), _id(value)] = value
 
     def of(self, kind: type[T]) -> list[T]:
-        """Return what is known of a kind, oldest first."""
+        """Return the known values of a kind, oldest first."""
         return [value for value in self.values.values() if type(value) is kind]
 
     def pending(self) -> tuple[Approval, ...]:
@@ -96,7 +96,7 @@ class Loaded:
         )
 
     def view(self, **named: Any) -> View:
-        """Return what a decision may read."""
+        """Return the view for a decision."""
         return View(self.head(), self.pending(), work=self._work(), **named)
 
     def _work(self) -> OpenWork:
@@ -122,7 +122,7 @@ class Loaded:
         return counts
 
     def take(self, change: Change) -> None:
-        """Let a change have happened."""
+        """Apply a change to this copy of the session."""
         self.is_touched = True
         self.session = change.session
         self.entries += change.entries
@@ -140,7 +140,7 @@ class Loaded:
         if known is not None and key not in self.now:
             self.was[key] = known
         if isinstance(value, Item) and known is not None and not value.body and isinstance(known, Item):
-            value = replace(value, body=known.body)  # it never changes, and a decision does not see it
+            value = replace(value, body=known.body)  # the body never changes, and a decision does not see it
         self.now[key] = self.values[key] = value
 
     def _forget(self, run_id: str) -> None:
@@ -149,12 +149,12 @@ class Loaded:
                 self.put_out(replace(out, is_forgotten=True))
 
     def put_out(self, out: Out) -> None:
-        """Wait for a run."""
+        """Add a run to wait for."""
         self._note_out()
         self.out[out.run_id] = out
 
     def drop_out(self, run_id: str) -> None:
-        """Wait for a run no longer."""
+        """Stop waiting for a run."""
         if run_id in self.out:
             self._note_out()
             del self.out[run_id]
@@ -181,36 +181,36 @@ class Backend(Protocol):
     """The operations that each store implements."""
 
     async def load_session(self, owner: str, session_id: str) -> Loaded | None:
-        """Return the session with this very id, and all its open work; None if there is none."""
+        """Return the session with exactly this id, and all its open work; None if there is none."""
 
     async def settled_run(self, owner: str, run_id: str) -> Run | None:
-        """Return a run, if it is over."""
+        """Return a run if it has ended."""
 
     async def commit(self, unit: Unit) -> None:
-        """Write a unit, all of it or nothing. Raises Stale if something that was loaded has changed."""
+        """Write a unit completely or not at all. Raises Stale if something that was loaded has changed."""
 
 
 class Unit:
-    """All that one commit changes."""
+    """All changes of one commit."""
 
     def __init__(self, backend: Backend, owner: str) -> None:
         self.backend, self.owner = backend, owner
         self.sessions: dict[str, Loaded] = {}
         self.once: Once | None = None
-        self.room: tuple[str, int] | None = None  # a root session, and how many open ones may be below it
+        self.room: tuple[str, int] | None = None  # a root session, and the limit of open sessions below it
         self.memory: list[RecordWrite] = []  # of the owner, in order
-        self.memory_revision: str | None = None  # at which a decision read it; None: there was none
-        self.tombstones: dict[str, Tombstone] = {}  # what goes, leaves first
-        self.guards: list[Any] = []  # what the backend checks besides
-        self.writes: list[Any] = []  # what the backend writes besides
+        self.memory_revision: str | None = None  # at which a decision read it; None: there was no memory
+        self.tombstones: dict[str, Tombstone] = {}  # of deleted sessions, leaves first
+        self.guards: list[Any] = []  # further checks of the backend
+        self.writes: list[Any] = []  # further writes of the backend
 
     def add(self, loaded: Loaded) -> Loaded:
-        """Take a session in."""
+        """Add a session to the unit."""
         self.sessions[loaded.session_id] = loaded
         return loaded
 
     async def session(self, session_id: str) -> Loaded | None:
-        """Return a session as the unit has left it so far."""
+        """Return a session with the changes of the unit so far."""
         if session_id in self.sessions:
             return None if session_id in self.tombstones else self.sessions[session_id]
         found = await self.backend.load_session(self.owner, session_id)
@@ -219,7 +219,7 @@ class Unit:
     # Changing -----------------------------------------------------------------------------------
 
     async def save(self, loaded: Loaded, change: Change) -> Change:
-        """Take a whole change; return it with what became of its callbacks."""
+        """Apply a whole change; return it with the outcome of its callbacks."""
         self.once = change.once or self.once
         if change == Change(session=loaded.head(), once=change.once):
             return change
@@ -237,7 +237,7 @@ class Unit:
         return told
 
     async def _note_out(self, run: Run, *, was_open: bool) -> None:
-        """Let the session that asked for a run wait for it, or wait no longer."""
+        """Let the session that requested a run wait for it, or stop waiting."""
         if run.parent_session_id is None or run.mode is Mode.ASYNC_POLL or run.is_settled != was_open:
             return
         try:
@@ -254,7 +254,7 @@ class Unit:
         parent.put_out(Out(run.run_id, run.session_id, run.parent_run_id, run.mode, run.join, stopped))
 
     async def _asking(self, parent: Loaded, run_id: str | None) -> Run | None:
-        """Return the run of a parent that asked, if it is over."""
+        """Return the parent's run that requested this one, if it has ended."""
         if run_id is None:
             return None
         known = parent.values.get((Run, run_id))
@@ -265,7 +265,7 @@ class Unit:
     # Callbacks ----------------------------------------------------------------------------------
 
     async def _fate(self, callback: Callback) -> str:
-        """Return what becomes of a callback. A damaged parent keeps no child from ending."""
+        """Return the outcome of a callback. A damaged parent does not keep a child from ending."""
         try:
             parent = await self.session(callback.parent_session_id)
         except SessionCorrupt:
@@ -300,7 +300,7 @@ class Unit:
 
 
 async def told_again(story: Callable[[], Awaitable[T]], wait: Callable[[int, Stale], Awaitable[None]]) -> T:
-    """Return what a story comes to, told again for as long as others are faster; `wait` hears how often they were."""
+    """Return the result of a story, repeated while others commit first; `wait` gets the number of attempts."""
     tries = 0
     while True:
         try:
@@ -311,7 +311,7 @@ async def told_again(story: Callable[[], Awaitable[T]], wait: Callable[[int, Sta
 
 
 async def change_session(unit: Unit, loaded: Loaded, decide: Callable[[View], Change], **named: Any) -> Change:
-    """Let a decision choose, and commit its change with all that follows from it."""
+    """Run a decision, and commit its change with all consequences."""
     change = await unit.save(loaded, decide(loaded.view(**named)))
     if loaded.is_touched or unit.once is not None:
         await unit.backend.commit(unit)
@@ -319,7 +319,7 @@ async def change_session(unit: Unit, loaded: Loaded, decide: Callable[[View], Ch
 
 
 async def add_session(unit: Unit, change: Change, guard: Any = None) -> Session:
-    """Commit a session that was not there."""
+    """Commit a new session."""
     loaded = unit.add(Loaded(change.session, guard, is_new=True))
     await unit.save(loaded, change)
     await unit.backend.commit(unit)
@@ -327,7 +327,7 @@ async def add_session(unit: Unit, change: Change, guard: Any = None) -> Session:
 
 
 async def claim_turn(unit: Unit, loaded: Loaded, wish: Claim, stamp: Stamp) -> Claimed | None:
-    """Give a session's queued turn to a launcher if the rule allows it now. Items come without bodies."""
+    """Give a session's queued turn to a launcher if the rule allows it now. Items have no bodies."""
     change = await change_session(unit, loaded, lambda view: claim(view, wish, stamp))
     if not (change.turns and change.turns[0].state is TurnState.RUNNING):
         return None
@@ -337,6 +337,6 @@ async def claim_turn(unit: Unit, loaded: Loaded, wish: Claim, stamp: Stamp) -> C
 
 
 def asker_view(run: Run | None, loaded: Loaded | None) -> AskerView:
-    """Return an asker as it is now: its run, and the live turn of its session."""
+    """Return the asker in its current state: its run, and the live turn of its session."""
     running = None if loaded is None else next((t for t in loaded.of(Turn) if t.state is TurnState.RUNNING), None)
     return AskerView(run, running)

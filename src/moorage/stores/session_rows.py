@@ -1,6 +1,6 @@
-"""The rows of sessions to values and back.
+"""Convert rows of sessions to values and back.
 
-COLUMNS maps each field of a session to its column. The statements for heads are made from it.
+COLUMNS maps each field of a session to its column. The statements for heads are built from it.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ class ColumnPart(Enum):
 
     FIXED = "never"
     MOVING = "with every change of the head"
-    STATE = "when the state changes"  # its indexes are left alone otherwise
-    TURNS = "when a run or a turn changes"  # so are theirs
+    STATE = "when the state changes"  # otherwise its indexes are not touched
+    TURNS = "when a run or a turn changes"  # likewise
 
 
 class Column(NamedTuple):
-    """A column of the table of sessions, and the field it is made from."""
+    """A column of the table of sessions, and the field it stores."""
 
     name: str
     field: str
     part: ColumnPart
-    encode: Callable[[Any], Any] | None = None  # from the field's value, if it is not kept as it is
-    is_sealed: bool = False  # a text that is sealed if bodies are
-    is_read: bool = True  # or only there for an index
+    encode: Callable[[Any], Any] | None = None  # converts the field's value, unless it is stored unchanged
+    is_sealed: bool = False  # whether the text is sealed if bodies are
+    is_read: bool = True  # False if it is there only for an index
 
 
 _F, _M, _S, _T = ColumnPart.FIXED, ColumnPart.MOVING, ColumnPart.STATE, ColumnPart.TURNS
@@ -101,7 +101,7 @@ COLUMNS = (
 
 
 class Columns:
-    """Some of the columns: their names, and their values of a session."""
+    """Some of the columns: their names, and their values for a session."""
 
     def __init__(self, *parts: ColumnPart) -> None:
         self._columns = [column for column in COLUMNS if column.part in parts]
@@ -121,7 +121,7 @@ class Columns:
         return values
 
     def assignments(self) -> str:
-        """Return them as an UPDATE sets them."""
+        """Return the assignments of an UPDATE."""
         return ", ".join(f"{name} = ?" for name in self.names)
 
 
@@ -165,7 +165,7 @@ _APPROVAL = """
 
 
 def head_columns(alias: str = "", schema: str = "") -> str:
-    """The columns that `session_of` reads, of the table `sessions` or of its alias; the key comes last."""
+    """Return the columns that `session_of` reads, of the table `sessions` or its alias; the key comes last."""
     prefix, names = f"{alias}." if alias else "", {"head": alias or "sessions", "schema": schema}
     stored = ", ".join(prefix + column for column in _STORED)
     approval = f"CASE WHEN {prefix}pending_approvals > 0 THEN ({_APPROVAL.format(**names)}) END"
@@ -174,7 +174,7 @@ def head_columns(alias: str = "", schema: str = "") -> str:
 
 
 def status_conditions(schema: str = "", yes: str = "") -> dict[str, str]:
-    """The statuses that are more than a state, as conditions; `yes` is how the partial indexes say it."""
+    """Return the conditions of the statuses that are more than a state; `yes` is the form that partial indexes use."""
     child = f"EXISTS ({_CHILD.format(head='sessions', schema=schema)})"
     free = "finalized_at IS NULL AND pending_approvals = 0 AND live_turn IS NULL"
     awake = f"{free} AND state IN ('created', 'active')"
@@ -191,7 +191,7 @@ def status_conditions(schema: str = "", yes: str = "") -> dict[str, str]:
 
 
 def session_of(row: Row, sealer: Sealer | None) -> Session:
-    """Return a session from the columns of `head_columns`; raise SessionCorrupt if they make none."""
+    """Return a session from the columns of `head_columns`. Raises SessionCorrupt if they are invalid."""
     (
         id_, task, root_id, created_at, updated_at, last_activity_at, name, agent, purpose, project_dir, owner, state,
         phase, resume_ready, interface, parent_id, parent_name, depth, forked_from, version, last_entry, error_count,
@@ -226,7 +226,7 @@ def session_of(row: Row, sealer: Sealer | None) -> Session:
 
 
 def sessions_of(rows: list[Row], sealer: Sealer | None) -> list[Session]:
-    """Return the sessions that read back whole. One that does not must not hide the others; `check` names it."""
+    """Return the sessions that can be read. A damaged one must not hide the others; `check` names it."""
     try:
         return [session_of(row, sealer) for row in rows]
     except SessionCorrupt:
@@ -248,6 +248,6 @@ TIMES = (  # filters of a query, and their conditions
 
 
 def states_of(query: SessionQuery) -> list[str]:
-    """Return the states that a query takes in."""
+    """Return the states that a query includes."""
     states = [state.value for state in State if not (query.active_only and state in FINAL_STATES)]
     return states if query.state is None else [state for state in states if state == query.state]

@@ -48,7 +48,7 @@ from moorage.api import Moorage
 from moorage.core.errors import SessionNotFound, StoreCorrupt
 from moorage.records import Record
 
-TRIES = 20  # of reading or changing a thread that others change meanwhile
+TRIES = 20  # attempts to read or change a thread that others change meanwhile
 
 PendingWrites = list[tuple[str, str, Any]]  # `list` is a method of a saver
 Tuples = list[CheckpointTuple]
@@ -60,7 +60,7 @@ class Saver(Adapter, BaseCheckpointSaver[str]):
 
 
 class ThreadReader:
-    """Reads of threads."""
+    """Reads threads."""
 
     def __init__(self, saver: Saver, *, asks: bool) -> None:
         self.saver, self.known = saver, Threads()
@@ -82,7 +82,7 @@ class ThreadReader:
     async def header(
         self, moor: Moorage, thread_id: str, namespace: str, checkpoint_id: str | None
     ) -> tuple[str, Header] | None:
-        """Return a checkpoint without its values, the newest if none is named, and its session."""
+        """Return a checkpoint without its values, and its session; the newest checkpoint if none is named."""
 
         async def read(session_id: str) -> tuple[str, Header] | None:
             if checkpoint_id:
@@ -108,7 +108,7 @@ class ThreadReader:
         pending = await self.pending(moor, session_id, header)
         loaded = self._whole(thread_id, header, found, pending, lists)
         if remember is not None and loaded is not None:
-            # An old epoch is harmless: the next checkpoint is refused, and written again without what is remembered.
+            # An old epoch is harmless: the next checkpoint is refused, and written again without the cached lists.
             epoch = version_of(found, EPOCH) if found or before is None else before.epoch
             self.known.remember(remember, _known(header, loaded.checkpoint, epoch, before))
             if self.asks and waiting_in(pending):
@@ -116,7 +116,7 @@ class ThreadReader:
         return loaded
 
     async def load_all(self, moor: Moorage, found: FoundHeaders) -> Tuples:
-        """Return checkpoints with their values, reading what they share once; without those removed meanwhile."""
+        """Return checkpoints with their values, reading shared values once; skip those removed meanwhile."""
         loaded: Tuples = []
         for session_id, thread_id in dict.fromkeys((session, thread) for session, thread, _ in found):
             headers = [header for session, _, header in found if session == session_id]
@@ -130,7 +130,7 @@ class ThreadReader:
         return sorted(loaded, key=lambda it: str(it.checkpoint["id"]), reverse=True)
 
     async def _writes_between(self, moor: Moorage, session_id: str, headers: list[Header]) -> dict[str, list[Write]]:
-        """Return the writes of checkpoints, by the keys of those; neighbours are read together."""
+        """Return the writes of checkpoints by checkpoint key; neighbours are read together."""
         found: dict[str, list[Write]] = {}
         for namespace in {header.namespace for header in headers}:
             keys = [checkpoint_key(it.namespace, it.checkpoint_id) for it in headers if it.namespace == namespace]
@@ -201,7 +201,7 @@ class ThreadReader:
         before: RunnableConfig | None,
         limit: int | None,
     ) -> FoundHeaders:
-        """Return the checkpoints that fit, newest first, without their values."""
+        """Return the checkpoints that match, newest first, without their values."""
         asked: Mapping[str, Any] = {} if config is None else config["configurable"]
         namespace, wanted = asked.get("checkpoint_ns"), asked.get("checkpoint_id")
         upto = None if before is None else get_checkpoint_id(before)
@@ -211,7 +211,7 @@ class ThreadReader:
                 if wanted in (None, header.checkpoint_id) and self._fits(header, filter):
                     found.append((session_id, thread_id, header))
                 if limit is not None and len(found) >= limit and config is not None and namespace is not None:
-                    break  # they come newest first
+                    break  # they are sorted newest first
         found.sort(key=lambda it: it[2].checkpoint_id, reverse=True)
         return found[:limit]
 
@@ -262,7 +262,7 @@ class ThreadReader:
     async def _step_back(
         self, moor: Moorage, session_id: str, header: Header, history: dict[str, DeltaChannelHistory]
     ) -> None:
-        """Put what one ancestor has before what is there."""
+        """Put the writes of one ancestor before the ones collected so far."""
         writes = await self.pending(moor, session_id, header)
         for channel, found in history.items():
             if "seed" in found:

@@ -1,12 +1,12 @@
-"""Agents that speak the Agent Client Protocol: JSON-RPC, a line for each message, over standard input and output.
+"""Agents that speak the Agent Client Protocol: JSON-RPC over standard input and output, one message per line.
 
-We are the client of version 1 of the protocol::
+This is a client of version 1 of the protocol::
 
-    initialize → session/resume or session/load, if the last turn left a session of the agent's, else session/new
-               → session/prompt, during which it tells what it does (session/update) and may ask whether it may
-                 (session/request_permission), and which ends with a reason to stop
+    initialize → session/resume or session/load if the last turn left a session of the agent, else session/new
+               → session/prompt; while it runs, the agent reports its actions (session/update) and may request
+                 permission (session/request_permission); it ends with a stop reason
 
-It gets neither files nor terminals from us: it has a process of its own, and tools of its own.
+The client offers neither files nor terminals: the agent has its own process and its own tools.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 VERSION = 1
 AUTH_REQUIRED, METHOD_NOT_FOUND, INVALID_PARAMS = -32000, -32601, -32602
 CHECKPOINT = "acp_session_id"
-MAX_HISTORY = 200_000  # characters of what came before, for an agent that cannot load its session
+MAX_HISTORY = 200_000  # characters of earlier history, for an agent that cannot load its session
 MAX_OPTIONS = 20
 CUT_SHORT = {"max_tokens": "its model's output was full", "max_turn_requests": "it had asked its model too often"}
 
 
 class AcpDriver(LineDriver):
-    """One prompt in one session of the agent's."""
+    """Runs one prompt in one session of the agent."""
 
-    grace = 2.0  # to come to an end by itself after session/cancel
+    grace = 2.0  # seconds to end by itself after session/cancel
 
     def __init__(self, job: JobTable, line: DriverChannel) -> None:
         super().__init__(job, line)
-        self._waiting: dict[int, Callable[[AgentEvent], None]] = {}  # what to do with the answer to each request
+        self._waiting: dict[int, Callable[[AgentEvent], None]] = {}  # handler for the answer to each request
         self._next_id = 0
         self._session: str | None = None
         self._capabilities: AgentEvent = {}
@@ -53,7 +53,7 @@ class AcpDriver(LineDriver):
     # From the supervisor
 
     def begin(self) -> None:
-        version = sys.modules["moorage"].__version__  # loaded already; to import it would tie us to all that it offers
+        version = sys.modules["moorage"].__version__  # loaded already; an import would depend on all of it
         info = {"name": "moorage", "title": "Moorage", "version": str(version)}
         offers = {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False}
         params = {"protocolVersion": VERSION, "clientCapabilities": offers, "clientInfo": info}
@@ -97,7 +97,7 @@ class AcpDriver(LineDriver):
         self._request(method, self._setting() | {"sessionId": self._old_session()}, self._reopened, self._not_reopened)
 
     def _way_back(self) -> str | None:
-        """How the agent takes up the session it had, if it can."""
+        """Return the method that restores the agent's earlier session, or None."""
         if self._old_session() is None:
             return None
         if _table(self._capabilities.get("sessionCapabilities")).get("resume") is not None:
@@ -144,7 +144,7 @@ class AcpDriver(LineDriver):
         return taken
 
     def _preface(self) -> list[str]:
-        """Return the introduction for an agent without memory of this session."""
+        """Return the introduction for an agent that has no memory of this session."""
         history = history_text(self.job.get("history") or [])
         told = f"The conversation so far:\n\n{history}" if history else ""
         return [text for text in (self.job.get("system_prompt"), told) if text]
@@ -239,7 +239,7 @@ class AcpDriver(LineDriver):
 
     def _update(self, params: AgentEvent) -> None:
         if params.get("sessionId") != self._session or not self._is_prompted:
-            return  # what it tells of earlier turns while it loads them is in our log already
+            return  # updates replayed while loading are about earlier turns, which the log has already
         update = _table(params.get("update"))
         kind = update.get("sessionUpdate")
         if kind == "agent_message_chunk":
@@ -285,7 +285,7 @@ class AcpDriver(LineDriver):
             self._result_of(call_id, _output_of(call), is_error=status == "failed")
 
     def _settle_calls(self) -> None:
-        """A call without its result would be refused by every model that reads the log later."""
+        """End open tool calls: models refuse a log in which a call has no result."""
         for call_id in list(self._calls):
             del self._calls[call_id]
             self._result_of(call_id, "it did not say how this ended", is_error=True)
@@ -321,7 +321,7 @@ class AcpDriver(LineDriver):
 
 
 class PermissionQuestion:
-    """A request for permission that waits for its answer."""
+    """A permission request that waits for its answer."""
 
     def __init__(self, request_id: object, options: list[AgentEvent]) -> None:
         self.request_id = request_id
@@ -332,7 +332,7 @@ class PermissionQuestion:
         self._kinds = {str(option.get("kind")): option["optionId"] for option in reversed(options)}
 
     def outcome(self, decision: object) -> AgentEvent:
-        """Return the agent's option for a decision, or none."""
+        """Return the agent's option for a decision, or a cancelled outcome."""
         kinds = {"approve": ("allow_once", "allow_always"), "reject": ("reject_once", "reject_always")}
         chosen = self.names.get(str(decision))
         for kind in kinds.get(str(decision), ()):
@@ -341,7 +341,7 @@ class PermissionQuestion:
 
 
 def server_for_acp(name: str, server: AgentEvent) -> AgentEvent:
-    """An MCP server as the protocol wants it."""
+    """Return an MCP server in the form of the protocol."""
     if server["type"] == "stdio":
         env = _pairs(server.get("env"))
         return {"name": name, "command": _located(server["command"]), "args": server.get("args") or [], "env": env}
@@ -353,7 +353,7 @@ def _pairs(table: Any) -> list[AgentEvent]:
 
 
 def _located(command: str) -> str:
-    """Return the program's absolute path, which the protocol asks for; unchanged if it cannot be found."""
+    """Return the program's absolute path, as the protocol requires; return it unchanged if it cannot be found."""
     if "/" in command:
         return os.path.abspath(command) if os.path.exists(command) else command
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
@@ -364,7 +364,7 @@ def _located(command: str) -> str:
 
 
 def history_text(history: list[AgentEvent]) -> str:
-    """Return the history as text; its newest part if it is long."""
+    """Return the history as text; only its newest part if it is long."""
     said = [f"{message['role']}: {_said(message['content'])}" for message in history]
     return "\n\n".join(said)[-MAX_HISTORY:]
 
@@ -376,7 +376,7 @@ def _said(content: Any) -> str:
 
 
 def _output_of(call: AgentEvent) -> Any:
-    """Return the output of a tool call: its text if there is any."""
+    """Return the output of a tool call: its text if it has any."""
     blocks = call["content"] if isinstance(call.get("content"), list) else []
     words = [_words(_table(block).get("content")) or _diff(_table(block)) for block in blocks]
     text = "\n".join(word for word in words if word)

@@ -1,12 +1,12 @@
-"""The way to the database: a pool of connections, and how jobs run on them.
+"""Access to the database: a pool of connections, and how jobs run on them.
 
-A job is a coroutine function of a connection. One that reads is repeated when its connection
-breaks, until the caller's patience ends. One that writes is repeated when it is certain that it
-was not committed: the database was unreachable, refused it, or a concurrent commit won. A caller whose
+A job is a coroutine function of a connection. A job that reads is repeated when its connection
+breaks, until the caller's patience ends. A job that writes is repeated if it was certainly
+not committed: the database was unreachable, refused it, or a concurrent commit won. A caller whose
 change has an unknown outcome gets `outcome_unknown`.
 
-No lock is held while Python thinks: a job reads, decides, and commits with one statement that is
-refused if what it read has changed. Only the second try locks what it reads, so that writers of
+No lock is held while Python decides: a job reads, decides, and commits with one statement, which is
+refused if what it read has changed. Only the second attempt locks what it reads, so that writers of
 one session queue up.
 """
 
@@ -38,20 +38,20 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PostgresJob = Callable[[PostgresConnection], Awaitable[T]]
 
-MOST_TRIES = 40  # of a change that others keep getting ahead of
-MOST_BROKEN_RULES = 5  # tries of one that the database's rules refuse
-FIRST_BACKOFF, LONGEST_BACKOFF = 0.02, 1.0  # seconds between looks at a database that is away
-IN_A_HURRY = 2.0  # seconds of patience that are left to a process that is about to end
-_NEVER_MIND = ("28", "3D", "42")  # no such user, password, database: waiting does not help
+MOST_TRIES = 40  # attempts of a change that loses against concurrent ones
+MOST_BROKEN_RULES = 5  # attempts of a change that violates the database's constraints
+FIRST_BACKOFF, LONGEST_BACKOFF = 0.02, 1.0  # seconds between attempts to reach an unavailable database
+IN_A_HURRY = 2.0  # seconds of patience once the process is about to end
+_NEVER_MIND = ("28", "3D", "42")  # no such user, password or database: waiting does not help
 
 
 class PostgresAccess:
-    """Runs jobs."""
+    """Runs jobs on connections of a pool."""
 
     def __init__(
         self, options: PostgresOptions, sealer: Sealer | None, prepare: PostgresJob[None], *, is_known: bool = False
     ) -> None:
-        """`is_known`: a database is known to be there, so wait for it even if the first connection is refused."""
+        """Create a pool. With `is_known`, wait for the database even if the first connection is refused."""
         self.options = options
         self.pool = Pool(options, sealer, self._prepare, is_known=is_known)
         self.bus = PostgresBus(options, self.pool)
@@ -75,7 +75,7 @@ class PostgresAccess:
                 await patience.wait(error)
 
     async def look(self, job: PostgresJob[T]) -> T:
-        """Run a job that only reads on a database whose schema may be old, or not there."""
+        """Run a job that only reads, on a database whose schema may be old or missing."""
         patience = self.pool.patience()
         while True:
             try:
@@ -88,7 +88,7 @@ class PostgresAccess:
                 await patience.wait(error)
 
     async def snapshot(self, job: PostgresJob[T]) -> T:
-        """Run a job whose reads are all of one instant."""
+        """Run a job whose reads all see one instant."""
 
         async def at_one_instant(db: PostgresConnection) -> T:
             async with db.snapshot():
@@ -96,10 +96,10 @@ class PostgresAccess:
 
         return await self.read(at_one_instant)
 
-    glance = read  # another connection reads as fast
+    glance = read  # another connection is as fast
 
     async def write(self, job: PostgresJob[T]) -> T:
-        """Run a job that commits with one statement, the last one; from the second try on within a transaction."""
+        """Run a job that commits with one statement, its last; from the second attempt on within a transaction."""
         return await self._tried(job, locks_at_once=False)
 
     async def transact(self, job: PostgresJob[T]) -> T:
@@ -133,7 +133,7 @@ class PostgresAccess:
             self.watcher(changes, time.monotonic() - began)
 
     async def close(self) -> None:
-        """Let go of everything."""
+        """Close all connections."""
         await self._statistics.close()
         await self.bus.close()
         await self.pool.close()
@@ -149,7 +149,7 @@ async def _locked(db: PostgresConnection, job: PostgresJob[T]) -> T:
 
 
 class PostgresRetries:
-    """How long a caller waits in all, and how long between two tries."""
+    """How long a caller waits in total, and how long between two attempts."""
 
     def __init__(self, options: PostgresOptions, pool: Pool) -> None:
         self._shown, self._pool = options.shown, pool
@@ -158,12 +158,12 @@ class PostgresRetries:
 
     @property
     def left(self) -> float:
-        """Seconds."""
+        """Return the remaining seconds."""
         hurried = max(self._began, self._pool.hurried_at) + IN_A_HURRY
         return min(self._began + self._patience, hurried) - time.monotonic()
 
     async def wait(self, error: BaseException) -> None:
-        """Pause before another try; StoreUnavailable if there is no time for one."""
+        """Pause before another attempt. Raises StoreUnavailable if there is no time for one."""
         if self.left <= self._pause or (not self._pool.is_known and is_dead(error)):
             raise StoreUnavailable(
                 f"{self._shown} cannot be reached ({error}); nothing was changed, try again", store=self._shown
@@ -173,7 +173,7 @@ class PostgresRetries:
 
 
 class Pool:
-    """Connections, made when they are needed and kept for the next who comes."""
+    """Connections, opened when needed and kept for the next caller."""
 
     def __init__(
         self, options: PostgresOptions, sealer: Sealer | None, prepare: PostgresJob[None], *, is_known: bool
@@ -190,19 +190,19 @@ class Pool:
         self.hurried_at = inf  # from this time on, no call waits long
 
     def hurry(self) -> None:
-        """Keep calls from waiting long from now on."""
+        """Let no call wait long from now on."""
         self.hurried_at = time.monotonic()
 
     def patience(self) -> PostgresRetries:
-        """The patience of a caller who begins now."""
+        """Return the patience of a call that begins now."""
         return PostgresRetries(self._options, self)
 
     def connection(self, patience: PostgresRetries) -> Lent:
-        """A connection for a while. Raises StoreBusy if all stay in use, LostConnection if there is none to be had."""
+        """Lend a connection. Raises StoreBusy if all stay in use, LostConnection if none can be opened."""
         return Lent(self, patience)
 
     async def take(self, patience: PostgresRetries) -> PostgresConnection:
-        """A connection that has to be given back."""
+        """Return a connection that the caller has to give back."""
         self._check_usable()
         while True:
             while self._idle:
@@ -234,7 +234,7 @@ class Pool:
         return db
 
     async def new(self, timeout: float) -> PostgresConnection:
-        """A connection of one's own. Raises StoreUnavailable, or LostConnection if it may be there in a moment."""
+        """Open a separate connection. Raises StoreUnavailable, or LostConnection if a retry may succeed."""
         try:
             raw = await connect(self._options, timeout)
         except (OSError, asyncpg.InterfaceError) as error:
@@ -249,7 +249,7 @@ class Pool:
         return PostgresConnection(raw, self._options.shown, self._statements, self._sealer)
 
     async def _prepare_once(self, db: PostgresConnection) -> None:
-        """The first connection brings the schema up to date; the others wait for that."""
+        """Let the first connection bring the schema up to date; the others wait for that."""
         if self._is_prepared:
             return
         self._preparing = self._preparing or asyncio.Lock()
@@ -273,7 +273,7 @@ class Pool:
         except BaseException as error:
             if turn in self._waiting:
                 self._waiting.remove(turn)
-            if turn.done() and not turn.cancelled():  # it came too late for this one
+            if turn.done() and not turn.cancelled():  # the connection was granted after the caller gave up
                 self._wake_one()
             if isinstance(error, TimeoutError):
                 raise StoreBusy(self._options.shown) from None
@@ -287,7 +287,7 @@ class Pool:
                 other.raw.terminate()
 
     def give_back(self, db: PostgresConnection) -> None:
-        """Let others have it."""
+        """Return a connection to the pool."""
         if db.raw.is_closed() or self._is_closed:
             self._count -= 1
             if not db.raw.is_closed():
@@ -304,7 +304,7 @@ class Pool:
                 return
 
     async def close(self) -> None:
-        """Close what is idle; what is in use is closed when it comes back."""
+        """Close idle connections; those in use are closed when they are given back."""
         self._is_closed = True
         idle, self._idle = self._idle, []
         for db in idle:
@@ -312,7 +312,7 @@ class Pool:
 
 
 class Lent:
-    """A connection of a pool, given back at the end. Every statement goes through here, so it is no generator."""
+    """A lent connection of a pool. Every statement takes one, so this is no generator-based context manager."""
 
     __slots__ = ("_db", "_patience", "_pool")
 
@@ -331,13 +331,13 @@ class Lent:
 
 
 def _is_about_settings(error: Exception) -> bool:
-    """Whether waiting cannot help: an untrusted certificate, a server without TLS, a URL that is wrong."""
+    """Return whether waiting cannot help: an untrusted certificate, a server without TLS, a wrong URL."""
     nonsense = isinstance(error, ssl.SSLCertVerificationError | asyncpg.ClientConfigurationError)
     return nonsense or "rejected SSL upgrade" in str(error)
 
 
 async def close_raw(raw: asyncpg.Connection[Any]) -> None:
-    """Say goodbye, but not for long."""
+    """Close a connection, and wait only briefly for it."""
     try:
         await raw.close(timeout=2)
     except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):

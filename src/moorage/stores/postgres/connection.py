@@ -1,6 +1,6 @@
-"""A connection to PostgreSQL: statements as the other stores write them, errors as ours.
+"""A connection to PostgreSQL: runs the statements shared by all SQL stores, and translates errors.
 
-How a statement is written is said in `stores/sql/db.py`. Each is prepared once for a connection, unless there is a
+`stores/sql/db.py` says how a statement is written. Each is prepared once for a connection, unless there is a
 pooler in between.
 """
 
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from moorage.stores.sealing import Sealer
     from moorage.stores.sql.db import Commit, Target
 
-REFUSED_PLAIN = "MR006"  # what the triggers of a sealed store say
+REFUSED_PLAIN = "MR006"  # error code of the triggers of a sealed store
 STALE = "MR001"
 _AGAIN = frozenset({"40001", "40P01", "23505", "23503", STALE})  # a concurrent change won: read again and decide again
-_RULES = frozenset({"23505", "23503"})  # two at once; or what is wanted breaks a rule of the database, whenever
-_GOING = ("57P", "08", "25P03", "25P04")  # the server shuts down, or starts, or cut us off for being slow
+_RULES = frozenset({"23505", "23503"})  # a concurrent change, or a permanent violation of a database constraint
+_GOING = ("57P", "08", "25P03", "25P04")  # the server shuts down, starts, or ended a slow connection
 _BUSY = frozenset({"55P03", "57014", "53300"})
 _NO_TEXT = frozenset({"22021", "22P05"})
 STATEMENTS_KEPT = 500
-GRACE = 5.0  # seconds after a statement's time-out until the network counts as dead: who has no answer gets none
+GRACE = 5.0  # seconds after a statement's time-out until the network is considered dead: then no answer comes
 LONGEST_ROLLBACK = 2.0
 _VALUE = re.compile(r"\?(\d*)")
 _HINTS = re.compile(r"\b(INDEXED BY \w+|NOT INDEXED)")
@@ -50,7 +50,7 @@ _IN_LIST = re.compile(r"IN LIST\((\?\d*::\w+)\)")
 
 
 class LostConnection(Exception):
-    """The connection is gone; `is_certain` if whatever was under way cannot have been committed."""
+    """The connection is lost; `is_certain` if the commands under way cannot have been committed."""
 
     def __init__(self, cause: BaseException, *, is_certain: bool) -> None:
         super().__init__(f"{type(cause).__name__}: {cause}")
@@ -58,7 +58,7 @@ class LostConnection(Exception):
 
 
 class Statements:
-    """Statements as PostgreSQL takes them, by how they are written here."""
+    """Statements in PostgreSQL's syntax, by their shared form."""
 
     def __init__(self, schema: str) -> None:
         self.prefix = f'"{schema}".'
@@ -74,7 +74,7 @@ class Statements:
 
 
 def _without_hints(sql: str) -> str:
-    """Return a statement of `stores/sql` without what is meant for SQLite, and with lists as arrays."""
+    """Return a statement of `stores/sql` without its hints for SQLite, and with lists as arrays."""
     sql = _NOT_IN_LIST.sub(r"<> ALL(\1[])", sql.replace("ORDERED JOIN", "JOIN"))
     return _HINTS.sub("", _IN_LIST.sub(r"= ANY(\1[])", sql))
 
@@ -98,11 +98,11 @@ class PostgresConnection:
     def __init__(self, raw: asyncpg.Connection[Any], where: str, statements: Statements, sealer: Sealer | None) -> None:
         self.raw, self.path, self.statements = raw, where, statements
         self.prefix = statements.prefix
-        self.opener = sealer  # opens what is sealed, whether or not new bodies are
+        self.opener = sealer  # opens sealed bodies, whether or not new bodies are sealed
         self.sealer = sealer if sealer is not None and sealer.seals else None
-        self.has_written = False  # since it was taken
-        self.changes = 1  # that its next commit stands for
-        self.is_locking = False  # whether sessions are locked as they are read
+        self.has_written = False  # since it was taken from the pool
+        self.changes = 1  # number of changes in its next commit
+        self.is_locking = False  # whether sessions are locked when read
         self._in_transaction = False
         self._is_committing = False
 
@@ -115,18 +115,18 @@ class PostgresConnection:
         return rows
 
     async def run(self, sql: str, values: Sequence[Any] = ()) -> int:
-        """Do something; how many rows it touched. Outside a transaction it is one of its own."""
+        """Run a statement; return the number of rows it affected. Outside a transaction it commits by itself."""
         done: str = await self._written(self.raw.execute, sql, values)
         count = done.rpartition(" ")[2]
         return int(count) if count.isdecimal() else 0
 
     async def many(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
-        """Do the same for several values, in one round trip."""
+        """Run a statement for several values, in one round trip."""
         if values:
             await self._written(self.raw.executemany, sql, (values,))
 
     async def commit_changes(self, commit: Commit) -> None:
-        """Commit all of it or nothing, in one round trip."""
+        """Commit all changes or none, in one round trip."""
         from moorage.stores.postgres import writes
 
         await writes.commit(self, commit)
@@ -138,26 +138,26 @@ class PostgresConnection:
     async def delete_sessions(self, owner: str, targets: list[Target], stamp: Stamp) -> None:
         """Delete sessions, leaves first. Raises Stale if a concurrent change won.
 
-        Callbacks are decided on their parents, so they take a transaction: where one is due, the first try is refused.
+        Callbacks are decided on their parents, so they need a transaction: if one is due, the first attempt is refused.
         """
         columns = [list(each) for each in zip(*targets, strict=True)]
         if self.is_locking:
-            from moorage.stores.sql import callbacks  # only sessions that a launcher had to do with need it
+            from moorage.stores.sql import callbacks  # only sessions with turns of a launcher need it
 
             await callbacks.call_back_for(self, owner, columns[0], stamp)
         sql = "SELECT moor.delete_sessions(?, ?::bigint[], ?::text[], ?::text[], ?::bigint[], ?, ?)"
         await self.commit_one(sql, (owner, *columns, micros(stamp.at), stamp.by))
 
     def lock(self) -> str:
-        """Return what locks the rows that a statement reads, from the second try of a job on."""
+        """Return the clause that locks the rows of a statement, from the second attempt of a job on."""
         return " FOR NO KEY UPDATE" if self.is_locking else ""
 
     async def feed_start(self, owner: str) -> int | None:
-        """Return where an owner's cursors begin: each owner has ids of its own."""
+        """Return the first cursor of an owner: each owner has separate ids."""
         return 0
 
     async def feed_end(self, owner: str) -> int:
-        """Return the newest cursor that was given."""
+        """Return the newest cursor assigned."""
         row = await self.one("SELECT feed_end FROM moor.owners WHERE name = ?", (owner,))
         return int(row[0]) if row else 0
 
@@ -165,12 +165,12 @@ class PostgresConnection:
         return values
 
     async def commit_one(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        """The rows of a statement that writes. Outside a transaction it is one of its own."""
+        """Return the rows of a writing statement. Outside a transaction it commits by itself."""
         rows: list[Row] = await self._written(self.raw.fetch, sql, values)
         return rows
 
     async def script(self, sql: str, timeout: float | None = None) -> None:
-        """Statements without values, with as many seconds as they need or as every statement has."""
+        """Run statements without values, with the given time-out or that of every statement."""
         self.has_written = True
         await self._called(self.raw.execute(sql.replace("moor.", self.prefix), timeout=timeout))
 
@@ -186,19 +186,19 @@ class PostgresConnection:
             self._is_committing = False
 
     async def _called(self, call: Awaitable[Any]) -> Any:
-        """Await a call of the driver, and turn its errors into ours."""
+        """Await a call of the driver, and translate its errors."""
         try:
             return await call
         except _TROUBLE as error:
             raise self._translated(error) from error
 
     def snapshot(self) -> AbstractAsyncContextManager[None]:
-        """Several reads of one instant."""
+        """Let several reads see one instant."""
         return self.transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
 
     @asynccontextmanager
     async def transaction(self, begin: str = "BEGIN") -> AsyncIterator[None]:
-        """All or nothing."""
+        """Run the block in a transaction: all of it or nothing is committed."""
         await self._called(self.raw.execute(begin))
         self._in_transaction = True
         try:
@@ -235,7 +235,7 @@ class PostgresConnection:
         if code in _AGAIN:
             return Stale(str(error), is_rule=code in _RULES)
         if code.startswith(_GOING) and code != "57014":
-            return LostConnection(error, is_certain=True)  # the server says itself that it did not
+            return LostConnection(error, is_certain=True)  # the server itself reports the rollback
         return translated(error, self.path)
 
 
@@ -251,7 +251,7 @@ class FunctionRefused(Exception):
 
 
 def translated(error: asyncpg.PostgresError, where: str) -> BaseException:
-    """Our error for one of PostgreSQL's."""
+    """Return our error for an error of PostgreSQL."""
     code = error.sqlstate or ""
     if code == REFUSED_PLAIN:
         return EncryptionKeyMissing(None)
@@ -274,7 +274,7 @@ def unknown(where: str, cause: LostConnection) -> MoorageError:
 
 
 async def connect(options: PostgresOptions, timeout: float) -> asyncpg.Connection[Any]:
-    """A new connection, as it has to be."""
+    """Open a connection with all settings it needs."""
     settings = {} if options.pooler else _settings(options)
     raw: asyncpg.Connection[Any] = await asyncpg.connect(
         options.dsn,
@@ -296,6 +296,6 @@ def _settings(options: PostgresOptions) -> dict[str, str]:
         "lock_timeout": timeout,
         "idle_in_transaction_session_timeout": str(int(min(options.statement_timeout, 60) * 1000)),
         "jit": "off",  # statements are short
-        "enable_seqscan": "off",  # each has its index; a table that is small while it is planned grows
-        "plan_cache_mode": "force_generic_plan",  # plans do not depend on values: to plan anew took longer than to do
+        "enable_seqscan": "off",  # every statement has its index; a table that is small when planned grows
+        "plan_cache_mode": "force_generic_plan",  # plans must not depend on values: planning took longer than execution
     }

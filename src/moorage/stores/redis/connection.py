@@ -1,8 +1,8 @@
-"""Connections to the servers, commands over them, and their errors as ours.
+"""Connections to the servers, commands over them, and translation of their errors into ours.
 
-A command goes to the server that has the slot of its key. One that only reads is sent again over a new connection when
-the old one breaks. One that writes is sent once: if the connection breaks before the answer, its outcome is unknown,
-and the caller gets OutcomeUnknown.
+A command goes to the server that holds the slot of its key. A command that only reads is repeated over a new connection
+when the old one breaks. A command that writes is sent once: if the connection breaks before the answer, its outcome is
+unknown, and the caller gets OutcomeUnknown.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ from moorage.core.errors import (
 from moorage.stores.dead_addresses import is_dead
 from moorage.stores.redis.options import RedisOptions
 
-FIRST_BACKOFF, LONGEST_BACKOFF = 0.02, 0.5  # seconds between two tries
+FIRST_BACKOFF, LONGEST_BACKOFF = 0.02, 0.5  # seconds between two attempts
 IN_A_HURRY = 0.5  # seconds that callers wait once the process is about to end
-LANES = 4  # connections that commands share; more only cost more packets
-MOST_TOGETHER = 64  # calls sent in one go
-TRUSTED_FOR = 1.0  # seconds that an idle connection counts as whole
-_REFUSALS = (ResponseError, AuthenticationError)  # of a user, a password, a database: waiting does not help
-_SAID = (*_REFUSALS, BusyLoadingError)  # by the server; the connection is whole
-_PASSING = (  # over in a moment; where a slot has moved, its server is looked for anew
+LANES = 4  # connections that commands share; more of them only cost more packets
+MOST_TOGETHER = 64  # calls sent at once
+TRUSTED_FOR = 1.0  # seconds that an idle connection is assumed to be intact
+_REFUSALS = (ResponseError, AuthenticationError)  # of a user, a password, a database: a retry does not help
+_SAID = (*_REFUSALS, BusyLoadingError)  # errors sent by the server; the connection is intact
+_PASSING = (  # transient; if a slot has moved, look up its server again
     BusyLoadingError, TryAgainError, ClusterDownError, MasterDownError, ReadOnlyError, MovedError, AskError,
 )  # fmt: skip
-_PASSING_TEXTS = ("NOREPLICAS", "BUSY ", "Script killed by user")  # likewise; such a script has written nothing
+_PASSING_TEXTS = ("NOREPLICAS", "BUSY ", "Script killed by user")  # likewise; a killed script has written nothing
 
 _MARK_IT = "write redis+cluster:// or add `?cluster=true` to the URL"
 FOREIGN = "something else writes under its keys, or part of it was deleted"
@@ -67,7 +67,7 @@ RedisCommand = Sequence[Any]
 
 
 class Lost(Exception):
-    """The connection is gone; `is_certain` if what was under way cannot have been done."""
+    """The connection is lost; `is_certain` if the commands under way cannot have been executed."""
 
     def __init__(self, cause: BaseException, *, is_certain: bool) -> None:
         super().__init__(f"{type(cause).__name__}: {cause}")
@@ -75,7 +75,7 @@ class Lost(Exception):
 
 
 class PendingCommands:
-    """Commands that wait for a connection, and what becomes of them."""
+    """Commands that wait for a connection, and their outcome."""
 
     def __init__(self, commands: Sequence[RedisCommand]) -> None:
         self.commands = commands
@@ -83,26 +83,26 @@ class PendingCommands:
         self.leads = False
 
     def lead(self) -> None:
-        """Let its caller send it, and whatever waits besides."""
+        """Let this call send its own commands and all others that wait."""
         self.leads = True
         self.answers.set_result(None)
 
     def answer(self, answers: list[Any]) -> None:
-        """Hand over what the server said."""
+        """Set the answers of the server."""
         if not self.answers.done():
             self.answers.set_result(answers)
 
     def fail(self, error: BaseException) -> None:
-        """Hand over why there is no answer."""
+        """Set the error that replaces the answers."""
         if not self.answers.done():
             self.answers.set_exception(error)
-            self.answers.exception()  # its caller may be gone
+            self.answers.exception()  # its caller may have been cancelled
 
 
 class RedisNode:
-    """The connections to one server, made when they are needed and kept for the next caller.
+    """The connections to one server, opened when needed and kept for the next caller.
 
-    While all of them are busy, callers wait; the first of them then sends what all of them have to say in one go: a
+    While all of them are busy, callers wait. The first waiting caller then sends the commands of all of them at once: a
     packet costs more than a command. Commands that block their connection (`shares` is False) are sent alone.
     """
 
@@ -114,7 +114,7 @@ class RedisNode:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def exchange(self, commands: Sequence[RedisCommand], timeout: float) -> list[Any]:
-        """Return the answers of the server to commands, a ResponseError for one that was refused."""
+        """Return the server's answers to commands; the answer to a refused command is a ResponseError."""
         if self._free:
             self._free -= 1
             try:
@@ -132,7 +132,7 @@ class RedisNode:
         return answers if answers is not None else await self._together(call, timeout)
 
     async def _together(self, call: PendingCommands, timeout: float) -> list[Any]:
-        """Send a call, and those that wait besides. If its caller is cancelled, the others still are answered."""
+        """Send a call together with the waiting ones. If its caller is cancelled, the others are still answered."""
         count = min(len(self._waiting), MOST_TOGETHER) if self._shares else 0
         others = [each for each in (self._waiting.popleft() for _ in range(count)) if not each.answers.done()]
         if not others:
@@ -162,7 +162,7 @@ class RedisNode:
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """Let the next who waits have the connection."""
+        """Give the connection to the next waiting call."""
         while self._waiting:
             call = self._waiting.popleft()
             if not call.answers.done():
@@ -178,9 +178,9 @@ class RedisNode:
                 answers = [await _answer(connection) for _ in commands]
         except (RedisError, OSError, TimeoutError) as error:
             await connection.disconnect(nowait=True)
-            await self.close()  # most often it is the server that is gone
+            await self.close()  # usually the server itself is down
             raise Lost(error, is_certain=False) from error
-        except BaseException:  # cancelled: its answer would be the next caller's
+        except BaseException:  # cancelled: the next caller would read its answer
             await connection.disconnect(nowait=True)
             raise
         self._idle.append((connection, time.monotonic()))
@@ -205,14 +205,14 @@ class RedisNode:
         return connection
 
     async def close(self) -> None:
-        """Close what is idle."""
+        """Close idle connections."""
         idle, self._idle = self._idle, []
         for connection, _ in idle:
             await connection.disconnect(nowait=True)
 
 
 def packed(commands: Sequence[RedisCommand]) -> list[bytes]:
-    """Return commands as the server reads them: half of the time that redis-py's own function takes."""
+    """Return commands in the wire format. Takes half as long as redis-py's own function."""
     parts = []
     for command in commands:
         parts.append(b"*%d\r\n" % len(command))
@@ -238,8 +238,8 @@ def _has(error: RedisError, *texts: str) -> bool:
 
 
 def _is_open(connection: AbstractConnection) -> bool:
-    """Return False if the server has closed it: what was never sent is certain not to be done."""
-    reader = getattr(connection, "_reader", None)  # redis-py itself asks only by trying
+    """Return False if the server has closed it: commands not yet sent were certainly not executed."""
+    reader = getattr(connection, "_reader", None)  # redis-py itself can only tell by trying
     return reader is None or not (reader.at_eof() or reader.exception())
 
 
@@ -257,11 +257,11 @@ class Servers:
     """The server of a store, or all servers of its cluster."""
 
     def __init__(self, options: RedisOptions, *, is_known: bool = False) -> None:
-        """`is_known`: a server is known to be there, so wait for it even if the first connection is refused."""
+        """Use these options. With `is_known`, wait for the server even if the first connection is refused."""
         self.options, self.is_known = options, is_known
         try:
             self._given = dict(parse_url(options.url))
-            self.connection()  # opens nothing yet
+            self.connection()  # this opens no connection yet
         except ValueError as error:
             raise InvalidField("url", f"cannot be read ({error})") from error
         except TypeError as error:
@@ -274,7 +274,7 @@ class Servers:
         self.hurried_at = inf  # from this time on, no call waits long
 
     def connection(self, address: tuple[str, int] | None = None, **more: Any) -> AbstractConnection:
-        """Return a new connection, not yet open, to a server: the one of the URL, or one of its cluster."""
+        """Return a new, unopened connection to a server: the one of the URL, or one of its cluster."""
         given = {**self._given, **more}
         kind = given.pop("connection_class", Connection)
         if address is not None:
@@ -302,7 +302,7 @@ class Servers:
                 if isinstance(answers[0], MovedError) and not self.options.cluster:
                     raise StoreUnavailable(f"{self.options.shown} is a cluster; {_MARK_IT}", store=self.options.shown)
                 if _is_passing(answers[0]):
-                    await node.close()  # after a failover it has to be found anew
+                    await node.close()  # after a failover the server must be looked up again
                     raise Lost(answers[0], is_certain=True)
                 return answers
             except _REFUSALS as error:
@@ -324,12 +324,12 @@ class Servers:
     def _node(self, address: tuple[str, int] | None) -> RedisNode:
         known = self._nodes.get(address)
         if known is None:
-            shares = self.options.durability == "server"  # WAIT and WAITAOF block
+            shares = self.options.durability == "server"  # WAIT and WAITAOF block the connection
             known = self._nodes[address] = RedisNode(lambda: self.connection(address), self.options.pool, shares=shares)
         return known
 
     async def _find_slots(self) -> None:
-        """Ask any server that answers which one has which slots."""
+        """Ask any server that answers which server has which slots."""
         trouble: BaseException | None = None
         for address in [None, *self._nodes]:
             try:
@@ -346,7 +346,7 @@ class Servers:
         raise Lost(trouble or OSError("no server"), is_certain=True) from trouble
 
     async def ask_all(self, *commands: RedisCommand) -> list[list[Any]]:
-        """Return the answers of every server to commands about itself; a ResponseError for one that is refused."""
+        """Return the answers of every server to commands about itself; a refused command gives a ResponseError."""
 
         async def ask(address: tuple[str, int] | None) -> list[Any]:
             async def node() -> RedisNode:
@@ -357,7 +357,7 @@ class Servers:
         return [await ask(address) for address in await self.addresses()]
 
     async def addresses(self) -> list[tuple[str, int] | None]:
-        """Return every server that has slots."""
+        """Return the addresses of all servers that have slots."""
         while self.options.cluster and not self._slots:
             await self._asked(lambda: self._node_of(""), [("PING",)], writes=False)
         return list(dict.fromkeys(self._slots.values())) if self.options.cluster else [None]
@@ -372,7 +372,7 @@ class Servers:
             )
 
     def translated(self, error: RedisError) -> MoorageError:
-        """Return our error for one of the server's."""
+        """Return our error for an error of the server."""
         where, text = self.options.shown, str(error)
         if isinstance(error, OutOfMemoryError):
             return StoreFull(where, "delete sessions, or raise `maxmemory` of the server")
@@ -383,7 +383,7 @@ class Servers:
         return StoreUnavailable(f"{where} cannot be used ({_said(error)})", store=where)
 
     def given_up(self, error: Lost) -> MoorageError:
-        """Return what a caller hears who has waited long enough."""
+        """Return the error for a caller that has waited long enough."""
         shown, cause = self.options.shown, error.cause
         if isinstance(cause, ReadOnlyError):
             return self.translated(cause)
@@ -399,7 +399,7 @@ class Servers:
 
 
 def _said(error: RedisError) -> str:
-    """Return what a server says, and what to do where that helps."""
+    """Return the server's message, with advice where there is any."""
     text = str(error)
     if isinstance(error, NoPermissionError) or "ACL" in text:
         return f"NOPERM: {text}; docs/redis.md lists the permissions that a user needs"
@@ -417,14 +417,14 @@ def _said(error: RedisError) -> str:
 
 
 class RedisRetries:
-    """How long a caller waits in all, and how long between two tries."""
+    """How long a caller waits in total, and how long between two attempts."""
 
     def __init__(self, servers: Servers) -> None:
         self._servers = servers
         self._began, self._pause = time.monotonic(), FIRST_BACKOFF
 
     async def pause(self, error: Lost) -> None:
-        """Pause before another try. Raises what the caller hears if there is no time for one."""
+        """Pause before another attempt. Raises the caller's error if there is no time for one."""
         hurried = max(self._began, self._servers.hurried_at) + IN_A_HURRY
         left = min(self._began + self._servers.options.patience, hurried) - time.monotonic()
         if left <= self._pause or (not self._servers.is_known and is_dead(error)):

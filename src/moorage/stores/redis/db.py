@@ -1,4 +1,4 @@
-"""The scripts, and what the rest of the store says through them: reads of one instant, and commits."""
+"""The Lua scripts, and the operations that the rest of the store runs through them: consistent reads, and commits."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 
 _encode = Encoder().encode
 _decode = Decoder(list[Any]).decode
-VALUES = 5  # where RECORDS says whether values are wanted
-BODIES_FROM = 4  # the place of the first body among the arguments of `commit`
+VALUES = 5  # position of the argument of RECORDS that says whether to return values
+BODIES_FROM = 4  # position of the first body among the arguments of `commit`
 SETTINGS = ("appendfsync", "save")
-KNOWN_OWNERS = 1000  # whose keys need not be spelt anew
+KNOWN_OWNERS = 1000  # owners whose keys are cached
 
 Op = tuple[Any, ...]  # a command, its key, its arguments
 
 
 class Script(NamedTuple):
-    """A script, and the hash by which a server knows it."""
+    """A script, and the hash that identifies it on a server."""
 
     text: str
     sha: str
@@ -49,7 +49,7 @@ def script(name: str) -> Script:
 
 
 class CommitGuard(NamedTuple):
-    """A condition of the commit, and a function that returns the error for another value."""
+    """A condition of the commit, and a function that returns the error for a different value."""
 
     command: str
     key: str
@@ -59,22 +59,22 @@ class CommitGuard(NamedTuple):
 
 
 class Plan:
-    """All that one commit checks and writes."""
+    """All checks and writes of one commit."""
 
     def __init__(self) -> None:
         self.guards: list[CommitGuard] = []
         self.writes: list[Op] = []
         self.entries: list[tuple[Any, ...]] = []  # five keys, the session, the first number, labels and bodies
-        self.after: list[Op] = []  # what is written after the entries
+        self.after: list[Op] = []  # written after the entries
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing would be written."""
+        """Return whether the plan writes nothing."""
         return not self.writes and not self.entries
 
 
 class RedisDb:
-    """The servers of a store, as its jobs see them."""
+    """The servers of a store, in the interface for its jobs."""
 
     def __init__(
         self, url: str, sealer: Sealer | None = None, patience: float | None = None, *, is_known: bool = False
@@ -86,21 +86,21 @@ class RedisDb:
             options = replace(options, patience=patience)
         self.options: RedisOptions = options
         self.servers = Servers(options, is_known=is_known)
-        self.opener = sealer  # opens what is sealed, whether or not new bodies are
+        self.opener = sealer  # opens sealed bodies, whether or not new bodies are sealed
         self.sealer = sealer if sealer is not None and sealer.seals else None
-        self.name = os.urandom(6).hex()  # by which a process knows what it told itself
-        self.committed: Callable[[float], None] = lambda _: None  # hears of every commit: how many seconds it took
+        self.name = os.urandom(6).hex()  # lets a process recognize its own notifications
+        self.committed: Callable[[float], None] = lambda _: None  # called for every commit with its duration in seconds
         self._is_prepared = False
         self.keys: Callable[[str], Keys] = lru_cache(KNOWN_OWNERS)(partial(Keys, self.options.prefix))  # of an owner
 
     def shared(self, name: str) -> str:
-        """Return a key that belongs to no owner."""
+        """Return the name of a key that belongs to no owner."""
         return global_key(self.options.prefix, name)
 
     # Reading ------------------------------------------------------------------------------------
 
     async def one(self, command: str, key: str, *arguments: Any) -> Any:
-        """Return the answer of a command that reads."""
+        """Return the answer of a reading command."""
         await self._prepare()
         [answer] = await self.servers.ask(key, (command, key, *arguments))
         if isinstance(answer, ResponseError):
@@ -108,7 +108,7 @@ class RedisDb:
         return answer
 
     async def facts(self) -> list[ServerFacts]:
-        """Return what every server says of itself."""
+        """Return the facts that every server reports about itself."""
         found = []
         for info, settings in await self.servers.ask_all(("INFO",), ("CONFIG", "GET", *SETTINGS)):
             if isinstance(info, ResponseError):
@@ -127,7 +127,7 @@ class RedisDb:
         return found
 
     async def read(self, ops: Sequence[Op]) -> list[Any]:
-        """Return the answers of several commands that read keys of one slot, all of one instant."""
+        """Return the answers of several commands that read keys of one slot, all at one instant."""
         if not ops:
             return []
         keys = _Keys()
@@ -140,12 +140,12 @@ class RedisDb:
         if form == "text":
             try:
                 return [_as_answer(each) for each in _decode(answers)]
-            except ValueError:  # damage: bytes that are no text
+            except ValueError:  # damage: the bytes are no text
                 answers, _ = await self._run(script("read"), keys.names, (_encode(plan), "bytes"), writes=False)
         return list(answers)
 
     async def numbers(self, count: int, *more: Op) -> int:
-        """Reserve numbers that no owner was given; return the first. `more` are commands on shared keys."""
+        """Reserve numbers that were never assigned; return the first. `more` are commands on shared keys."""
         await self._prepare()
         key = self.shared("numbers")
         answers = await self.servers.ask(key, ("INCRBY", key, count), *more)
@@ -157,7 +157,7 @@ class RedisDb:
     # Writing ------------------------------------------------------------------------------------
 
     async def commit(self, plan: Plan) -> None:
-        """Write all of a plan or nothing. Raises the refusal of the first guard that does not hold."""
+        """Write all of a plan or nothing. Raises the error of the first guard that fails."""
         began = time.monotonic()
         refused, held = await self._run(*self.call_of(plan), writes=True)
         if refused:
@@ -179,7 +179,7 @@ class RedisDb:
         return script("commit"), keys.names, (_encode((guards, writes, entries, after)), *self._tells(), *bodies)
 
     async def append(self, keys: list[str], arguments: list[Any]) -> tuple[int, str] | None:
-        """Run the script of the hot path: the first number, and the task; None if the rules must decide."""
+        """Run the script of the hot path: return the first number and the task, or None if the rules must decide."""
         began = time.monotonic()
         done, held = await self._run(script("append"), keys, (*self._tells(), *arguments), writes=True)
         if done is None:
@@ -198,18 +198,18 @@ class RedisDb:
     async def _run(
         self, which: Script, keys: list[str], arguments: tuple[Any, ...], *, writes: bool
     ) -> tuple[Any, Any]:
-        """Return the answer of a script, and that of waiting until its change is durable."""
+        """Return the answer of a script, and the answer of waiting until its change is durable."""
         await self._prepare()
         rest = (len(keys), *keys, *arguments)
         answer, held = await self._sent(("EVALSHA", which.sha, *rest), writes=writes, key=keys[0])
-        if isinstance(answer, NoScriptError):  # the server was started anew, or is another one by now
+        if isinstance(answer, NoScriptError):  # the server was restarted or replaced
             answer, held = await self._sent(("EVAL", which.text, *rest), writes=writes, key=keys[0])
         if isinstance(answer, ResponseError):
             raise self.servers.translated(answer) from answer
         return answer, held
 
     async def _sent(self, command: Op, *, writes: bool, key: str) -> tuple[Any, Any]:
-        """Return the answer and, if a change has to be durable, the answer of waiting for that."""
+        """Return the answer and, if a change has to be durable, the answer of the wait for that."""
         wait = self._wait_command() if writes else None
         commands = (command,) if wait is None else (command, wait)
         answers = await self.servers.ask(key, *commands, writes=writes)
@@ -224,7 +224,7 @@ class RedisDb:
         return ("WAIT", 1, milliseconds) if self.options.durability == "replica" else None
 
     def _check_held(self, held: Any) -> None:
-        """Raise OutcomeUnknown unless what was asked for held: an answer is given only then."""
+        """Raise OutcomeUnknown unless the requested durability was reached: only then is a change acknowledged."""
         if isinstance(held, ResponseError):
             raise OutcomeUnknown(self.options.shown, f"{self.options.durability}: {held}") from held
         reached = held[0] if isinstance(held, list) else held
@@ -233,11 +233,11 @@ class RedisDb:
             raise OutcomeUnknown(self.options.shown, f"the change has not reached {what} in time")
 
     async def settle(self, key: str) -> None:
-        """Wait until all that was committed in the slot of a key is as durable as asked for.
+        """Wait until all commits in the slot of a key are as durable as requested.
 
-        A request that is repeated because its outcome was unknown finds its change and writes nothing: the answer
-        must not say more than the first one could. Replicas and files take changes in order, so that a later one
-        stands for all before it.
+        A request that is repeated because its outcome was unknown finds its change and writes nothing. Its answer
+        must not promise more than the first one could. Replicas and files apply changes in order, so a durable later
+        change implies all earlier ones.
         """
         wait = self._wait_command()
         if wait is not None:
@@ -247,7 +247,7 @@ class RedisDb:
     # Opening ------------------------------------------------------------------------------------
 
     async def _prepare(self) -> None:
-        """Check once that the servers can do what is asked of them."""
+        """Check once that the servers support the requested features."""
         if self._is_prepared:
             return
         for facts in await self.facts():
@@ -269,7 +269,7 @@ def _as_answer(value: Any) -> Any:
 
 
 def _placed(op: Op, keys: _Keys, bodies: list[bytes]) -> Op:
-    """Return a write with the places of its keys and of its body."""
+    """Return a write with key and body replaced by their positions."""
     if op[0] == "PUT":
         bodies.append(op[3])
         return ("PUT", keys.place(op[1]), op[2], BODIES_FROM + len(bodies) - 1)
@@ -279,14 +279,14 @@ def _placed(op: Op, keys: _Keys, bodies: list[bytes]) -> Op:
 
 
 class _Keys:
-    """The keys of one script call, each with its place."""
+    """The keys of one script call, each with its position."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
         self._places: dict[str, int] = {}
 
     def place(self, key: str) -> int:
-        """Return the place of a key, from 1."""
+        """Return the position of a key, counted from 1."""
         known = self._places.get(key)
         if known is None:
             self.names.append(key)

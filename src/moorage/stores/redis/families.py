@@ -1,4 +1,4 @@
-"""Families: ancestors, trees, deletion. A deletion is one commit; the bytes of logs go afterwards, step by step."""
+"""Families: ancestors, trees, deletion. A deletion is one commit; the bytes of logs go afterwards, in steps."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class RedisFamilies(Base):
         return Sweep(gone, due[-1][0] if len(due) == part.limit else None)
 
     async def _condemned(self, owner: str, session_id: str, decide: SweepDecision) -> tuple[Tree, str] | None:
-        """Return a tree that may go, and why. One that does not read back whole stays."""
+        """Return a tree that may be deleted, and the reason. A tree that cannot be read completely stays."""
         try:
             tree = await load_tree(self.db, owner, session_id)
         except SessionCorrupt:
@@ -110,7 +110,7 @@ class RedisFamilies(Base):
         return None if reason is None else (tree, reason)
 
     async def _purge(self, owner: str) -> None:
-        """Delete what a deletion has left. That is committed: if this fails, the next one goes on with it."""
+        """Delete the logs of deleted sessions. The deletion is committed: if this fails, the next one continues."""
         with suppress(MoorageError):
             await purge(self.db, owner)
 
@@ -137,7 +137,7 @@ class RedisFamilies(Base):
 
 
 async def _tree_ids(db: RedisDb, owner: str, session_id: str, limit: int) -> list[str]:
-    """Return a session and those below it, generation by generation, each in order of creation."""
+    """Return a session and its descendants, generation by generation, each in order of creation."""
     keys, found, generation = db.keys(owner), [session_id], [session_id]
     while generation and len(found) < limit:
         children = await db.read([("ZRANGE", keys.list("children", id_), 0, -1, "WITHSCORES") for id_ in generation])
@@ -151,7 +151,7 @@ async def _tree_ids(db: RedisDb, owner: str, session_id: str, limit: int) -> lis
 
 
 class Tree:
-    """A tree that may be deleted: its sessions with all that hangs on them, parents first."""
+    """A tree that may be deleted: its sessions with all their rows, parents first."""
 
     def __init__(
         self, sessions: list[Loaded], guards: list[CommitGuard], counts: list[tuple[int, int, int, int]]
@@ -159,11 +159,11 @@ class Tree:
         self.sessions, self.guards, self.counts = sessions, guards, counts
 
     def members(self) -> list[Member]:
-        """Return what a decision has to know, leaves first."""
+        """Return the members that a decision has to know, leaves first."""
         return [Member(s.session_id, s.session.depth, s.session.live_turn is not None) for s in reversed(self.sessions)]
 
     def deletion(self, *, dry_run: bool) -> Deletion:
-        """Return what deleting it takes."""
+        """Return what a deletion of the tree deletes."""
         entries, messages, checkpoints, runs = (sum(each) for each in zip(*self.counts, strict=True))
         return Deletion(
             session_id=self.sessions[0].session_id,
@@ -178,7 +178,7 @@ class Tree:
         )
 
     def join(self, unit: Unit) -> None:
-        """Let a unit guard all of it: none of its sessions may change or get another child."""
+        """Add guards to a unit: no session of the tree may change or get another child."""
         unit.guards += self.guards
         for each in self.sessions:
             unit.add(each)
@@ -200,7 +200,7 @@ async def load_tree(db: RedisDb, owner: str, session_id: str) -> Tree:
 
 
 def _guards(keys: Keys, sessions: list[Loaded]) -> list[CommitGuard]:
-    """Guard that no session of a tree has got another child since the tree was walked."""
+    """Guard that no session of a tree got another child since the tree was walked."""
     known = Counter(each.session.parent_session_id for each in sessions[1:])
     ids = [each.session_id for each in sessions]
     lists = {id_: keys.list("children", id_) for id_ in ids}
@@ -218,7 +218,7 @@ def _counts(keys: Keys, id_: str) -> list[Op]:
 
 
 async def _load_rows(db: RedisDb, keys: Keys, found: Loaded) -> int:
-    """Load every row of a session, settled or not; return how many runs it has."""
+    """Load all rows of a session, settled or not; return the number of its runs."""
     id_, runs = found.session_id, 0
     for kind, (where, _, _, rows) in ROWS.items():
         ids = await db.one("ZRANGE", keys.list(f"{where}_of", id_), 0, -1)
@@ -238,7 +238,7 @@ async def _load_rows(db: RedisDb, keys: Keys, found: Loaded) -> int:
 
 
 async def purge(db: RedisDb, owner: str) -> None:
-    """Delete the logs of deleted sessions, as far as no fork reads them. A mark says what is left to do."""
+    """Delete the logs of deleted sessions, except parts that forks read. A mark records what is left to do."""
     keys = db.keys(owner)
     flat = await db.one("HGETALL", keys("purge"))
     for place in range(0, len(flat), 2):
@@ -267,14 +267,14 @@ async def _purge_log(db: RedisDb, keys: Keys, log: str, reader: str) -> None:
 
 
 async def _forget_events(db: RedisDb, keys: Keys, log: str) -> None:
-    """Delete what the feed says of a session; that it was deleted stays."""
+    """Delete the events of a session from the feed, except its deletion."""
     after = 0
     while items := await db.one("XRANGE", keys.of("l", log), f"{after + 1}-0", "+", "COUNT", STEP):
         plan = Plan()
         plan.writes.append(("XDEL", keys("feed"), *(f"{fields[3].decode()}-0" for _, fields in items)))
         await db.commit(plan)
         after = int(items[-1][0].partition(b"-")[0])
-    told = keys.list("told", log)  # of entries that came from another store
+    told = keys.list("told", log)  # feed places of entries that came from another store
     while cursors := await db.one("ZRANGE", told, 0, STEP - 1):
         plan = Plan()
         plan.writes.append(("XDEL", keys("feed"), *(f"{cursor.decode()}-0" for cursor in cursors)))
@@ -283,7 +283,7 @@ async def _forget_events(db: RedisDb, keys: Keys, log: str) -> None:
 
 
 async def _trim(db: RedisDb, keys: Keys, log: str, upto: int) -> None:
-    """Delete the entries of a log behind a number; with 0, the log."""
+    """Delete the entries of a log after a number; with 0, the whole log."""
     stream, index, plan = keys.of("l", log), keys.of("e", log), Plan()
     if upto == 0:
         plan.writes += [("UNLINK", stream), ("UNLINK", index), ("ZREM", keys.list("segments"), log)]

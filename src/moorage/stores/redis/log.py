@@ -1,8 +1,7 @@
-"""The log: adding to it, reading it from either end, and the feed over all of an owner's sessions.
+"""The log: appending to it, reading it from either end, and the feed over all of an owner's sessions.
 
-Entries are read in parts of as many as were asked for, from the end that was asked for. Rare entries (all but plain
-messages) are
-found through an index, so that no call reads a whole history.
+Entries are read from the requested end, in parts of the requested size. Rare entries (all but plain messages) are found
+through an index, so that no call reads a whole history.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from moorage.stores.redis.writes import entry_keys
 from moorage.stores.rows import micros
 from moorage.stores.seam import Loaded, Unit
 
-SPARE = 8  # entries read besides: what a history has between its messages
+SPARE = 8  # entries read in addition: a history has others between its messages
 MOST = 500  # entries read at once
 LAST = 1 << 40  # no entry has a higher number
 _SYSTEM = "system"
@@ -89,7 +88,7 @@ class RedisLog(Base):
         return found
 
     async def tail(self, owner: str, ref: str, limit: int, pins: int = 100, *, with_session: bool = False) -> Tail:
-        """A session that is no fork takes one call, and another for what is pinned."""
+        """Return the newest items. A session that is no fork takes one call, and another for its pinned entries."""
         loaded, newest, pinned_numbers = await _tail_parts(self.db, owner, ref, limit, pins)
         entries = await _by_number(self.db, owner, loaded, pinned_numbers) if pinned_numbers else {}
         pinned = sorted(entries.values(), key=lambda entry: entry.number)
@@ -143,7 +142,7 @@ class SegmentPart(NamedTuple):
 
 
 def shared_up_to(found: Loaded, upto: int) -> Lineage:
-    """Return where the entries of a session up to a number are."""
+    """Return where the entries of a session up to a number are stored."""
     shared: Lineage = []
     for part in parts_of(found):
         shared.append((part.serial, part.log, min(part.last, upto)))
@@ -153,7 +152,7 @@ def shared_up_to(found: Loaded, upto: int) -> Lineage:
 
 
 def parts_of(loaded: Loaded) -> list[SegmentPart]:
-    """Return where the entries of a session are, oldest first."""
+    """Return where the entries of a session are stored, oldest first."""
     parts, first = [], 1
     for serial, log, upto in (*loaded.guard.lineage, (loaded.guard.serial, loaded.session_id, LAST)):
         parts.append(SegmentPart(serial, log, first, upto))
@@ -181,7 +180,7 @@ async def _append_quickly(
     token: str | None,
     expected: int | None,
 ) -> list[Entry] | None:
-    """Append with one script call; None if the rules have to decide."""
+    """Append with one script call; return None if the rules must decide."""
     drafts = message_entries(messages, stamp, 0, "", "")
     said = [(label_of(e), entry_body(db, e, 0), e.client_key or "") for e in drafts]
     arguments = [
@@ -193,7 +192,7 @@ async def _append_quickly(
 
 
 class AppendDecision:
-    """An append that the rules decide: the decision, and the entries it comes to."""
+    """An append that the rules decide: the decision, and the entries it produces."""
 
     def __init__(self, messages: list[Message], stamp: Stamp, token: str | None, seen: dict[str, Entry]) -> None:
         self._messages, self._stamp, self._token, self._seen = messages, stamp, token, seen
@@ -210,7 +209,7 @@ class AppendDecision:
         return change if fresh else Change(session=head)
 
     def _before(self, message: Message) -> Entry | None:
-        """Return the entry that this message became before. Raises KeyReused if that one says something else."""
+        """Return the entry that this message was stored as earlier. Raises KeyReused if that entry differs."""
         entry = self._seen.get(message.client_key or "")
         if entry is not None and (entry.role, entry.content) != (message.role, message.content):
             raise KeyReused(str(message.client_key))
@@ -304,7 +303,7 @@ async def newest_checkpoint(db: RedisDb, owner: str, loaded: Loaded, upto: int) 
 async def _tail_parts(
     db: RedisDb, owner: str, ref: str, limit: int, pins: int
 ) -> tuple[Loaded, list[StreamItem], list[int]]:
-    """Return a session, the newest items of its own log, and the numbers of what is pinned."""
+    """Return a session, the newest items of its own log, and the numbers of its pinned entries."""
     keys, count = db.keys(owner), min(limit + SPARE, MOST)
 
     def ops(session_id: str) -> list[Op]:
@@ -327,7 +326,7 @@ async def _tail_parts(
 async def _after(
     newest: list[StreamItem], db: RedisDb, owner: str, loaded: Loaded, last: int, limit: int
 ) -> AsyncIterator[Entry]:
-    """Yield entries newest first: those that were read already, then the rest."""
+    """Yield entries newest first: those that were already read, then the rest."""
     for item in newest:
         entry = _entry(db, item, loaded, loaded.guard.serial)
         last = entry.number - 1
@@ -365,7 +364,7 @@ def _told_op(keys: Keys, each: _Told, after: int, limit: int) -> Op:
 def _event(db: RedisDb, each: _Told, head: list[bytes | None], read: Any) -> list[Event]:
     if not each.last:
         return [] if read is None else [deletion_event(heads.read_tombstone(read), each.cursor)]
-    if head[0] is None:  # it was deleted, and the feed tells that instead
+    if head[0] is None:  # it was deleted, and the feed reports that instead
         return []
     entries = [entry_of(db, item, each.session_id, None, int(head[0])) for item in read]
     return [event_of(entry, each.session_id, each.cursor - each.last + entry.number) for entry in entries]

@@ -36,8 +36,8 @@ from moorage.stores.redis.lists import PlacedId, dead_letters, items_of, parts, 
 from moorage.stores.redis.values import APPROVALS, ITEMS, RUNS, TURNS
 from moorage.stores.seam import Loaded, Unit
 
-LOOKED_AT = 1000  # sessions looked at for one page, if it finds any at all
-SMALL = 2000  # members of a list that is sorted anew
+LOOKED_AT = 1000  # sessions examined for one page, if it finds any at all
+SMALL = 2000  # members of a list that is sorted again
 _read_once = Decoder(Once).decode
 
 
@@ -58,7 +58,7 @@ class RedisSessions(Base):
         return await self.told(owner, story)
 
     async def _birth(self, unit: Unit, parent: str | None, asker: Asker | None) -> Birth:
-        """Load what a birth is decided on; the unit guards it."""
+        """Load the data that a birth is decided on; the unit guards it."""
         if parent is None:
             return Birth(asker=await self._asker(unit, asker))
         try:
@@ -73,7 +73,7 @@ class RedisSessions(Base):
         )
 
     async def _asker(self, unit: Unit, asker: Asker | None, session_id: str | None = None) -> AskerView:
-        """Load who asks for something new; the unit guards it."""
+        """Load the asker of a new session or run; the unit guards it."""
         if asker is None:
             return AskerView()
         run: Run | None = None
@@ -100,7 +100,7 @@ class RedisSessions(Base):
             checkpoint = await log.newest_checkpoint(self.db, owner, found, upto)
             change = decide(source, upto, checkpoint)
             unit, guard = Unit(self, owner), heads.HeadGuard(lineage=log.shared_up_to(found, upto))
-            if expected is not None or self.db.sealer is not None:  # sealed, it is copied as it was read
+            if expected is not None or self.db.sealer is not None:  # sealed records are copied as they were read
                 unit.add(found)
             await self._copy_records(unit, found, change.session.session_id, guard)
             return await seam.add_session(unit, change, guard)
@@ -108,7 +108,7 @@ class RedisSessions(Base):
         return await self.told(owner, story)
 
     async def _copy_records(self, unit: Unit, source: Loaded, new_id: str, guard: heads.HeadGuard) -> None:
-        """Copy the records at the commit; those that are sealed for their session are read and sealed anew."""
+        """Copy the records at the commit; those sealed for their session are read and sealed again."""
         keys, serial = self.db.keys(unit.owner), source.guard.serial
         head = keys.of("h", source.session_id)
         unit.guards.append(CommitGuard("HGET", head, "serial", str(serial), writes.stale("the source of a fork")))
@@ -146,7 +146,7 @@ class RedisSessions(Base):
         return await self.told(owner, story, ref)
 
     async def _named(self, owner: str, found: Loaded, needs: Needs) -> dict[str, Any]:
-        """Load what a decision asks for by name."""
+        """Load the values that a decision asks for by name."""
         db, named = self.db, dict[str, Any]()
         if needs.approval is not None:
             kind = "approvals", APPROVALS, Approval
@@ -216,7 +216,7 @@ class RedisSessions(Base):
         return [owner for owner, size in zip(owners, sizes, strict=True) if size]
 
 
-# Which list leads to the sessions of a query ----------------------------------------------------
+# Lists for the sessions of a query -------------------------------------------------------------
 
 
 def _lists_of(keys: Keys, query: SessionQuery) -> list[list[str]]:
@@ -238,7 +238,7 @@ def _states_of(query: SessionQuery) -> tuple[str, ...]:
 
 
 async def _places(db: RedisDb, keys: Keys, query: SessionQuery, position: int | None) -> AsyncIterator[PlacedId]:
-    """Walk the smallest list that has all that a query may find."""
+    """Walk the smallest list that contains all sessions that a query may find."""
     order, lists = keys.list("updated" if query.by_update else "sessions"), _lists_of(keys, query)
     if query.root is not None:
         lists = [*lists, [keys.list("below", query.root)]]
@@ -261,7 +261,7 @@ async def _places(db: RedisDb, keys: Keys, query: SessionQuery, position: int | 
 async def _sorted_anew(
     db: RedisDb, order: str, lists: list[str], extra: list[str], query: SessionQuery, position: int | None
 ) -> list[PlacedId]:
-    """Return the members of small lists in the order of another."""
+    """Return the members of small lists in the order of another list."""
     read = await db.read([("ZRANGE", key, 0, -1) for key in lists])
     members = [*extra, *(member.decode() for each in read for member in each)]
     if not members:

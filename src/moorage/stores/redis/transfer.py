@@ -1,4 +1,4 @@
-"""Everything as records, out of the store and into it, owner by owner."""
+"""Copy all data of the store out and in as records, owner by owner."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ from moorage.stores.rows import micros
 from moorage.stores.seam import Backend, Loaded, Unit, Value
 
 PART = 500
-SOME = 20  # records, which may be large
+SOME = 20  # records per page; they may be large
 _read_once = Decoder(Once).decode
 
-PlacedRecords = AsyncIterator[tuple[Any, DumpRecord]]  # a place to go on from, and a record
+PlacedRecords = AsyncIterator[tuple[Any, DumpRecord]]  # a place to continue from, and a record
 
 
 class RedisTransfer(RedisDocuments):
-    """Copies sessions and whole stores, as they are."""
+    """Copies sessions and whole stores unchanged."""
 
     async def restore(self, owner: str, bundle: Bundle) -> bool:
         async def story() -> bool:
@@ -75,9 +75,9 @@ class RedisTransfer(RedisDocuments):
         return await _page(self.db, await self.known_owners(), kind, limit, cursor)
 
     async def load(self, records: list[DumpRecord], mark: str | None) -> None:
-        """Write one commit for each owner, which notes the mark; then the mark of the whole store.
+        """Write one commit for each owner, which stores the mark; then the mark of the whole store.
 
-        A load that was cut off is repeated with the same records, and passes over the owners that have them.
+        An interrupted load is repeated with the same records; it skips the owners that have them.
         """
         db = self.db
         await documents.load(db, [each.document for each in records if isinstance(each, dumps.DumpedDocument)])
@@ -133,7 +133,7 @@ async def _entries(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
 
 
 async def _records(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
-    """The owner's own (number 0), then those of sessions."""
+    """Yield the owner's own records (number 0), then those of sessions."""
     keys = db.keys(owner)
     serial, seen = after or (0, "")
     if not serial:
@@ -267,7 +267,7 @@ def _number(record: DumpRecord) -> int:
 
 
 async def advance_to(db: RedisDb, number: int) -> None:
-    """Give no number up to this one again."""
+    """Never assign a number up to this one again."""
     last = int(await db.one("GET", db.shared("numbers")) or 0)
     if last < number:
         await db.numbers(number - last)
@@ -278,7 +278,7 @@ def _lineage(record: dumps.DumpedSession, logs: dict[int, str]) -> list[tuple[in
 
 
 async def _logs(db: RedisDb, keys: Keys, records: list[DumpRecord]) -> dict[int, str]:
-    """Return the names of logs by serial number; those of sessions that are gone are called after it."""
+    """Return the names of logs by serial number; the log of a deleted session is named after its number."""
     logs = {record.serial: record.session.session_id for record in records if isinstance(record, dumps.DumpedSession)}
     serials = {record.segment for record in records if isinstance(record, dumps.DumpedEntry)}
     serials |= {serial for record in records if isinstance(record, dumps.DumpedSession) for serial, _ in record.lineage}

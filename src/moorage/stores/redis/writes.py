@@ -1,4 +1,4 @@
-"""A unit as one script call: guards, then rows, places in lists, entries."""
+"""Write a unit with one script call: guards, then rows, places in lists, entries."""
 
 from __future__ import annotations
 
@@ -52,23 +52,23 @@ async def commit(db: RedisDb, unit: Unit, tokens: Mapping[tuple[str, str], str])
 
 
 def stale(what: str, session_id: str | None = None) -> Any:
-    """Return a refusal: look again."""
+    """Return a refusal that makes the caller read again."""
     return lambda _: Stale(what, session_id)
 
 
 class CommitPlan:
-    """A plan in the making."""
+    """Builds the plan of a commit."""
 
     def __init__(self, db: RedisDb, unit: Unit, tokens: Mapping[tuple[str, str], str]) -> None:
         self.db, self.unit, self.plan, self._tokens = db, unit, Plan(), tokens
         self.keys: Keys = db.keys(unit.owner)
         self._next = 0
-        self._numbers: dict[tuple[type, str], int] = {}  # of what is new
+        self._numbers: dict[tuple[type, str], int] = {}  # serial numbers of new values
 
     # Requests under a key -----------------------------------------------------------------------
 
     async def check_once(self) -> None:
-        """Refuse a request that was made before; note this one."""
+        """Refuse a request that was made before; record this one."""
         once = self.unit.once
         if once is None:
             return
@@ -85,7 +85,7 @@ class CommitPlan:
     # Numbers ------------------------------------------------------------------------------------
 
     async def number(self) -> None:
-        """Reserve numbers for all that is new. Of one session they are in order of commits: it is guarded by then."""
+        """Reserve numbers for new values. Within a session they follow the order of commits: it is guarded by then."""
         new: list[tuple[type, str]] = []
         has_birth = False
         for session_id, loaded in self.unit.sessions.items():
@@ -108,7 +108,7 @@ class CommitPlan:
     # Sessions -----------------------------------------------------------------------------------
 
     def put(self, loaded: Loaded) -> None:
-        """Guard a session, and write what has become of it."""
+        """Guard a session and write its changes."""
         held: Held = loaded.guard
         session_id = loaded.session_id
         if loaded.is_new:
@@ -124,7 +124,7 @@ class CommitPlan:
             self._put_entries(loaded, held)
 
     def _guard(self, session_id: str, revision: int) -> None:
-        """Guard that a session is as it was loaded, and that no lock keeps us away from it."""
+        """Guard that a session is unchanged since it was loaded, and that no lock of another caller is on it."""
         head, lock = self.keys.of("h", session_id), self.keys.of("t", session_id)
         token = self._tokens.get((self.unit.owner, session_id))
         changed, locked = (stale(f"session {session_id} {why}", session_id) for why in ("has changed", "is locked"))
@@ -149,7 +149,7 @@ class CommitPlan:
             )
 
     def _name_guards(self, name: str) -> list[CommitGuard]:
-        """Guard that no open session has a name, and no session has it as its id."""
+        """Guard that no open session has this name, and that it is no session's id."""
         return [
             CommitGuard("HGET", self.keys("names"), name, None, lambda holder: NameTaken(name, holder or "")),
             CommitGuard("HGET", self.keys.of("h", name), "serial", None, lambda _: NameTaken(name, name)),
@@ -235,7 +235,7 @@ class CommitPlan:
                 self.plan.writes.append(("HSET", key, f"c{run_id}", OUT.text(self.db, run_id, out, number)))
 
     async def put_records(self, loaded: Loaded) -> None:
-        """Write the records of a change; the session is guarded, so that their names are those that are there."""
+        """Write the records of a change; the session is guarded, so their names are current."""
         if loaded.records:
             book = Book(self.keys, loaded.session_id, loaded.guard.serial)
             self.plan.writes += await write_ops(self.db, self.keys, book, loaded.records)
@@ -268,13 +268,13 @@ class CommitPlan:
             self._shrink(keys.of("l", id_))
 
     def _shrink(self, log: str) -> None:
-        """Let a new log take only the room it needs: a server reserves 4 KiB for it, and a copy has none to spare."""
+        """Shrink a new log to the room it needs: a server reserves 4 KiB for it, but a copy has no spare room."""
         self.plan.after += [("COPY", log, f"{log}+"), ("RENAME", f"{log}+", log)]
 
     # Deleting -----------------------------------------------------------------------------------
 
     def write_tombstone(self, session_id: str, tombstone: str) -> None:
-        """Delete a session with all of its rows. Its log goes afterwards, step by step: see `purge`."""
+        """Delete a session with all of its rows. Its log is deleted afterwards, step by step: see `purge`."""
         loaded, keys = self.unit.sessions[session_id], self.keys
         held: Held = loaded.guard
         for (kind, id_), value in loaded.values.items():
@@ -300,7 +300,7 @@ class CommitPlan:
 
 
 def places_of(keys: Keys, value: Value, number: int, session: Session) -> places.SortPlaces:
-    """Return in which lists a value stands."""
+    """Return the lists that a value is in, with its places there."""
     if isinstance(value, Run):
         return places.of_run(keys, value, number)
     if isinstance(value, Turn):

@@ -46,8 +46,8 @@ from moorage.stores.rows import (
 from moorage.stores.sql.db import Db
 from moorage.stores.sql.lookup import key_of, may_be_ref
 
-FEW = 8  # keys that are values of their own in a statement
-OWNERS = 0  # the session of records that belong to their owner
+FEW = 8  # keys that a statement takes as separate values
+OWNERS = 0  # the session number of records that belong to their owner
 COLUMNS = "namespace, key, form, size, parts, version, updated_at, expires_at, value"
 _WITHOUT_VALUE = COLUMNS.removesuffix("value") + "CASE WHEN parts > 0 THEN value ELSE '' END"
 _OURS = "FROM moor.records WHERE owner = ? AND session = ?"
@@ -95,7 +95,7 @@ def _to_base64(data: bytes) -> str:
 
 
 def _from_base64(text: str) -> bytes:
-    """Raise ValueError if it is not base64."""
+    """Decode base64. Raises ValueError if the text is none."""
     return msgspec.convert(text, bytes)
 
 
@@ -118,7 +118,7 @@ _OF_SESSIONS = f"""
 
 
 async def records_of(db: Db, owner: str, session_ids: list[str], name: RecordName, at: datetime) -> list[Record | None]:
-    """Return a record of each session; None where there is none, or it is damaged."""
+    """Return a record of each session; None where it is missing or damaged."""
     ids = db.listed([each for each in session_ids if may_be_ref(each)])
     found = {}
     for pk, session_id, *row in await db.all(_OF_SESSIONS, (name.namespace, name.key, owner, ids)):
@@ -145,7 +145,7 @@ async def list_records(db: Db, owner: str, ref: str | None, query: RecordQuery, 
 
 
 async def load(db: Db, owner: str, session: RecordScope, needs: RecordNeeds) -> RecordsView:
-    """Return what a decision has to know."""
+    """Return the records that a decision has to know."""
     found = await _named(db, owner, session, needs.names, _WITHOUT_VALUE)
     last: dict[RecordName, Record] = {}
     below = f"SELECT {_WITHOUT_VALUE} {_OURS} AND {_BELOW}"
@@ -159,8 +159,8 @@ async def load(db: Db, owner: str, session: RecordScope, needs: RecordNeeds) -> 
 
 
 async def load_memory(db: Db, owner: str, needs: RecordNeeds) -> RecordsView:
-    """Return records of an owner that a decision has to know."""
-    if db.lock():  # others were faster: from now on one at a time
+    """Return the owner's records that a decision has to know."""
+    if db.lock():  # a concurrent commit won: from now on take the lock
         await db.all("SELECT pg_advisory_xact_lock(hashtextextended('moor. memory of ' || ?, 0))", (owner,))
     return await load(db, owner, OF_OWNER, needs)
 
@@ -173,7 +173,7 @@ async def _named(db: Db, owner: str, scope: RecordScope, names: Any, columns: st
     parts, values = [], list[Any]()
     for namespace, some in groupby(sorted(set(names)), key=lambda name: name.namespace):
         keys = [name.key for name in some]
-        is_short = len(keys) <= FEW  # a list as one value costs SQLite a walk
+        is_short = len(keys) <= FEW  # SQLite has to walk a list given as one value
         wanted = f"IN (?{', ?' * (len(keys) - 1)})" if is_short else "IN LIST(?::text)"
         parts.append(f"SELECT {columns} {_OURS} AND namespace = ? AND key {wanted}")
         values += owner, scope.pk, namespace, *(keys if is_short else (db.listed(keys),))
@@ -208,7 +208,7 @@ _THESE = f"WHERE owner = ? AND session = ? AND {_BELOW}"
 
 
 async def write(db: Db, owner: str, session: int, writes: tuple[RecordWrite, ...]) -> None:
-    """Write records in order. Raises Stale if one is not as the decision saw it."""
+    """Write records in order. Raises Stale if one has changed since the decision saw it."""
     for each in writes:
         match each:
             case PutRecord(record, was):
@@ -231,7 +231,7 @@ async def _put(db: Db, owner: str, session: int, record: Record, was: int) -> No
 
 
 def payload_of(db: Db, owner: str, session: int, writes: tuple[RecordWrite, ...]) -> list[Fields]:
-    """Return writes as PostgreSQL's function `write_records` takes them."""
+    """Return writes in the form that PostgreSQL's function `write_records` takes."""
     payload: list[Fields] = []
     for each in writes:
         match each:
@@ -262,7 +262,7 @@ async def write_memory(db: Db, owner: str, needs: RecordNeeds, decide: RecordDec
 
 
 async def has_sealed(db: Db, owner: str, scope: RecordScope) -> bool:
-    """Return whether a value is sealed as that of this session."""
+    """Return whether a value is sealed for this session."""
     return await db.one(f"SELECT 1 {_OURS} AND substr(value, 1, 1) = '~' LIMIT 1", (owner, scope.pk)) is not None
 
 
@@ -272,7 +272,7 @@ async def all_of(db: Db, owner: str, scope: RecordScope) -> list[Record]:
 
 
 async def copy(db: Db, owner: str, source: int, target: int) -> None:
-    """Copy the records of a session to a fork, as they are."""
+    """Copy the records of a session to a fork unchanged."""
     into = f"INSERT INTO moor.records (owner, session, {COLUMNS})"
     await db.run(f"{into} SELECT owner, ?, {COLUMNS} {_OURS}", (target, owner, source))
 
@@ -284,7 +284,7 @@ _PURGE = "DELETE FROM moor.records WHERE owner = ? AND session = ? AND namespace
 
 
 async def purge(db: Db, at: datetime, limit: int) -> int:
-    """Delete some expired records; return how many."""
+    """Delete some expired records; return their number."""
     expired = await db.all(f"{_EXPIRED}{db.lock()}", (micros(at), limit))
     await db.many(_PURGE, expired)
     floors: dict[tuple[str, int], int] = {}

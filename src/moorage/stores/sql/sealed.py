@@ -1,7 +1,7 @@
-"""A sealed database: what says that it is one, and how all of it is sealed.
+"""A sealed database: the mark that identifies it, and how its contents are sealed.
 
-A mark in the database says so, with fingerprints of its keys. Triggers reject plain bodies from a process without
-the key, from one that was started before, or from a statement that does not encrypt. Bodies from before stay
+The mark in the database contains fingerprints of its keys. Triggers reject plain bodies from a process without
+the key, from a process that was started before, or from a statement that does not encrypt. Older bodies stay
 readable; `rewrite` seals them, some in each transaction, and can be interrupted and repeated.
 """
 
@@ -33,14 +33,14 @@ from moorage.stores.sql.walks import Walk
 CHUNK = 200  # rows sealed in one transaction: SQLite's write lock is held for milliseconds
 WHY_NO_SEARCH = "this store is encrypted at rest, so there is no search: an index would contain the words in plain text"
 NOTE = "encryption at rest"  # the name of the store's note
-SealProgress = Callable[[int], None]  # how many rows were looked at
+SealProgress = Callable[[int], None]  # called with the number of rows examined
 
 
 # The mark of an encrypted database -------------------------------------------------------------
 
 
 class SealMark(msgspec.Struct, frozen=True):
-    """The mark of a database that says how it is encrypted."""
+    """The mark of an encrypted database, which says how it is encrypted."""
 
     is_on: bool
     keys: dict[str, str]  # fingerprints, by key id
@@ -62,7 +62,7 @@ async def check_searchable(db: Db) -> None:
 
 
 async def is_marked(db: Db) -> bool:
-    """Whether a database says already what its keys want it to say. Raises EncryptionKeyWrong for another key."""
+    """Return whether the database has the mark for these keys. Raises EncryptionKeyWrong for another key."""
     sealer, mark = _opener(db), await _mark(db)
     known = {} if mark is None else mark.keys
     for key_id, fingerprint in sealer.fingerprints().items():
@@ -92,7 +92,7 @@ def _opener(db: Db) -> Sealer:
     return db.opener
 
 
-# By whether it is PostgreSQL: how a trigger is dropped, and how it is made.
+# By whether it is PostgreSQL: the statements that drop and create a trigger.
 _TRIGGERS = {
     False: (
         "DROP TRIGGER IF EXISTS {name}_{table}",
@@ -117,7 +117,7 @@ def _triggers(db: Db) -> list[tuple[str, str]]:
         if table == "entries":
             plain["content"] = "NEW.content IS NOT NULL"
         new = " OR ".join(f"({each})" for each in plain.values())
-        # One that was plain before may stay so, while something else in its row changes.
+        # A body that was plain before may stay plain while another column of its row changes.
         changed = " OR ".join(f"({each} AND NEW.{name} IS DISTINCT FROM OLD.{name})" for name, each in plain.items())
         for name, event, condition in (
             ("sealed", "INSERT", new),
@@ -133,10 +133,10 @@ def _triggers(db: Db) -> list[tuple[str, str]]:
 
 
 class Body(NamedTuple):
-    """A body, and what it belongs to."""
+    """A body, and the associated data that it is sealed with."""
 
     column: str
-    text: str  # as stored, but for what only keeps a plain one from being taken for a sealed one
+    text: str  # as stored, without the prefix that tells a plain body from a sealed one
     about: str
     is_sealed: bool
 
@@ -168,20 +168,23 @@ def _of_record(row: Row) -> list[Body]:
 
 
 def _of(what: str) -> Callable[[Row], list[Body]]:
-    """Of a run, a turn, an approval by its id, of an item by its session's and its own; the body comes last."""
+    """Return a function that reads bodies: of a run, a turn or an approval by id, of an item by session and id.
+
+    The body is the last column.
+    """
     return lambda row: _body("body", row[-1], about_body(what, " ".join(row[:-1])))
 
 
 class SealedColumns(NamedTuple):
-    """How the bodies of a table are found."""
+    """How to find the bodies of a table."""
 
     table: str
     walk: Walk
-    bodies: Callable[[Row], list[Body]]  # of the walk's columns
+    bodies: Callable[[Row], list[Body]]  # from the columns of the walk
     sealed: tuple[str, ...] = ("body",)
 
     def name(self, key: Row) -> str:
-        """Which row it is."""
+        """Return the name of a row."""
         return f"{self.table} {'/'.join(map(str, key))}"
 
 
@@ -226,7 +229,7 @@ COLUMNS = {place.table: place.sealed for place in PLACES}
 
 
 async def _all_bodies(db: Db) -> AsyncIterator[tuple[str, Body]]:
-    """Return every body, with the table and the row that it is in."""
+    """Yield every body, with its table and row."""
     for place in PLACES:
         after: Row | None = None
         while rows := await place.walk.rows(db, after, CHUNK):
@@ -237,7 +240,7 @@ async def _all_bodies(db: Db) -> AsyncIterator[tuple[str, Body]]:
 
 
 async def unopened(db: Db) -> list[str]:
-    """Describe the sealed bodies that do not open; say how many cannot be checked because their key is missing."""
+    """Describe the sealed bodies that cannot be opened; count those that cannot be checked for lack of a key."""
     if await _mark(db) is None:
         return []
     problems, missing = [], dict[str, int]()
@@ -253,7 +256,7 @@ async def unopened(db: Db) -> list[str]:
     return problems
 
 
-# Sealing what is there --------------------------------------------------------------------------
+# Sealing existing bodies -----------------------------------------------------------------------
 
 
 class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
@@ -262,11 +265,11 @@ class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
     key_id: str
     looked_at: int
     sealed: int
-    left: list[str]  # what does not open or read, and stays as it is
+    left: list[str]  # bodies that cannot be opened or read, and stay as they are
 
 
 class _Step(NamedTuple):
-    after: Row | None = None  # where to go on; None at the end of a table
+    after: Row | None = None  # where to continue; None at the end of a table
     looked_at: int = 0
     sealed: int = 0
     left: tuple[str, ...] = ()
@@ -281,7 +284,7 @@ async def count_plain(db: Db) -> int:
 
 
 async def rewrite(transact: Callable[[SqlJob[Any]], Awaitable[Any]], progress: SealProgress | None) -> Rewritten:
-    """Seal every body with the first key, some in each transaction, and forget all words.
+    """Seal every body with the first key, some in each transaction, and delete the search index of words.
 
     Plain text stays in free space of PostgreSQL's tables and in backups until they are rewritten.
     Raises EncryptionKeyMissing if something is sealed with a key that is not given.
@@ -298,7 +301,7 @@ async def rewrite(transact: Callable[[SqlJob[Any]], Awaitable[Any]], progress: S
     return Rewritten(key_id=key_id, looked_at=looked_at, sealed=sealed, left=left)
 
 
-# By whether it is PostgreSQL, where deleted rows would stay in the file, and take long.
+# By whether it is PostgreSQL. In SQLite, deleted rows would stay in the file, and deletion would take long.
 _FORGET_WORDS = {
     False: (
         "INSERT INTO search (search) VALUES ('delete-all')",
@@ -310,7 +313,7 @@ _FORGET_WORDS = {
 
 
 async def _begin(db: Db) -> str:
-    """Forget all words, and where they were; return which key it is done with."""
+    """Delete all words and their positions; return the id of the sealing key."""
     key_id = _sealer(db).key_id
     for sql in _FORGET_WORDS[db.is_postgres]:
         await db.run(sql)
@@ -324,7 +327,7 @@ async def _rewrite_some(db: Db, place: SealedColumns, after: Row | None) -> _Ste
     for key, row in rows:
         try:
             new = _sealed_anew(db, place.bodies(row))
-        except ValueError as error:  # what was damaged is no better if it is lost
+        except ValueError as error:  # a damaged body is not improved by losing it
             left.append(f"{place.name(key)}: {error}")
             continue
         if new:
@@ -336,7 +339,7 @@ async def _rewrite_some(db: Db, place: SealedColumns, after: Row | None) -> _Ste
 
 
 def _sealed_anew(db: Db, bodies: list[Body]) -> dict[str, str | None]:
-    """Return what changes, by column, when bodies are sealed with the newest key."""
+    """Return the changed columns when bodies are sealed with the newest key."""
     sealer, new = _sealer(db), dict[str, str | None]()
     for body in bodies:
         if not (body.is_sealed and sealer.is_newest(body.text)):
@@ -345,7 +348,7 @@ def _sealed_anew(db: Db, bodies: list[Body]) -> dict[str, str | None]:
 
 
 def _sealer(db: Db) -> Sealer:
-    """Return what bodies are sealed with."""
+    """Return the sealer for bodies."""
     if db.sealer is None:
         why = "has no key to seal with, or is switched off; `moorage encryption-key` makes one, see docs/access.md"
         raise InvalidField("encryption", why)

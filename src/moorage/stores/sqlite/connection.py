@@ -1,8 +1,8 @@
-"""Connections to the database file: opened the same way every time, checked, translated.
+"""Connections to the database file: opened the same way every time, checked, and with translated errors.
 
 apsw brings its own SQLite, because versions up to 3.51.2 can corrupt a WAL database
 written by several processes. Pragmas are read back after they are set: a setting that
-silently did not take is worse than an error.
+was silently ignored is worse than an error.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 MIN_SQLITE = (3, 51, 3)
 APPLICATION_ID = 0x4D6F6F72  # "Moor", so that another program's database is left alone
 SMALLEST_PAGE = 512  # bytes; every database file is a multiple of it
-BUSY_FOR = 30.0  # seconds others may keep the file locked before we give up
+BUSY_FOR = 30.0  # seconds that others may keep the file locked before a call fails
 _PRAGMAS = (("synchronous", "FULL", 2), ("foreign_keys", "ON", 1), ("temp_store", "MEMORY", 2))
 
-Check = Callable[[apsw.Connection, str], None]  # raises for a file that is not to be used
+Check = Callable[[apsw.Connection, str], None]  # raises for a file that must not be used
 
 _opening = allocate_lock()  # held while a connection of this process is opened, see `_create`
 
@@ -61,7 +61,7 @@ _TRANSLATIONS: tuple[tuple[type[apsw.Error], Callable[[str, str], MoorageError]]
 
 
 def translated(error: apsw.Error, path: str) -> MoorageError:
-    """Our error for one of SQLite's."""
+    """Return our error for an error of SQLite."""
     if isinstance(error, apsw.ConstraintError) and REFUSED_PLAIN in str(error):
         return EncryptionKeyMissing(None)
     for kind, ours in _TRANSLATIONS:
@@ -80,14 +80,14 @@ def translating(path: str) -> Iterator[None]:
 
 
 class ForeignDatabase(StoreUnavailable):
-    """The file is another program's database."""
+    """The file is the database of another program."""
 
     def __init__(self, path: str, table: str) -> None:
         super().__init__(f"{path} is a database of another program (it has {table!r}); choose another file", store=path)
 
 
 class SqliteConnection:
-    """One connection: used by one thread at a time."""
+    """One connection, used by one thread at a time."""
 
     def __init__(
         self,
@@ -96,17 +96,17 @@ class SqliteConnection:
         sealer: Sealer | None = None,
         check: Check | None = None,
     ) -> None:
-        """Open the file, or create it. `check` raises for another program's file before anything is changed in it."""
+        """Open or create the file. `check` raises for another program's file before anything in it is changed."""
         self.path = path
-        self.opener = sealer  # opens what is sealed, whether or not new bodies are
+        self.opener = sealer  # opens sealed bodies, whether or not new bodies are sealed
         self.sealer = sealer if sealer is not None and sealer.seals else None
         with translating(path), _opening:
             self.raw = self._open(patience, check or check_ours)
         self._owners: dict[str, int] = {}
-        self.feed_ends: dict[str, int] = {}  # ends that this transaction has moved; it has the write lock
+        self.feed_ends: dict[str, int] = {}  # feed ends that this transaction has moved; it has the write lock
         self.execute = self.raw.execute
         self.executemany = self.raw.executemany
-        self.driven = Driven(self)  # as the jobs of `stores/sql` see it
+        self.driven = Driven(self)  # the interface for the jobs of `stores/sql`
 
     def _open(self, patience: float | None, check: Check) -> apsw.Connection:
         path = self.path
@@ -122,7 +122,7 @@ class SqliteConnection:
         return raw
 
     def one(self, sql: str, bindings: Iterable[Any] = ()) -> Row | None:
-        """The first row, or None."""
+        """Return the first row, or None."""
         try:
             row: Row | None = self.execute(sql, bindings).fetchone()  # type: ignore[arg-type]  # apsw types them narrowly
         except UnicodeDecodeError as error:
@@ -130,14 +130,14 @@ class SqliteConnection:
         return row
 
     def all(self, sql: str, bindings: Iterable[Any] = ()) -> list[Row]:
-        """All rows."""
+        """Return all rows."""
         try:
             return self.execute(sql, bindings).fetchall()  # type: ignore[arg-type]
         except UnicodeDecodeError as error:
             raise BrokenText(self.path) from error
 
     def begin(self) -> None:
-        """Start a write transaction. IMMEDIATE: a read that turns into a write cannot wait for others."""
+        """Start a write transaction. IMMEDIATE, because a read that turns into a write cannot wait for others."""
         self.feed_ends.clear()
         self.execute("BEGIN IMMEDIATE")
 
@@ -152,14 +152,14 @@ class SqliteConnection:
             raise FileReplaced(self._file)
 
     def rollback(self) -> None:
-        """Undo what was not committed; SQLite may have done so itself."""
-        self._owners.clear()  # one of them may not have come to be
+        """Roll back; SQLite may have done so itself."""
+        self._owners.clear()  # one of them may have been created in this transaction
         with suppress(apsw.Error):
             if self.raw.in_transaction:
                 self.execute("ROLLBACK")
 
     def owner_no(self, owner: str) -> int | None:
-        """The number of an owner; None if nothing was ever written for them."""
+        """Return the number of an owner; None if nothing was ever written for them."""
         if (known := self._owners.get(owner)) is None:
             row = self.one("SELECT no FROM owners WHERE name = ?", (owner,))
             if row is None:
@@ -168,7 +168,7 @@ class SqliteConnection:
         return known
 
     def new_owner_no(self, owner: str) -> int:
-        """The number of an owner, made if need be. Within a write transaction."""
+        """Return the number of an owner, created if needed. Call it within a write transaction."""
         if (known := self.owner_no(owner)) is None:
             self.execute("INSERT INTO owners (name) VALUES (?)", (owner,))
             known = self.raw.last_insert_rowid()
@@ -176,7 +176,7 @@ class SqliteConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All or nothing."""
+        """Run the block in a transaction: all of it or nothing is committed."""
         self.begin()
         try:
             yield
@@ -187,7 +187,7 @@ class SqliteConnection:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Several reads of one instant."""
+        """Let several reads see one instant."""
         self.execute("BEGIN")
         try:
             yield
@@ -195,20 +195,20 @@ class SqliteConnection:
             self.execute("COMMIT")
 
     def data_version(self) -> int:
-        """A number that changes when another connection has committed."""
+        """Return a number that changes when another connection has committed."""
         row = self.one("PRAGMA data_version")
         assert row is not None
         return int(row[0])
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         self.raw.close()
 
 
 class _Patience:
-    """Waits for others with jitter: SQLite's own busy timeout is unfair among processes.
+    """Waits for locks with jitter: SQLite's own busy timeout is unfair among processes.
 
-    Each wait may take BUSY_FOR; if the caller has less time, all of them together.
+    Each wait may take BUSY_FOR; if the caller has less time, that limits all waits together.
     """
 
     def __init__(self, in_all: float | None) -> None:
@@ -226,17 +226,17 @@ class _Patience:
 
 
 def _jitter() -> float:
-    """0.2 to 2 milliseconds; the clock's last digits are chance enough, and `random` takes long to import."""
+    """Return 0.2 to 2 milliseconds from the clock's last digits; `random` takes long to import."""
     return 0.0002 + time.perf_counter_ns() % 1800 / 1e6
 
 
 def _create(path: str) -> None:
-    """Create a missing file for its owner alone: it holds conversations and the secret that signs tokens.
+    """Create a missing file, readable by its owner only: it holds conversations and the secret that signs tokens.
 
-    Closing a file drops the locks that other connections of this process have on it. There are none on a file that
-    was not there before, as long as no other thread opens one meanwhile: hence `_opening`.
+    Closing a file drops the locks that other connections of this process have on it. A file that did not exist
+    has none, as long as no other thread opens it meanwhile: `_opening` ensures that.
     """
-    with suppress(OSError):  # it is there already, or SQLite says why it cannot be
+    with suppress(OSError):  # the file exists already, or SQLite reports why it cannot be created
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
@@ -269,7 +269,7 @@ def _why_not_open(path: str, error: apsw.Error) -> MoorageError:
 
 def _set_up(raw: apsw.Connection, path: str, patience: float | None, check: Check) -> None:
     raw.set_busy_handler(_Patience(patience))
-    # A hook that runs for a moment must not pay for others' writes when it closes.
+    # A short-lived hook must not pay for the writes of others when it closes.
     raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     _switch_to_wal(raw, path, BUSY_FOR if patience is None else patience, check)
     set_options(raw, path)
@@ -277,7 +277,7 @@ def _set_up(raw: apsw.Connection, path: str, patience: float | None, check: Chec
 
 def set_options(raw: apsw.Connection, path: str) -> None:
     """Set what every connection needs. Raises StoreUnavailable if SQLite does not take it."""
-    # Plans must not depend on bound values: SQLite would prepare statements anew at every use.
+    # Plans must not depend on bound values: SQLite would prepare statements again at every use.
     raw.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     for name, value, read_back in _PRAGMAS:
         raw.execute(f"PRAGMA {name} = {value}").fetchall()
@@ -286,7 +286,7 @@ def set_options(raw: apsw.Connection, path: str) -> None:
 
 
 def _switch_to_wal(raw: apsw.Connection, path: str, patience: float, check: Check) -> None:
-    """First opens race on this switch, and SQLite does not always call the busy handler for it."""
+    """Switch to WAL with retries: first opens race, and SQLite does not always call the busy handler for it."""
     deadline = time.monotonic() + patience
     while True:
         try:
@@ -316,10 +316,10 @@ def check_ours(raw: apsw.Connection, path: str) -> None:
 
 
 def check_usable(path: str) -> None:
-    """Say plainly why a file cannot be used, where SQLite would only say that it cannot.
+    """Raise an error that explains why a file cannot be used, where SQLite's own error does not.
 
-    Never opens the file: closing it again would drop the locks that every other connection
-    of this process has on it, and another program could then take the log away from under them.
+    Never opens the file: closing it again would drop the locks that all other connections
+    of this process have on it, and another program could then remove the log while they use it.
     SQLite itself refuses a file that is no database or has fewer pages than its header says.
     """
     if os.path.isdir(path):
@@ -337,16 +337,16 @@ def check_usable(path: str) -> None:
         raise StoreReadOnly(path)
     if size == 0:
         _check_fresh(path)
-    if size % SMALLEST_PAGE and not _has_content(f"{path}-wal"):  # with a log, a page may be on its way
+    if size % SMALLEST_PAGE and not _has_content(f"{path}-wal"):  # with a log, the page may not be written yet
         raise StoreCorrupt(
             path, f"{size:,} bytes are not a whole number of pages: the file was truncated or is not a database"
         )
 
 
 def _check_fresh(path: str) -> None:
-    """An empty file is a fresh start, unless it has a log: that comes into being after the first page does.
+    """Refuse an empty file that has a log. Without a log it is new: SQLite writes the first page before the log.
 
-    SQLite would delete the log, and with it all that was acknowledged since the last checkpoint.
+    SQLite would delete the log, and with it all changes acknowledged since the last checkpoint.
     """
     if _has_content(f"{path}-wal") and not _has_content(path):
         raise StoreCorrupt(path, "it is empty but its log is not: the file was truncated")

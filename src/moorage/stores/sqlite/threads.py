@@ -1,7 +1,7 @@
-"""The way to the file for servers: threads run the jobs, so that nothing blocks the event loop.
+"""Access to the file for servers: threads run the jobs, so that nothing blocks the event loop.
 
-One writer commits whatever is waiting in one transaction (one fsync pays for all), and readers have connections of
-their own. Reads of a few rows run at once, on the thread of the loop (`Threaded.glance`).
+One writer thread commits all waiting jobs in one transaction, so that they share one fsync. Readers have connections of
+their own. Small reads run on the thread of the loop (`Threaded.glance`).
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ MAX_GROUP = 64
 MAX_GROUP_BYTES = 1024 * 1024
 MAX_GROUP_SECONDS = 0.005
 GATHER_SECONDS = 0.001
-LOOK_EVERY_WHEN_QUIET = 0.05  # seconds: each look wakes the processor up
-QUIET_LOOKS = 50  # looks in a row that saw nothing
+LOOK_EVERY_WHEN_QUIET = 0.05  # seconds: each look wakes the processor
+QUIET_LOOKS = 50  # looks in a row that saw no commit
 READERS = 4
-LONG_GLANCE = 0.01  # seconds that a loop may be blocked; then threads read
+LONG_GLANCE = 0.01  # seconds that a read may block the loop; after a longer one, threads read
 THREADS_FOR = 1.0  # seconds
 CHECKPOINT_PAGES = 1000
 TRUNCATE_BYTES = 64 * 1024 * 1024
@@ -75,10 +75,11 @@ class Threaded(Pulse, SqliteAccess):
         return await future
 
     async def glance(self, job: SqliteJob[T]) -> T:
-        """Read at once on the thread of the loop: a switch of threads takes five times as long as a few rows do.
+        """Read on the thread of the loop: a switch of threads takes five times as long as reading a few rows.
 
-        Readers never wait for the writer. A read that takes long all the same, as of large messages, begins again on a
-        thread; if even that took long, as on a slow disk, threads take all glances for a while.
+        Readers never wait for the writer. If the read takes long, for example because messages are large, it is
+        repeated on a thread. If it takes long there too, for example on a slow disk, threads run all such reads for a
+        while.
         """
         began = time.monotonic()
         if began < self._threads_until or not self._glancing.acquire(blocking=False):
@@ -87,7 +88,7 @@ class Threaded(Pulse, SqliteAccess):
             self._process.check()
             return drive(job(self._glance_at_once(began)))
         except (GlanceTooLong, apsw.BusyError):
-            pass  # the lock is free again before a thread reads
+            pass  # release the lock before a thread reads
         except apsw.Error as error:
             raise translated(error, self._path) from error
         finally:
@@ -97,7 +98,7 @@ class Threaded(Pulse, SqliteAccess):
         return await self.read(job)
 
     def _glance_at_once(self, began: float) -> Glance:
-        """Return the loop's own connection, which waits for nothing."""
+        """Return the loop's own connection, which does not wait for locks."""
         if self._glances is None:
             self._glances = self._readers.connect()
             self._glances.raw.set_busy_timeout(0)
@@ -106,7 +107,7 @@ class Threaded(Pulse, SqliteAccess):
     def listen(self) -> None:
         self._process.check()
         with self._guard:
-            if self._watcher is None:  # from now on nothing goes unnoticed
+            if self._watcher is None:  # from now on every commit is noticed
                 self._watcher = _Watcher(self._path, self.beat)
 
     async def close(self) -> None:
@@ -137,7 +138,7 @@ class _Task:
         self.error: BaseException | None = None
 
     def settle(self) -> None:
-        """Set the outcome on the future, if its caller still waits; runs on the caller's loop."""
+        """Set the outcome on the future if its caller still waits. Runs on the caller's loop."""
         if self.future.done():
             return
         if self.error is not None:
@@ -147,14 +148,14 @@ class _Task:
 
 
 class _Post:
-    """Hands outcomes back to the event loops that wait for them; one that is on its way already takes more along."""
+    """Hands outcomes back to the event loops that wait for them; one wake-up delivers all outcomes that are ready."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._boxes: dict[Any, list[_Task]] = {}  # by loop: what it has yet to fetch
+        self._boxes: dict[Any, list[_Task]] = {}  # by loop: outcomes it has not fetched yet
 
     def hand_back(self, tasks: Sequence[_Task]) -> None:
-        """From any thread; each loop is woken once, however many there are."""
+        """Hand tasks back from any thread; each loop is woken once for all of them."""
         with self._guard:
             to_wake = {task.loop for task in tasks}.difference(self._boxes)
             for task in tasks:
@@ -173,7 +174,7 @@ class _Post:
 
 
 class _Readers:
-    """Threads that read, each with a connection of its own; there are as many as were ever needed at once."""
+    """Threads that read, each with its own connection; a thread is added when all others are busy."""
 
     def __init__(self, like: SqliteConnection, post: _Post) -> None:
         self._path, self._sealer, self._post = like.path, like.opener, post
@@ -203,7 +204,7 @@ class _Readers:
             except BaseException as error:
                 task.error = translated(error, self._path) if isinstance(error, apsw.Error) else error
             self._post.hand_back((task,))
-            del task  # or what it has read would be kept until the next one comes
+            del task  # otherwise its result would be kept in memory until the next task
         if db is not None:
             db.close()
 
@@ -218,7 +219,7 @@ class _Readers:
 
 
 class _Gathering(list[_Task]):
-    """Tasks of one loop that wait for others, and the timer that ends the wait."""
+    """Tasks of one loop that wait for more tasks, and the timer that ends the wait."""
 
     def __init__(self, timer: asyncio.TimerHandle | None) -> None:
         super().__init__()
@@ -226,7 +227,7 @@ class _Gathering(list[_Task]):
 
 
 class _Writer:
-    """The one thread that writes: whatever waits goes into one transaction."""
+    """The only thread that writes; it commits all waiting tasks in one transaction."""
 
     def __init__(self, db: SqliteConnection, committed: Callable[[], None], post: _Post) -> None:
         self._db, self._path, self._committed, self._post = db, db.path, committed, post
@@ -234,18 +235,18 @@ class _Writer:
         self._checkpointer = _Checkpointer(db.path)
         self._db.raw.set_wal_hook(self._checkpointer.pages_in_wal)
         self._dead: BaseException | None = None
-        self._expected = 1  # tasks at once: those of the last group, and those that came meanwhile
+        self._expected = 1  # tasks expected at once: those of the last group, and those that came meanwhile
         self._gathering: dict[asyncio.AbstractEventLoop, _Gathering] = {}
         self.watcher: Callable[[int, float], None] | None = None
-        self._in_hand: list[_Task] = []  # taken from the queue and not yet answered
+        self._in_hand: list[_Task] = []  # taken from the queue, not yet answered
         self._thread = threading.Thread(target=self._run, name="moorage-write", daemon=True)
         self._thread.start()
 
     def submit(self, task: _Task) -> None:
-        """Queue a task, together with as many others of its loop as are expected, if they come soon.
+        """Queue a task. Wait briefly for as many other tasks of its loop as are expected, and queue them together.
 
-        Every call into SQLite gives the interpreter's lock away. A loop that is still handing in tasks would take it
-        each time, and both would be slower for it.
+        Every call into SQLite releases the interpreter's lock. A loop that is still submitting tasks would take it each
+        time, and that would slow down both threads.
         """
         tasks = self._gathering.get(task.loop)
         if tasks is None:
@@ -256,7 +257,7 @@ class _Writer:
             self.put_gathered(task.loop)
 
     def put_gathered(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Queue the tasks of a loop that wait for others."""
+        """Queue the tasks of a loop that wait for more tasks."""
         if (tasks := self._gathering.pop(loop, None)) is not None:
             if tasks.timer is not None:
                 tasks.timer.cancel()
@@ -287,7 +288,7 @@ class _Writer:
                 self._in_hand = []
                 if not go_on:
                     break
-        except BaseException as error:  # whatever killed the writer, no caller may wait for ever
+        except BaseException as error:  # whatever ended the writer, no caller may wait forever
             gone = StoreUnavailable(f"the writer of {self._path} died: {error!r}", store=self._path)
             raise
         finally:
@@ -322,7 +323,7 @@ class _Writer:
             db.commit()
         except Exception as error:  # the writer survives any error: without it, no write succeeds until a restart
             db.rollback()
-            for task in done:  # an error at COMMIT fails the whole group, honestly
+            for task in done:  # an error at COMMIT fails the whole group
                 task.error = self._told(error)
             return done, go_on
         self._tell_of_commit(len(done), time.monotonic() - began, db.raw.total_changes() != before)
@@ -346,7 +347,7 @@ class _Writer:
             logging.getLogger(__name__).exception("the watcher of commits to %s failed", self._path)
 
     def _attempt(self, task: _Task) -> bool:
-        """Run one job of a group; False if it left half a change behind and the group was rolled back."""
+        """Run one job of a group. Return False if it failed midway and the group was rolled back."""
         before = self._db.raw.total_changes()
         try:
             task.result = drive(task.job(self._db.driven))
@@ -358,7 +359,7 @@ class _Writer:
         return True
 
     def _run_apart(self, group: list[_Task]) -> list[_Task]:
-        """The last of the group failed midway: the others once more, each on its own."""
+        """Run the others again, each on its own, after the last job of the group failed midway."""
         for task in group[:-1]:
             task.error = task.result = None
             try:
@@ -370,7 +371,7 @@ class _Writer:
         return group
 
     def _fail_waiting(self, error: BaseException) -> None:
-        with suppress(Empty):  # callers that submit after the writer's death run this too: never wait here
+        with suppress(Empty):  # callers that submit after the writer's end run this too: never wait here
             while True:
                 task = self._queue.get_nowait()
                 if task is not None:
@@ -381,8 +382,9 @@ class _Writer:
 class _Checkpointer:
     """Moves the WAL back into the file, on a thread and connection of its own.
 
-    A writer that never pauses adds pages meanwhile, and SQLite starts the WAL anew only if all of it was moved. So the
-    writer moves those few itself, after its next commit. Otherwise the WAL would grow, and be moved after every commit.
+    A writer that never pauses adds pages meanwhile, and SQLite restarts the WAL only if all of it was moved. So the
+    writer moves the remaining pages itself, after its next commit. Otherwise the WAL would grow, and would be moved
+    after every commit.
     """
 
     def __init__(self, path: str) -> None:
@@ -390,11 +392,11 @@ class _Checkpointer:
         self._wanted = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None
-        self._next = 0  # pages in the WAL before which no checkpoint is asked for again
+        self._next = 0  # pages in the WAL before the next checkpoint is requested
         self._has_moved_most = False
 
     def pages_in_wal(self, db: apsw.Connection, _name: str, pages: int) -> int:
-        """Called by SQLite after each commit. Never raises: the commit stands."""
+        """Request a checkpoint if one is due. SQLite calls this after each commit. Never raises: the commit stands."""
         if pages < CHECKPOINT_PAGES:
             self._next = 0
         if self._has_moved_most:
@@ -420,7 +422,7 @@ class _Checkpointer:
 
     def _run(self) -> None:
         db = SqliteConnection(self._path)
-        while not self._stopping:  # looked at after each clear, or the wake-up that `stop` gives might get lost
+        while not self._stopping:  # checked after each clear, or the wake-up of `stop` might be lost
             self._wanted.wait()
             self._wanted.clear()
             if not self._stopping:
@@ -434,7 +436,7 @@ class _Checkpointer:
             if os.path.getsize(f"{self._path}-wal") > TRUNCATE_BYTES:
                 db.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
         except (apsw.Error, OSError):
-            return  # busy or gone: a later commit asks again
+            return  # busy or closed: a later commit asks again
 
     def stop(self) -> None:
         """End the thread."""
@@ -445,11 +447,11 @@ class _Checkpointer:
 
 
 class _Watcher:
-    """Looks every few milliseconds whether another connection has committed; less often where nothing happens."""
+    """Checks every few milliseconds whether another connection has committed; less often while nothing happens."""
 
     def __init__(self, path: str, committed: Callable[[], None]) -> None:
         self._committed = committed
-        self._running = threading.Lock()  # waited for instead of an Event: it costs half as much
+        self._running = threading.Lock()  # a lock instead of an Event: waiting for it costs half as much
         self._running.acquire()
         self._db = SqliteConnection(path)
         self._seen = self._db.data_version()
