@@ -1,6 +1,6 @@
-"""The common part of all adapters: where they store sessions, how they open and close, how they write.
+"""The common part of all adapters: where they store sessions, how they open, close and write.
 
-An adapter writes what its framework stores as records, exactly as it is, and says the same as messages of the log
+An adapter writes the data of its framework unchanged, as records, and the same content as messages of the log
 (`moorage.adapters.projection`), both in one commit.
 """
 
@@ -34,7 +34,7 @@ class FrameworkMissing(Unsupported, ImportError):
 
 
 def require(extra: str, package: str, floor: str) -> None:
-    """Raise FrameworkMissing, with the command to run, unless the package of a framework is there and new enough."""
+    """Raise FrameworkMissing, with the command to run, unless a framework's package is installed and new enough."""
     try:
         found = metadata.version(package)
     except metadata.PackageNotFoundError:
@@ -53,7 +53,7 @@ def _numbers(version: str) -> list[int]:
 
 
 class Adapter:
-    """A framework's session store. It opens on first use; `with`, `async with`, `close` or `aclose` end it."""
+    """A framework's session store. It opens on first use; `with`, `async with`, `close` or `aclose` close it."""
 
     framework: str  # one of FRAMEWORKS
 
@@ -72,7 +72,7 @@ class Adapter:
         self._channel.join(self)
         self._agent, self._ttl, self._projection = agent or self.framework, ttl, projection
         self._metadata = metadata or {}  # of sessions that are created
-        self._generations: dict[tuple[str, ...], int] = {}  # of sessions whose earlier ones were deleted
+        self._generations: dict[tuple[str, ...], int] = {}  # of sessions whose earlier generations were deleted
         self._is_closed = False
 
     def __enter__(self) -> Self:
@@ -88,13 +88,13 @@ class Adapter:
         await self.aclose()
 
     def close(self) -> None:
-        """Let the store go, unless it was given as an open connection. Nothing acknowledged depends on it."""
+        """Close the store, unless it was given as an open connection. Acknowledged data is safe without this."""
         if not self._is_closed:
             self._is_closed = True
             self._channel.leave(self)
 
     async def aclose(self) -> None:
-        """The same, for an event loop."""
+        """Close the store from an event loop."""
         await asyncio.to_thread(self.close)
 
     # For the adapters -------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class Adapter:
             raise StoreUnavailable(f"this {type(self).__name__} is closed; make a new one")
 
     async def _in_session(self, parts: tuple[str, ...], work: Callable[[str], Coroutine[Any, Any, T]]) -> T:
-        """Do work in the session that the framework knows by these parts, the newest if others were deleted."""
+        """Run work in the session that the framework identifies by these parts, the newest if others were deleted."""
         generation = self._generations.get(parts, 1)
         while True:
             try:
@@ -133,7 +133,7 @@ class Adapter:
         messages: Sequence[ProjectedMessage] = (),
         **birth: Any,
     ) -> RecordsWritten:
-        """Write records and messages in one commit, in a session that is created if it is not there."""
+        """Write records and messages in one commit, in a session that is created if it does not exist."""
         return await self._in_session(parts, lambda ref: self._commit_to(moor, ref, parts, writes, messages, **birth))
 
     async def _commit_to(
@@ -145,7 +145,7 @@ class Adapter:
         messages: Sequence[ProjectedMessage] = (),
         **birth: Any,
     ) -> RecordsWritten:
-        """Do the same in one session of those that the framework knows by these parts. Raises SessionGone."""
+        """Do the same in one session of those that the framework identifies by these parts. Raises SessionGone."""
         try:
             return await moor.records.write(ref, writes, messages=messages)
         except SessionNotFound:
@@ -167,11 +167,11 @@ class Adapter:
                 return found
 
     def _label(self, *parts: str) -> str:
-        """Return the label of all sessions that have these parts of an id in common, such as those of one user."""
+        """Return the label of all sessions that share these parts of an id, such as those of one user."""
         text = f"{self.framework}:{as_text(*parts)}"
         return text if len(text) <= MAX_LABEL_LENGTH else f"{self.framework}:h:{sha256(text.encode()).hexdigest()[:40]}"
 
     def _birth(self, parts: tuple[str, ...], **fields: Any) -> dict[str, Any]:
-        """Return what a session is created with."""
+        """Return the fields that a session is created with."""
         metadata = {**self._metadata, "framework": self.framework, "framework_id": as_text(*parts)}
         return {"agent": self._agent, "ttl": self._ttl, "metadata": metadata, **fields}

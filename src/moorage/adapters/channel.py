@@ -1,11 +1,11 @@
-"""Channels: how an adapter reaches a store or a server, from any thread and any event loop.
+"""Channels: how an adapter uses a store or a server, from any thread and any event loop.
 
-A framework calls its session store from wherever it is: from one event loop after another (`asyncio.run`), from threads
-with a loop of their own, from threads without one. So what an adapter does is written once, as a coroutine over a
-`Connection`, and a channel runs it: `run` for those who await, `drive` for those who do not.
+A framework calls its session store from anywhere: from one event loop after another (`asyncio.run`), from threads
+with their own loop, from threads without one. So each operation of an adapter is written once, as a coroutine over a
+`Connection`, and a channel runs it: `run` for async callers, `drive` for others.
 
-Adapters with the same URL share a channel. It opens when it is first used and closes when the last adapter that uses it
-is closed. An adapter that is dropped without being closed leaves the channel open for the next.
+Adapters with the same URL share a channel. It opens at its first use and closes when the last adapter that uses it
+is closed. An adapter that is dropped without being closed leaves the channel open for the next one.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ ConnectTarget = str | Connection | sync.Moorage | None
 
 
 class Channel(Protocol):
-    """A way to sessions."""
+    """Access to sessions for an adapter."""
 
     async def run(self, work: ConnectionWork[T]) -> T:
-        """Return what the work comes to, on the event loop of the caller."""
+        """Return the result of the work, run on the event loop of the caller."""
 
     def drive(self, work: ConnectionWork[T]) -> T:
-        """Return what the work comes to, without an event loop of the caller."""
+        """Return the result of the work, without an event loop of the caller."""
 
     def join(self, user: object) -> None:
-        """Keep it open for a user."""
+        """Keep the channel open for a user."""
 
     def leave(self, user: object) -> None:
-        """Close it if no other user is left. A connection that was given stays open."""
+        """Close the channel if no other user is left. A connection passed by the caller stays open."""
 
 
 def channel_to(target: ConnectTarget, *, owner: str, interface: str, key: str | None = None) -> Channel:
-    """Return the channel to a URL, or to a connection that the caller has opened and will close."""
+    """Return the channel to a URL, or to an open connection of the caller, who also closes it."""
     if isinstance(target, Connection):
         return GivenLoop(target)
     if isinstance(target, sync.Moorage):
@@ -58,9 +58,9 @@ def channel_to(target: ConnectTarget, *, owner: str, interface: str, key: str | 
 
 
 async def settled(work: Coroutine[Any, Any, T]) -> T:
-    """Await work to its end, even if the caller is cancelled meanwhile; only then raise the cancellation.
+    """Await work to its end, even if the caller is cancelled meanwhile; raise the cancellation afterwards.
 
-    So the caller finds a cancelled write done or not done, and never in progress.
+    So a cancelled write is either done or not done, and never in progress.
     """
     task, cancelled = asyncio.ensure_future(work), None
     while not task.done():
@@ -93,7 +93,7 @@ class GivenLoop:
 
 
 class GivenThread:
-    """A connection of `moorage.sync`; one caller at a time uses it."""
+    """A connection of `moorage.sync`, used by one caller at a time."""
 
     def __init__(self, moor: sync.Moorage) -> None:
         self._moor, self._alone = moor, threading.Lock()
@@ -136,7 +136,7 @@ class Shared:
 
     @classmethod
     def find(cls, place: ChannelKey) -> Shared:
-        """Return the channel to a place. A store in memory without a name has a channel of its own."""
+        """Return the channel to a place. An unnamed store in memory has its own channel."""
         if place.url == "memory://":
             return cls(place)
         with cls._guard:
@@ -163,7 +163,7 @@ class Shared:
         return self._here().drive(work)
 
     def _here(self) -> Link:
-        if self._process != os.getpid():  # after a fork, threads and connections are the parent's
+        if self._process != os.getpid():  # after a fork, threads and connections belong to the parent
             self._process, self._link = os.getpid(), _link_to(self._place)
         return self._link
 
@@ -184,7 +184,7 @@ def _link_to(place: ChannelKey) -> Link:
 
 
 class AnyLoop:
-    """A file or a store in memory. All event loops use one connection; callers without a loop take turns on another."""
+    """A file or a store in memory. All event loops share one connection, callers without a loop another one."""
 
     def __init__(self, place: ChannelKey) -> None:
         self._place, self._opening, self._alone = place, threading.Lock(), threading.Lock()
@@ -225,12 +225,12 @@ class AnyLoop:
 
 
 async def _close(moor: Connection) -> None:
-    async with moor:  # if nothing was asked of it, it does not know yet what it has to close
+    async with moor:  # opens it, so that closing knows its resources even if it was never used
         pass
 
 
 class OneLoop:
-    """A store or a server whose connections belong to one event loop: that of a thread of its own."""
+    """A store or a server whose connections belong to one event loop, on a thread of its own."""
 
     def __init__(self, place: ChannelKey) -> None:
         self._place, self._opening = place, threading.Lock()
@@ -260,7 +260,7 @@ class OneLoop:
 
 
 def in_thread(work: Coroutine[Any, Any, None]) -> None:
-    """Run work to its end on an event loop of its own, whether or not one runs in this thread."""
+    """Run work to its end on a separate event loop, whether or not one runs in this thread."""
     thread = threading.Thread(target=asyncio.run, args=(work,))
     thread.start()
     thread.join()

@@ -1,12 +1,12 @@
-"""Claude Agent SDK: `MoorageSessionStore`, where the SDK mirrors its transcripts and resumes from.
+"""Claude Agent SDK: `MoorageSessionStore`, to which the SDK mirrors its transcripts and from which it resumes.
 
 ::
 
     options = ClaudeAgentOptions(session_store=MoorageSessionStore("sqlite:///moorage.db"))
 
-A session of a project is a session here. Lines of its transcript are records, in batches; what is said in them is also
-in the log. Transcripts of subagents are records of the same session. A line that comes again (the SDK repeats a batch
-that failed) is read once: its `uuid` tells.
+A session of a project is a session here. Lines of its transcript are records, in batches; their messages are also
+in the log. Transcripts of subagents are records of the same session. A repeated line (the SDK repeats a failed batch)
+is read once: its `uuid` identifies it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SdkKey = Any  # of the SDK: project_key, session_id and, of a subagent, subpath
 
 
 class MoorageSessionStore(Adapter):
-    """Transcripts of sessions, as `claude_agent_sdk.SessionStore` asks for them."""
+    """Transcripts of sessions in the interface of `claude_agent_sdk.SessionStore`."""
 
     framework = claude.FRAMEWORK
 
@@ -79,7 +79,7 @@ class MoorageSessionStore(Adapter):
         ]
 
     async def delete(self, key: SdkKey) -> None:
-        """Delete a session with all its transcripts, or that of one subagent."""
+        """Delete a session with all its transcripts, or the transcript of one subagent."""
 
         async def delete(moor: Moorage) -> None:
             await self._in_session(_parts(key), lambda ref: self._delete(moor, ref, key))

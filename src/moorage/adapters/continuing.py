@@ -1,11 +1,11 @@
-"""Continue elsewhere: a copy of a session that another framework goes on with, through its own adapter.
+"""Continue elsewhere: copy a session so that another framework continues it, through its own adapter.
 
 ::
 
     continued = await continue_in("sqlite:///moorage.db", "support-42", "openai-agents")
     await Runner.run(agent, "Go on.", session=MoorageSession(continued.framework_id, "sqlite:///moorage.db"))
 
-The session itself stays as it is. The copy's metadata says what it `continues`.
+The session itself is unchanged. The copy's metadata names the session that it `continues`.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ PAGE = 1000  # messages read at once
 
 
 class Continued(Struct, frozen=True, kw_only=True):
-    """A session that goes on elsewhere, and what could not be carried."""
+    """A session that continues elsewhere, and the content that could not be converted."""
 
     session_id: str
     framework: str
-    framework_id: str  # the id that the framework knows it by
+    framework_id: str  # the session's id in the framework
     continues: str  # the session that it is a copy of
     messages: int
     left_out: list[str]
-    system_prompt: str | None = None  # to be given to a framework whose history has no place for it
+    system_prompt: str | None = None  # for a framework whose history has no place for it
 
 
 async def continue_in(
@@ -54,14 +54,14 @@ async def continue_in(
     owner: str = "local",
     key: str | None = None,
 ) -> Continued:
-    """Copy a session so that a framework can go on with it, under an id that is made if it is not given.
+    """Copy a session so that a framework can continue it, under a generated id if none is given.
 
     `folder` is the working directory of the project that a Claude session belongs to. Raises IdTaken, and InvalidField
-    if there is nothing to carry.
+    if there is nothing to copy.
     """
     if framework not in FRAMEWORKS:
         raise InvalidField("to", f"is {framework!r}; use one of {', '.join(FRAMEWORKS)}")
-    import_module(f"moorage.adapters.{MODULES[framework]}")  # tells if the framework is missing
+    import_module(f"moorage.adapters.{MODULES[framework]}")  # raises if the framework is missing
     name = framework_id or str(uuid4())
     async with SessionReads(target, owner=owner, key=key) as sessions:
         source, entries = await sessions.messages(ref)
@@ -104,7 +104,7 @@ class SessionReads(Adapter):
         return await self._read(read)
 
     async def free_id(self, parts: tuple[str, ...]) -> str:
-        """Return the id that the session of a framework will have. Raises IdTaken if there is one."""
+        """Return the id that a framework's session will have. Raises IdTaken if it exists."""
 
         async def look(moor: Moorage) -> str:
             async def missing(ref: str) -> str:
@@ -123,7 +123,7 @@ class SessionReads(Adapter):
 
 
 class Copy(NamedTuple):
-    """Messages in the format of a framework, and where they go."""
+    """Messages in the format of a framework, and their destination."""
 
     target: ConnectTarget
     name: str

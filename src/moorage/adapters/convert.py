@@ -1,15 +1,14 @@
-"""Continue elsewhere: the messages of a session, as another framework takes them.
+"""Continue elsewhere: convert the messages of a session for another framework.
 
 ::
 
     carried = convert(moor.messages("support-42").items, "openai-agents")
     await MoorageSession("support-43").add_items(carried.messages)
 
-`moorage.adapters.continuing` does both. Text, calls of tools with their results, and system prompts are carried.
+`moorage.adapters.continuing` does both. Text, tool calls with their results, and system prompts are converted.
 Content without a place in the other framework is left out and listed: pictures and files, and parts that only one
-framework understands. A call without a result gets one that says so, because no model takes a call that was never
-answered; a
-result without its call is left out.
+framework understands. A call without a result gets a result that says so, because no model accepts an unanswered call.
+A result without its call is left out.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class SpeakerTurn(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """All texts of it."""
+        """Return all its texts."""
         return "\n".join(part["text"] for part in self.parts if part["type"] == "text")
 
     def all_of(self, kind: str) -> list[Part]:
@@ -49,10 +48,10 @@ class SpeakerTurn(Struct, frozen=True):
 
 
 class Carried(Struct, frozen=True, kw_only=True):
-    """Messages as a framework takes them, and what could not be carried, each with the number of its entry."""
+    """Messages in a framework's format, and the content that could not be converted, each with its entry's number."""
 
     messages: list[PlainMessage]
-    system_prompt: str | None = None  # of a framework whose history has no place for it
+    system_prompt: str | None = None  # for a framework whose history has no place for it
     left_out: list[str] = field(default_factory=list)
 
 
@@ -73,7 +72,7 @@ def _turn(entry: Entry, left_out: list[str]) -> SpeakerTurn:
     content = entry.content
     parts = [{"type": "text", "text": content}] if isinstance(content, str) else content or []
     known = [part for part in parts if part["type"] in ("text", "tool_call", "tool_result")]
-    silent = (NATIVE,) if known else ()  # the words beside it say the same
+    silent = (NATIVE,) if known else ()  # the text beside it has the same content
     others = [_kind(part) for part in parts if part not in known and part["type"] not in silent]
     left_out += [f"entry {entry.number}: {kind}" for kind in others]
     return SpeakerTurn(str(entry.role), [part for part in known if part.get("text") != ""])
@@ -87,7 +86,7 @@ def _kind(part: Part) -> str:
 
 
 def _paired(turns: list[SpeakerTurn], left_out: list[str]) -> list[SpeakerTurn]:
-    """Return turns in which every call has its result right after it, and no result is without its call."""
+    """Return turns in which every call is followed by its result, and no result lacks its call."""
     results = _results_by_call(turns)
     paired = []
     for turn in turns:
@@ -179,7 +178,7 @@ def _arguments(call: Part) -> Any:
     return found if isinstance(found, dict) else {} if found is None else {"input": found}
 
 
-APART = ("claude",)  # frameworks that keep the system prompt apart from the messages
+APART = ("claude",)  # frameworks that store the system prompt outside the messages
 TARGETS: dict[str, Callable[[SpeakerTurn], list[PlainMessage]]] = {
     "openai-agents": _openai,
     "langgraph": _langgraph,

@@ -5,9 +5,9 @@
     session = MoorageSession("support-42", "sqlite:///moorage.db")
     result = await Runner.run(agent, "Hello", session=session)
 
-A call of `add_items` is one commit: its items, in batches, and the same as messages of the log. Taking items away
-(`pop_item`, `clear_session`) leaves the log as it is, and moves the record `removals` on: so a reader of several pages
-sees that something was taken away meanwhile, and of two who take the same item one has to look again.
+A call of `add_items` is one commit: its items, in batches, and the same as messages of the log. Removing items
+(`pop_item`, `clear_session`) leaves the log unchanged, and increments the version of the record `removals`. So a reader
+of several pages notices a concurrent removal, and of two callers that remove the same item one has to retry.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ InputItem = Any  # of the SDK: a mapping of JSON values
 
 
 class MoorageSession(Adapter):
-    """The history of one conversation, as `agents.Session` asks for it."""
+    """The history of one conversation in the interface of `agents.Session`."""
 
     framework = openai.FRAMEWORK
 
@@ -99,7 +99,7 @@ class MoorageSession(Adapter):
             return None
 
     async def clear_session(self) -> None:
-        """Remove all items. The log of the session keeps what was said; deleting the session removes that, too."""
+        """Remove all items. The session's log keeps the messages; deleting the session removes those too."""
         removal = Put(namespace=self.framework, key=REMOVALS, value=b"")
         writes: list[RecordRequest] = [Drop(namespace=self.framework, key=ITEMS, prefix=True), removal]
 
@@ -114,7 +114,7 @@ class MoorageSession(Adapter):
     # Calls of tools that wait for a person ----------------------------------------------------------
 
     async def ask_approvals(self, result: Any) -> list[Approval]:
-        """Put the interruptions of a run to a person, as approvals of this session, and keep the run for `answered`."""
+        """Ask a person about the interruptions of a run, as approvals of this session; store the run for `answered`."""
         state = result.to_state().to_json()
         waiting = [[str(item.call_id), str(item.name), json_or_text(item.arguments)] for item in result.interruptions]
 
@@ -124,7 +124,7 @@ class MoorageSession(Adapter):
         return await self._write(ask)
 
     async def answered(self, agent: Any) -> RunState[Any, Any] | None:
-        """Return the run that was interrupted, with a person's answers, to pass to the runner; None while one is open.
+        """Return the interrupted run with a person's answers, to pass to the runner; None while an approval is open.
 
         Raises ApprovalClosed if an approval expired or was withdrawn.
         """
@@ -148,7 +148,7 @@ class MoorageSession(Adapter):
         return state
 
     async def _ask(self, moor: Moorage, ref: str, state: Any, waiting: list[list[Any]]) -> list[Approval]:
-        """Ask what was not asked before. The run is kept first: no question is open that no run can go on from."""
+        """Ask what was not asked before. The run is stored first: every open question has a run to continue."""
         run = await self._run(moor, ref)
         names = {call_id: run["approvals"][call_id] for call_id, *_ in waiting if call_id in run["approvals"]}
         await moor.records.write(ref, [self._run_as(state, waiting, names)])
@@ -161,11 +161,11 @@ class MoorageSession(Adapter):
         return asked
 
     async def _answers(self, moor: Moorage, ref: str) -> dict[str, Any] | None:
-        """Return the interrupted run and the approvals of its calls; None if there is none, or one is open."""
+        """Return the interrupted run and the approvals of its calls; None if there is none, or an approval is open."""
         run = await self._run(moor, ref)
         if run["state"] is None:
             return None
-        if len(run["approvals"]) < len(run["waiting"]):  # the process that asked has died
+        if len(run["approvals"]) < len(run["waiting"]):  # the asking process has died
             await self._ask(moor, ref, run["state"], run["waiting"])
             return None
         answers = {call_id: await moor.approval(name) for call_id, name in run["approvals"].items()}
@@ -173,9 +173,9 @@ class MoorageSession(Adapter):
         return None if is_open else {"state": run["state"], "answers": answers}
 
     async def _go_on(self, moor: Moorage, answered: set[str]) -> list[RecordRequest]:
-        """Return the write that ends an interrupted run if it goes on with these calls.
+        """Return the write that ends an interrupted run if it continues with these calls.
 
-        Withdraw their questions if they are still open. Those of its other calls may be asked again, so remember them.
+        Withdraw their questions if they are still open. Its other calls may be asked about again, so store them.
         """
         try:
             run = await self._in_session((self.session_id,), lambda ref: self._run(moor, ref))
@@ -206,7 +206,7 @@ class MoorageSession(Adapter):
         while True:
             removals = await self._removals(moor, ref)
             items, pages = await read_all(moor, ref, self.framework, ITEMS)
-            if pages == 1 or await self._removals(moor, ref) == removals:  # else read again what was cleared meanwhile
+            if pages == 1 or await self._removals(moor, ref) == removals:  # after a removal read again
                 return items
 
     async def _removals(self, moor: Moorage, ref: str) -> int:

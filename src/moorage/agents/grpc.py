@@ -1,6 +1,6 @@
-"""Agents, workers and tools behind gRPC: any server that has the services of proto/agent_platform.proto.
+"""Agents, workers and tools behind gRPC: any server with the services of proto/agent_platform.proto.
 
-Each call carries the facts of the session, and each answer may carry changes to remember. An agent may ignore both:
+Each call carries the facts of the session, and each answer may carry changes to store. An agent may ignore both:
 it still gets the history and the session's id.
 """
 
@@ -29,13 +29,13 @@ REASONS = {"DEADLINE_EXCEEDED": TIMED_OUT, "UNAVAILABLE": LOST}  # of a failure,
 
 
 class Remote:
-    """Asks an agent or a worker at one of its endpoints."""
+    """Calls an agent or a worker at one of its endpoints."""
 
     def __init__(self, secret: Secret | None = None) -> None:
         self._secret = secret
 
     async def run(self, job: Job, emit: Emit, commands: Commands) -> None:
-        """Ask, and tell what comes back."""
+        """Call the agent, and emit its answer."""
         load_grpc()
         try:
             await emit(await self._asked(job, emit))
@@ -57,7 +57,7 @@ class Remote:
         return await _ending(await router(self._secret).unary(call), emit)
 
     async def _streamed(self, job: Job, request: Any, emit: Emit, options: dict[str, Any]) -> AgentEvent | None:
-        """How it ended, with what was said told on the way; None if the agent cannot stream."""
+        """Stream the answer and return its end; return None if the agent cannot stream."""
         from moorage.protobuf import agent_platform_pb2 as pb
 
         said: list[str] = []
@@ -82,7 +82,7 @@ class Remote:
 
 
 def task_request(job: Job) -> Any:
-    """A job as it travels."""
+    """Return a job as a request message."""
     from moorage.protobuf import agent_platform_pb2 as pb
 
     history = [pb.Said(role=each["role"] or "system", content=text_of(each["content"])) for each in job.history]
@@ -100,7 +100,7 @@ def task_request(job: Job) -> Any:
 
 
 def texts_of(values: dict[str, Any]) -> dict[str, str]:
-    """Values as a map of texts has them: what is none, as JSON."""
+    """Return values as a map of texts; other values become JSON."""
     return {name: value if isinstance(value, str) else encode_text(value) for name, value in values.items()}
 
 
@@ -110,7 +110,7 @@ async def _ending(response: Any, emit: Emit) -> AgentEvent:
         try:
             values = msgspec.json.decode(response.context, type=dict[str, Any])
         except msgspec.MsgspecError:
-            values = {}  # what it wants remembered makes no sense: the answer does
+            values = {}  # the context changes are invalid, but the answer is valid
         await emit({"type": "context", "values": values})
     if response.success:
         return completed(response.output, metadata=metadata)
@@ -121,12 +121,12 @@ async def _ending(response: Any, emit: Emit) -> AgentEvent:
 
 
 def tool_of(agent: AgentDefinition) -> Tool:
-    """A tool that a file defines. Which operations it has, only the tool itself knows."""
+    """Return a tool that a file defines. Only the tool itself knows its operations."""
     return Tool(name=agent.name, description=agent.description, operations={}, endpoints=agent.endpoint)
 
 
 def calling(tool: Tool, key: str | None = None, secret: Secret | None = None) -> ToolFunction:
-    """The function that calls a tool at one of its endpoints; what it returns has to be awaited."""
+    """Return the async function that calls a tool at one of its endpoints."""
     metadata: Metadata = () if key is None else (("authorization", f"Bearer {key}"),)
 
     async def call(operation: str, parameters: dict[str, Any], occasion: Occasion) -> Any:
@@ -158,7 +158,7 @@ def calling(tool: Tool, key: str | None = None, secret: Secret | None = None) ->
 
 
 def _value(text: str) -> Any:
-    """A result: JSON, or else the text itself."""
+    """Return a result: decoded JSON, or else the text itself."""
     try:
         return msgspec.json.decode(text)
     except msgspec.MsgspecError:

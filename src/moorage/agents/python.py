@@ -1,4 +1,4 @@
-"""Functions as agents: the process in which one is called, and the `Turn` that it is given.
+"""Functions as agents: the process that calls one, and the `Turn` it gets.
 
     def plan(turn):
         turn.phase("planning")
@@ -9,7 +9,7 @@
 An `async` function gets an `AsyncTurn`, which has `await turn.ask(…)`. The return value is the answer; an exception
 fails the turn. `print` writes to stderr.
 
-`python -m moorage.agents.python module:function` is started by the supervisor, and speaks JSON lines.
+The supervisor starts `python -m moorage.agents.python module:function`, which communicates in JSON lines.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ TomlTable = dict[str, Any]
 class Decision(NamedTuple):
     """A person's answer."""
 
-    decision: str  # approve, reject, one of the options; expired or withdrawn if there was no answer
+    decision: str  # approve, reject, or one of the options; expired or withdrawn without an answer
     note: str | None = None
 
     @property
     def approved(self) -> bool:
-        """Whether the answer was yes."""
+        """Return whether the answer was approval."""
         return self.decision == "approve"
 
 
 class Wire:
-    """The lines between this process and its supervisor."""
+    """The JSON lines between this process and its supervisor."""
 
     def __init__(self, lines_in: Iterator[bytes], lines_out: IO[bytes]) -> None:
         self._in, self._out = lines_in, lines_out
@@ -50,7 +50,7 @@ class Wire:
         self._asked = 0
 
     def read_turn(self) -> TomlTable:
-        """The first line: the turn."""
+        """Read the first line: the turn."""
         turn: TomlTable = json.loads(next(self._in))
         threading.Thread(target=self._listen, daemon=True).start()
         return turn
@@ -63,7 +63,7 @@ class Wire:
             self._out.flush()
 
     def ask(self, event: TomlTable) -> SimpleQueue[Decision]:
-        """Ask, and return where the answer will be."""
+        """Send a question; return the queue that its answer arrives in."""
         with self._lock:
             self._asked += 1
             question_id = f"question-{self._asked}"
@@ -85,8 +85,8 @@ class BaseTurn:
     def __init__(self, turn: TomlTable, wire: Wire) -> None:
         self._wire = wire
         self.prompt: str = turn["prompt"]  # everything new for this turn
-        self.items: list[TomlTable] = turn["items"]  # the same one by one: messages, callbacks, decisions
-        self.history: list[TomlTable] = turn["history"]  # role and content of what was said before
+        self.items: list[TomlTable] = turn["items"]  # the same as separate items: messages, callbacks, decisions
+        self.history: list[TomlTable] = turn["history"]  # role and content of earlier messages
         self.parameters: TomlTable = turn["parameters"]
         self.system_prompt: str | None = turn["system_prompt"]
         self.session_id: str = turn["session_id"]
@@ -97,7 +97,7 @@ class BaseTurn:
         self.agent_name: str = turn["agent_name"]
         self.checkpoint: TomlTable | None = turn["checkpoint"]  # what an earlier turn saved
         self.context: TomlTable = turn["context"]  # the session's keyed memory
-        self.cut_off: bool = turn["cut_off"]  # whether the turn before was lost in the middle of its work
+        self.cut_off: bool = turn["cut_off"]  # whether the turn before was lost during its work
         self.mcp_servers: dict[str, TomlTable] = turn["mcp_servers"]
 
     def say(self, content: str | list[TomlTable], role: str = "assistant") -> None:
@@ -196,7 +196,7 @@ def main(name: str, *folders: str) -> int:
 
 
 def _own_input() -> Iterator[bytes]:
-    """Standard input for us alone, line by line; the function finds nothing there."""
+    """Yield the lines of standard input; the function gets an empty one."""
     ours = os.dup(0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -205,7 +205,7 @@ def _own_input() -> Iterator[bytes]:
 
 
 def _lines(end: int) -> Iterator[bytes]:
-    """The lines of a pipe. No file object: a thread that waits in one keeps Python from ending."""
+    """Yield the lines of a pipe. No file object: a thread that waits in one keeps Python from ending."""
     rest = b""
     while data := os.read(end, 1024 * 1024):
         *lines, rest = (rest + data).split(b"\n")
@@ -213,14 +213,14 @@ def _lines(end: int) -> Iterator[bytes]:
 
 
 def _own_output() -> IO[bytes]:
-    """Standard output for us alone; what the function prints goes to standard error."""
+    """Take over standard output; the function's output goes to standard error."""
     ours = os.dup(1)
     os.dup2(2, 1)
     return open(ours, "wb")
 
 
 def _leave(*_: object) -> NoReturn:
-    """Asked to end: unwind, so that what has to be tidied up is."""
+    """Raise SystemExit when asked to end, so that cleanup code runs."""
     raise SystemExit(128 + signal.SIGTERM)
 
 

@@ -1,11 +1,11 @@
-"""The router: calls to agents, workers and tools that live elsewhere, by gRPC.
+"""The router: gRPC calls to remote agents, workers and tools.
 
-One channel for each endpoint, kept for as long as the event loop. Endpoints of one name take turns; one that cannot
-be reached, or says that it is not well, is left out until it is back. A call is sent once: only where no connection
-could be made is another endpoint tried, so nothing is done twice.
+Each endpoint has one channel, kept for as long as the event loop. Endpoints of one name take turns; one that cannot
+be reached, or reports that it is unhealthy, is skipped until it recovers. A call is sent once: another endpoint is
+tried only if no connection could be made, so no call is executed twice.
 
-Variables name the files for TLS: who signs the certificates of `grpcs://` endpoints, and the one that they are shown.
-Without any, an endpoint's certificate is checked as gRPC does it by itself.
+Variables name the files for TLS: the authority that signs the certificates of `grpcs://` endpoints, and our client
+certificate. Without them, gRPC checks an endpoint's certificate with its own defaults.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from moorage.agents.interface import Secret
 from moorage.core.extras import provided_by
 
 CONNECT_WITHIN = 0.5  # seconds; then the next endpoint is tried
-CONNECT_AT_LAST = 3.0  # where there is no other: a busy machine may take its time
+CONNECT_AT_LAST = 3.0  # seconds for the only endpoint: a busy machine may be slow
 PROBE_EVERY = 0.5
 PROBE_WITHIN = 0.5
-IDLE_AFTER = 60.0  # seconds without a call after which the endpoint is not probed any more
+IDLE_AFTER = 60.0  # seconds without a call after which an endpoint is no longer probed
 HEALTH = "/grpc.health.v1.Health/Check"
 MAX_MESSAGE = 16 * 1024 * 1024
 OPTIONS = [
@@ -34,7 +34,7 @@ OPTIONS = [
     ("grpc.http2.max_pings_without_data", 2),
     ("grpc.max_receive_message_length", MAX_MESSAGE),
     ("grpc.max_send_message_length", MAX_MESSAGE),
-    ("grpc.min_reconnect_backoff_ms", 3_000),  # how long one attempt may take; those that are refused end at once
+    ("grpc.min_reconnect_backoff_ms", 3_000),  # limit of one attempt; refused attempts end at once
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.service_config_disable_resolution", 1),
@@ -45,12 +45,12 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class RemoteCall(NamedTuple):
-    """A call of a method that several places offer."""
+    """A call of a method that several endpoints offer."""
 
     places: tuple[str, ...]
     method: str
     request: Any
-    answer: Callable[[bytes], Any]  # reads it, or a piece of it
+    answer: Callable[[bytes], Any]  # decodes the answer or a piece of it
     timeout: float | None = None
     metadata: Metadata = ()
 
@@ -60,7 +60,7 @@ class Unreachable(Exception):
 
 
 class RemoteFailure(Exception):
-    """The call was sent and did not end well; `code` is the name of a gRPC status."""
+    """The call was sent and failed; `code` is the name of a gRPC status."""
 
     def __init__(self, code: str, detail: str, metadata: dict[str, str]) -> None:
         self.code, self.detail, self.metadata = code, detail, metadata
@@ -68,17 +68,17 @@ class RemoteFailure(Exception):
 
 
 class Endpoint:
-    """One place, its channel, and how it does."""
+    """One endpoint, its channel and its health."""
 
     def __init__(self, place: str, credentials: Any = None) -> None:
-        """`credentials` are for those that speak TLS."""
+        """Create a channel; `credentials` are for endpoints with TLS."""
         self.place, self.channel = place, _channel(place, credentials)
         self.is_well = True
         self._used_at = monotonic()
         self._probing: asyncio.Task[None] | None = None
 
     async def is_ready(self, within: float = CONNECT_WITHIN) -> bool:
-        """Whether there is a connection, or one can be made in time."""
+        """Return whether there is a connection, or one can be made in time."""
         import grpc
 
         self._watch()
@@ -103,16 +103,16 @@ class Endpoint:
             self._probing = asyncio.create_task(self._probe(), name=f"moorage-probe-{self.place}")
 
     async def _probe(self) -> None:
-        """Look again and again how the endpoint does, as long as it is asked for things."""
+        """Check the endpoint's health repeatedly, as long as it gets calls."""
         while monotonic() - self._used_at < IDLE_AFTER:
             self.is_well = await self._says_well()
             await asyncio.sleep(PROBE_EVERY)
 
     async def _says_well(self) -> bool:
-        """Whether its health service says so; one without that service is well if it can be reached."""
+        """Return the answer of its health service; an endpoint without that service is healthy if it can be reached."""
         import grpc
 
-        ask = self.channel.unary_unary(HEALTH)  # an empty message asks for the server as a whole
+        ask = self.channel.unary_unary(HEALTH)  # an empty message asks about the server as a whole
         try:
             answer: bytes = await ask(b"", timeout=PROBE_WITHIN)
         except grpc.aio.AioRpcError as error:
@@ -120,7 +120,7 @@ class Endpoint:
         return answer == b"\x08\x01"  # SERVING
 
     async def close(self) -> None:
-        """Let the channel go."""
+        """Close the channel."""
         if self._probing is not None:
             self._probing.cancel()
             await asyncio.wait([self._probing])
@@ -128,11 +128,11 @@ class Endpoint:
 
 
 class Router:
-    """Calls of one event loop."""
+    """Sends calls for one event loop."""
 
     def __init__(self, secret: Secret | None = None) -> None:
         self._secret = secret
-        self._credentials: Any = None  # once they were needed
+        self._credentials: Any = None  # set when they are first needed
         self._endpoints: dict[str, Endpoint] = {}
         self._turn = count()
 
@@ -160,13 +160,13 @@ class Router:
             sent.cancel()
 
     async def _sent(self, call: RemoteCall, kind: str) -> Any:
-        """Send a call to an endpoint that can be reached; return what its answer comes from."""
+        """Send a call to an endpoint that can be reached; return its pending answer."""
         channel, serialize = (await self._chosen(call.places)).channel, type(call.request).SerializeToString
         method = getattr(channel, kind)(call.method, request_serializer=serialize, response_deserializer=call.answer)
         return method(call.request, timeout=call.timeout, metadata=call.metadata)
 
     async def _chosen(self, places: tuple[str, ...]) -> Endpoint:
-        """The next endpoint in turn that can be reached; those that are not well come last."""
+        """Return the next endpoint in turn that can be reached; unhealthy ones come last."""
         if self._credentials is None and any(place.startswith(SCHEME) for place in places):
             self._credentials = await self._trusted()
         start = next(self._turn) % max(1, len(places))
@@ -186,7 +186,7 @@ class Router:
             raise Unreachable(f"{error.filename} cannot be read ({error.strerror})") from error
 
     async def is_reachable(self, places: tuple[str, ...]) -> bool:
-        """Whether one of these endpoints could be asked now."""
+        """Return whether one of these endpoints can be called now."""
         try:
             return (await self._chosen(places)).is_well
         except Unreachable:
@@ -199,7 +199,7 @@ class Router:
         return known
 
     async def close(self) -> None:
-        """Let all channels go."""
+        """Close all channels."""
         while self._endpoints:
             await self._endpoints.popitem()[1].close()
 
@@ -208,7 +208,7 @@ _routers: WeakKeyDictionary[asyncio.AbstractEventLoop, Router] = WeakKeyDictiona
 
 
 def router(secret: Secret | None = None) -> Router:
-    """The router of the running event loop: channels belong to the loop they were made in. `secret` reads variables."""
+    """Return the router of the running event loop: channels belong to one loop. `secret` reads variables."""
     loop = asyncio.get_running_loop()
     known = _routers.get(loop)
     if known is None:
@@ -217,7 +217,7 @@ def router(secret: Secret | None = None) -> Router:
 
 
 async def close_router() -> None:
-    """Let the channels of the running event loop go, if there are any."""
+    """Close the channels of the running event loop, if there are any."""
     known = _routers.pop(asyncio.get_running_loop(), None)
     if known is not None:
         await known.close()
@@ -248,7 +248,7 @@ def _read(path: str | None) -> bytes | None:
 
 
 def load_grpc() -> Any:
-    """The gRPC library. Raises Unsupported if it is not installed."""
+    """Return the gRPC library. Raises Unsupported if it is not installed."""
     with provided_by("grpc", "gRPC"):
         import grpc
         import grpc.aio

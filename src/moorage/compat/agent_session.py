@@ -7,14 +7,14 @@
     if should_resume(agent_id):
         plan = get_session(agent_id)["metadata"]["plan_file"]
 
-A refused call returns False, None or nothing, and the logger `moorage` says why in one line: on standard error,
-unless the application has set up its own logging.
+A refused call returns False, None or nothing, and the logger `moorage` writes the reason in one line: to standard
+error, unless the application has set up its own logging.
 
 A session may be resumed in the phases `approval`, `investigating` and `planning`, with fewer than three errors, if its
-last activity is less than 30 minutes ago. A person takes longer than that to answer, so in `approval` it is seven
-days. Writing metadata is no activity.
+last activity is less than 30 minutes ago. In `approval` the limit is seven days, because people take longer to answer.
+Writing metadata is no activity.
 
-The functions use the store that MOORAGE_URL names, or the file in the data folder; `AgentSession` can use another.
+The functions use the store of MOORAGE_URL, or the file in the data folder; `AgentSession` can use another.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ Json = dict[str, Any]
 Method = Callable[Concatenate["AgentSession", P], T]
 
 INTERFACE = "agent_session"
-RETRIES = 4  # with another id, if one is taken
+RETRIES = 4  # attempts with another id, if one is taken
 _connections: dict[tuple[str, str, int], sync.Moorage] = {}
 
 
 def _safely(otherwise: Callable[[], Any]) -> Callable[[Method[P, T]], Method[P, T]]:
-    """Let a method log a refusal and return `otherwise()` instead of raising."""
+    """Let a method log an error and return `otherwise()` instead of raising."""
 
     def decorated(method: Method[P, T]) -> Method[P, T]:
         @wraps(method)
@@ -63,7 +63,7 @@ def _safely(otherwise: Callable[[], Any]) -> Callable[[Method[P, T]], Method[P, 
 
 
 class AgentSession:
-    """Sessions of one store: that of a folder, that of a URL, or else the usual one."""
+    """Sessions of one store: that of a folder, that of a URL, or else the default one."""
 
     def __init__(self, base_dir: str | os.PathLike[str] | None = None, *, url: str | None = None) -> None:
         if base_dir is not None and url is not None:
@@ -75,7 +75,7 @@ class AgentSession:
     def create_session(
         self, agent_name: str | None = None, purpose: str | None = None, metadata: Json | None = None
     ) -> str | None:
-        """Open a session; its id, or None if it could not be kept. A `task_id` in the metadata becomes its own."""
+        """Open a session; return its id, or None if it could not be stored. `task_id` in the metadata sets its task."""
         create = partial(self._connection().create, agent_name, purpose=purpose, metadata=metadata)
         for _ in range(RETRIES):
             with suppress(IdTaken):
@@ -86,24 +86,24 @@ class AgentSession:
     def update_state(
         self, agent_id: str | None, phase: str | None = None, metadata: Json | None = None, error: str | None = None
     ) -> bool:
-        """Change the phase, add to the metadata, count an error; all of it or nothing."""
+        """Change the phase, add metadata, record an error; apply all of it or nothing."""
         self._connection().update(_checked(agent_id), phase=phase, metadata=metadata, error=error)
         return True
 
     @_safely(bool)
     def should_resume(self, agent_id: str | None = None) -> bool:
-        """Whether the work may be picked up where it was left."""
+        """Return whether the session may be resumed."""
         return verdict(self._connection(), agent_id).decision
 
     @_safely(lambda: None)
     def get_session(self, agent_id: str | None) -> Json | None:
-        """The session as a dictionary, or None if there is no such session."""
+        """Return the session as a dictionary, or None if there is no such session."""
         moor = self._connection()
         return _as_dictionary(moor, moor.get(_checked(agent_id)))
 
     @_safely(bool)
     def finalize_session(self, agent_id: str | None, outcome: str = "completed", summary: str | None = None) -> bool:
-        """Close the session: completed, failed or abandoned. The same outcome again is harmless."""
+        """Close the session: completed, failed or abandoned. Repeating the same outcome is harmless."""
         self._connection().finalize(_checked(agent_id), outcome, summary=summary)
         return True
 
@@ -114,7 +114,7 @@ class AgentSession:
 
     @_safely(list)
     def list_sessions(self, active_only: bool = False, agent_name: str | None = None) -> list[Json]:
-        """Sessions as dictionaries, newest first; those not closed, or those of one agent."""
+        """Return sessions as dictionaries, newest first; optionally only open ones, or those of one agent."""
         found: list[Json] = []
         moor = self._connection()
         for session in each_session(moor, active_only, agent_name):
@@ -125,11 +125,11 @@ class AgentSession:
         return found
 
     def pre_delegate_hook(self, context: Json) -> Json:
-        """Before delegating: may earlier work be picked up? The answer, and what is needed to go on.
+        """Answer before a delegation whether earlier work may be resumed, with the data for it.
 
         `context` has an `agent_name` and, if known, `agent_id`, `task_id`, `task_description`, `metadata`
-        and `project_dir`. Without an id the newest fitting session of that agent and task is looked for,
-        then of that agent and folder. With `create` a new session is opened if there is none to pick up.
+        and `project_dir`. Without an id, the newest matching session of that agent and task is used,
+        then of that agent and folder. With `create`, a new session is opened if none can be resumed.
         Every call is counted as a delegation.
         """
         try:
@@ -149,12 +149,12 @@ class AgentSession:
 
 
 def connection(url: str | None = None) -> sync.Moorage:
-    """Return this process's one connection to a store; another after a fork, or once the environment names another."""
+    """Return this process's connection to a store; reconnect after a fork or a change of the environment."""
     key = (config.pick_url(url), config.home(), os.getpid())
     found = _connections.get(key)
     if found is None:
         opened = sync.connect(key[0], interface=INTERFACE)
-        # No lock: a child forked while another thread holds it would wait for ever.
+        # No lock: a child forked while another thread holds it would wait forever.
         found = _connections.setdefault(key, opened)
         if found is not opened:
             opened.close()
@@ -162,14 +162,14 @@ def connection(url: str | None = None) -> sync.Moorage:
 
 
 def verdict(moor: sync.Moorage, agent_id: object) -> Verdict:
-    """Return whether the work may be picked up, and why not."""
+    """Return whether the session may be resumed, and the reason if not."""
     if not isinstance(agent_id, str) or not looks_like_ref(agent_id):
         return verdict_without(None, str(agent_id))
     return moor.should_resume(agent_id)
 
 
 def each_session(moor: sync.Moorage, active_only: bool, agent_name: str | None) -> Iterator[Session]:
-    """Yield the sessions that fit, newest first."""
+    """Yield the matching sessions, newest first."""
     agent = None if agent_name is None else check_label("agent_name", agent_name)
     return every(moor.list, agent=agent, active_only=bool(active_only))
 
@@ -186,7 +186,7 @@ def every(ask: Callable[..., Page[T]], *args: Any, by: str = "cursor", **options
 
 
 def _log(error: Exception) -> None:
-    import logging  # 5 ms, only where something is refused
+    import logging  # 5 ms, only after a refusal
 
     why = " ".join(str(error).split())  # one line; without a handler of the application it goes to standard error
     logging.getLogger("moorage").warning("%s: %s", getattr(error, "code", "store_unavailable"), why)
@@ -230,15 +230,15 @@ def _as_dictionary(moor: sync.Moorage, session: Session) -> Json:
 
 
 def _phase_changes(moor: sync.Moorage, session: Session) -> list[dict[str, str]]:
-    """Return the changes of phase in the log, up to where the session was when it was read."""
-    if session.last_entry <= 1:  # that it was created, and nothing since
+    """Return the phase changes in the log, up to the entry at which the session was read."""
+    if session.last_entry <= 1:  # only the entry of its creation
         return []
     upto = session.last_entry + 1
     return list(phase_changes(every(moor.log, session.session_id, by="after", before=upto, kinds=PHASE_KINDS)))
 
 
 def _delegation(moor: sync.Moorage, context: object) -> Json:
-    """Return whether to resume, which session and why, and what to go on with. Raises InvalidRequest."""
+    """Return whether to resume, which session and why, and the data to continue with. Raises InvalidRequest."""
     request = read_request(context)
     done = moor.delegate(
         request.agent_name,
@@ -254,7 +254,7 @@ def _delegation(moor: sync.Moorage, context: object) -> Json:
     return as_answer(done, [] if resumed is None else _phase_changes(moor, resumed))
 
 
-# The functions: the same, on the usual store ----------------------------------------------------
+# The functions: the same operations on the default store ----------------------------------------
 
 _usual = AgentSession()
 create_session = _usual.create_session

@@ -1,4 +1,4 @@
-"""Import files: they are read here, and become sessions in `service`, on this machine or on a server."""
+"""Import files: this module reads them; `service` makes them sessions, on this machine or on a server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from moorage.service.histories.transcripts import Transcripts
 from moorage.service.importing import History, ImportReport, bring_in, bring_in_history, exported
 
 T = TypeVar("T")
-FileProgress = Callable[[int, int], None]  # called with the bytes read, and of how many
+FileProgress = Callable[[int, int], None]  # called with the number of bytes read, and their total
 Advance = Callable[[int], None]
 
 
@@ -26,10 +26,10 @@ class Taker(Protocol):
     """Stores the sessions of an import."""
 
     async def exports(self, bundles: AsyncIterator[Bundle], *, dry_run: bool) -> ImportReport:
-        """Import sessions that we exported, or say what would be imported."""
+        """Import our own exports, or report what would be imported."""
 
     async def history(self, history: History, report: ImportReport) -> None:
-        """Import what another program wrote."""
+        """Import the history of another program."""
 
     async def finish(self, report: ImportReport) -> None:
         """End the import."""
@@ -44,7 +44,7 @@ async def import_files(
     dry_run: bool = False,
     **options: Any,
 ) -> ImportReport:
-    """Import what these files and folders hold into a store; the options are those of `take_files`."""
+    """Import these files and folders into a store; the options are those of `take_files`."""
     taker = _StoreTaker(deps, caller, detach=detach, dry_run=dry_run)
     return await take_files(taker, sources, dry_run=dry_run, now=deps.clock.now(), **options)
 
@@ -59,10 +59,10 @@ async def take_files(
     threaded: bool = False,
     now: datetime | None = None,
 ) -> ImportReport:
-    """Import what these files and folders hold.
+    """Import these files and folders.
 
-    Our own exports are read to their end before anything is written, and refused whole if anything is wrong with them.
-    Of what other programs wrote, everything sound is imported, and the report lists the rest.
+    Our own exports are read to their end before anything is written, and refused as a whole if they have any error.
+    From other programs' files everything valid is imported, and the report lists the rest.
     """
     run = _Run(taker, threaded=threaded, now=now or datetime.now(UTC))
     found = await run.aside(lambda: find(sources, source))
@@ -140,7 +140,7 @@ class _Run:
         self._reading = None
 
     async def take_history(self, file: FoundFile, report: ImportReport, advance: Advance) -> None:
-        """Import what another program wrote."""
+        """Import the history of another program."""
         if file.kind == CONTEXTS and file.problem is None:
             async for some in self._each(read_rows(file.name, file.lines(advance), self._now)):
                 await self._taker.history(some, report)
@@ -163,7 +163,7 @@ class _Run:
             return _refused(file, f"it cannot be read ({error.strerror})")
 
     async def aside(self, work: Callable[[], T]) -> T:
-        """Do blocking work, in a thread if there is an event loop to keep free."""
+        """Run blocking work, in a thread if there is an event loop."""
         if not self._threaded:
             return work()
         from asyncio import to_thread

@@ -1,7 +1,7 @@
 """Handles of running agents, inside the launcher or under a supervisor.
 
-An agent inside the launcher is a task. An agent under a supervisor is a process group that outlives the launcher: a
-file in its folder has its output, another one its commands, so a restarted launcher continues reading.
+An agent inside the launcher is a task. An agent under a supervisor is a process group that outlives the launcher: its
+output and its commands are files in its folder, so a restarted launcher continues reading.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from moorage.launcher.turn_file import write_private
 
 AgentEvent = dict[str, Any]
 
-LOOK = (0.01, 0.1)  # seconds: how soon to look again, and how late
-BITE = 1024 * 1024  # bytes of what an agent said that are read at once; renewals of its lease have the same event loop
+LOOK = (0.01, 0.1)  # seconds: first and longest pause between reads
+BITE = 1024 * 1024  # bytes of output read at once; lease renewals share the event loop
 STOP_WITHIN = 5.0
 EPOCH = "epoch.json"
 KEPT = "kept.json"
-KEYED = ("message", "approval")  # told again with their key, they are known
-REMEMBERED = ("phase", "metadata", "error", "checkpoint")  # these are not, and it is remembered how far they are kept
-_NEVER = datetime(1970, 1, 1, tzinfo=UTC)  # when a turn of a former life was queued is of no use any more
+KEYED = ("message", "approval")  # when repeated, they are recognized by their key
+REMEMBERED = ("phase", "metadata", "error", "checkpoint")  # these have no key, so their storage is recorded
+_NEVER = datetime(1970, 1, 1, tzinfo=UTC)  # stands for the queue time of an adopted turn, which is not needed
 
 
 class Inside:
-    """An agent that lives in the launcher; which one, the job says."""
+    """An agent that runs in the launcher, chosen by the job."""
 
     async def run(self, job: Job, emit: Emit, commands: Commands) -> None:
         """Do the job in this process."""
@@ -47,12 +47,12 @@ class Inside:
 
 
 def inside(agent: AgentDefinition) -> InProcess | None:
-    """The agent, if it lives in the launcher; None if it needs a supervisor."""
+    """Return the agent if it runs in the launcher; None if it needs a supervisor."""
     return None if agent.is_supervised else Inside()
 
 
 class StarterByKind:
-    """Starts agents by their kind; `inside` gives those that live in the launcher."""
+    """Starts agents by their kind; `inside` returns those that run in the launcher."""
 
     def __init__(
         self, folder: str, inside: Callable[[AgentDefinition], InProcess | None] = inside, *, dies_with_us: bool = False
@@ -77,7 +77,7 @@ class StarterByKind:
             folder = TurnFolder(os.path.join(self._folder, name))
             try:
                 job = folder.job()
-            except (OSError, msgspec.MsgspecError):  # it was never begun
+            except (OSError, msgspec.MsgspecError):  # the job was never started
                 shutil.rmtree(folder.path, ignore_errors=True)
                 continue
             facts = _read(folder.path, EPOCH)
@@ -94,7 +94,7 @@ class StarterByKind:
 
 
 class InProcessHandle:
-    """An agent that lives inside the launcher."""
+    """An agent that runs inside the launcher."""
 
     dies_with_us = True
 
@@ -119,7 +119,7 @@ class InProcessHandle:
         await self._events.put({"type": "result", "outcome": outcome, "text": "", "reason": reason, "error": error})
 
     async def events(self) -> AsyncGenerator[AgentEvent]:
-        """Yield its events, up to its result."""
+        """Yield its events up to its result."""
         number = 0
         while not self._is_over:
             event = await self._events.get()
@@ -131,19 +131,19 @@ class InProcessHandle:
         """Do nothing: the agent ends with its launcher."""
 
     async def tell(self, command: AgentEvent) -> None:
-        """Hand a command over; who does not stop in time is stopped."""
+        """Pass a command on; cancel an agent that does not stop in time."""
         if command["type"] == "stop" and self._stopping is None:
             self._stopping = asyncio.get_running_loop().call_later(STOP_WITHIN, self._task.cancel)
         await self._commands.put(command)
 
     async def adopting(self, turn: Turn, launcher_id: str) -> None:
-        """It is never adopted: it lives and dies with its launcher."""
+        """Do nothing: such an agent ends with its launcher and is never adopted."""
 
     async def adopted(self, turn: Turn) -> None:
-        """It is never adopted."""
+        """Do nothing: such an agent is never adopted."""
 
     async def close(self) -> None:
-        """Nothing of it is needed any more."""
+        """Release the agent's task."""
         if self._stopping is not None:
             self._stopping.cancel()
         if not self._task.done():
@@ -152,25 +152,25 @@ class InProcessHandle:
 
 
 class SupervisedHandle:
-    """An agent under a supervisor, known by its folder."""
+    """An agent under a supervisor, identified by its folder."""
 
     def __init__(
         self, folder: TurnFolder, job: Job, process: subprocess.Popen[bytes] | None, *, dies_with_us: bool = False
     ) -> None:
         self._folder, self._job, self._process = folder, job, process
         self.dies_with_us = dies_with_us
-        self._number = 0  # of the last event that was read
-        self._answered: set[str] | None = None  # questions whose answer a former life has passed on, once they are read
+        self._number = 0  # of the last event read
+        self._answered: set[str] | None = None  # questions that the former process has answered, once they are read
 
     async def events(self) -> AsyncGenerator[AgentEvent]:
         """Yield the events of its file up to its result, or to the end if the supervisor is gone.
 
         After a restart the file is read again, without the events known to be stored. The next event is `doubtful`: the
-        former process may have been killed after storing it and before noting that.
+        former process may have been killed between storing it and recording that.
         """
         offset, pause, kept = 0, LOOK[0], _read(self._folder.path, KEPT) if self._process is None else {}
         while True:
-            # Asked before reading: what it wrote last is read before we give up.
+            # Check before reading, so that its last output is read before we give up.
             is_attended = self._folder.is_attended if self._process is None else self._process.poll() is None
             events, offset = self._folder.events(offset, BITE)
             for event in events:
@@ -190,10 +190,10 @@ class SupervisedHandle:
             await asyncio.sleep(pause)
 
     async def tell(self, command: AgentEvent) -> None:
-        """Add a line to what it is told; an answer that a former life has passed on is not one to its next question."""
+        """Add a command to its file; skip an answer that the former process has passed on already."""
         if command["type"] == "decision" and command["key"] in self._answered_before():
             return
-        with suppress(OSError):  # it is over, and its folder gone
+        with suppress(OSError):  # the turn is over and its folder removed
             self._folder.send(command)
 
     def _answered_before(self) -> set[str]:
@@ -203,7 +203,7 @@ class SupervisedHandle:
         return self._answered
 
     async def kept(self, entry: int) -> None:
-        """Note that the last event is in the log, at this entry or before, so a restart does not report it again."""
+        """Record that the last event is in the log, at this entry or before it: a restart does not report it again."""
         facts = {"number": self._number, "entry": entry}
         with suppress(OSError):
             write_private(os.path.join(self._folder.path, KEPT), json.dumps(facts).encode(), lasting=False)
@@ -213,14 +213,14 @@ class SupervisedHandle:
         await self._remember({"epoch": turn.epoch, "adopting": launcher_id})
 
     async def adopted(self, turn: Turn) -> None:
-        """Remember under which epoch it goes on."""
+        """Record the epoch under which the turn continues."""
         await self._remember({"epoch": turn.epoch})
 
     async def _remember(self, facts: AgentEvent) -> None:
         await asyncio.to_thread(write_private, os.path.join(self._folder.path, EPOCH), json.dumps(facts).encode())
 
     async def close(self) -> None:
-        """Its folder goes, and whatever the agent has left behind."""
+        """Remove its folder, and end the processes that the agent left behind."""
         await asyncio.to_thread(self._see_off)
 
     def _see_off(self) -> None:
@@ -232,7 +232,7 @@ class SupervisedHandle:
 
 
 def _keyed(event: AgentEvent, job: Job, number: int) -> AgentEvent:
-    """An event by which it is known if it is told again; a turn that is given out again says other things."""
+    """Return an event with a key that identifies its repetition; each epoch of a turn has its own keys."""
     if event["type"] in KEYED:
         event["key"] = f"{job.turn_id}#{job.epoch}:{number}"[-256:]
     return event

@@ -1,4 +1,4 @@
-"""Rows of an older orchestrator as sessions, entries and instants."""
+"""Convert rows of an older orchestrator to sessions, entries and instants."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from moorage.core.session import FINAL_STATES, MAX_METADATA_BYTES, Phase, Sessio
 from moorage.legacy.plan import Planned
 from moorage.stores.rows import instant, micros
 
-ORPHANED = "orphaned"  # in a session's metadata
-EVENT = "legacy_event"  # the kind of an entry that was no message
+ORPHANED = "orphaned"  # key in a session's metadata
+EVENT = "legacy_event"  # the kind of an entry that is no message
 
 _STATES = {
     "pending": State.CREATED,
@@ -37,14 +37,14 @@ _STATES = {
     "cancelled": State.ABANDONED,
     "abandoned": State.ABANDONED,
 }
-_LAST = 8_583_753_600_000_000  # microseconds until 2242, up to which instants are told apart exactly
+_LAST = 8_583_753_600_000_000  # microseconds until 2242; up to then a float is exact to the microsecond
 
 
 # Sessions ------------------------------------------------------------------------------------------
 
 
 def session_of(planned: Planned, old: dict[str, Any]) -> Session:
-    """Return the session that a row becomes."""
+    """Return the session for a row."""
     state, at = state_of(old.get("status")), instant(planned.at or 0)
     is_final = state in FINAL_STATES
     session = Session(
@@ -77,7 +77,7 @@ def _passing(check: Callable[[str], str], value: object) -> str | None:
 
 
 def _parent_given(old: dict[str, Any]) -> object:
-    """Return what the row says of its parent: its name, or else its id."""
+    """Return the parent given in the row: its name, or else its id."""
     return given(old.get("parent_session_name")) or given(old.get("parent_session_id"))
 
 
@@ -90,7 +90,7 @@ _SHOWN = ("session_id", "session_name", "agent_name", "project_dir", "parent_ses
 
 
 def _metadata(session: Session, old: dict[str, Any]) -> dict[str, Any]:
-    """Return every column that the session itself does not show, and whether its parent is missing."""
+    """Return every column that the session itself has no field for, and whether its parent is missing."""
     rest = {name: _plain(value) for name, value in old.items() if given(value) is not None}
     for name in _SHOWN:
         if name in rest and rest[name] == getattr(session, name):
@@ -104,7 +104,7 @@ def _metadata(session: Session, old: dict[str, Any]) -> dict[str, Any]:
 
 
 def _within_limit(values: dict[str, Any]) -> dict[str, Any]:
-    """Return as much as metadata may hold, short values first, and whether something is missing."""
+    """Return as much as metadata may hold, short values first, with a mark if something is missing."""
     kept: dict[str, Any] = {}
     room = MAX_METADATA_BYTES // 2
     for name, value in sorted(values.items(), key=lambda item: len(encode(item[1]))):
@@ -116,7 +116,7 @@ def _within_limit(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of SQLite as JSON has it."""
+    """Return a value of SQLite as a JSON value."""
     if isinstance(value, bytes):
         return b64encode(value).decode()
     if isinstance(value, float) and not math.isfinite(value):
@@ -151,7 +151,7 @@ class LegacyLog:
         """Yield the first entry, one for each event, and the last one."""
         yield self._entry(Kind.CREATED, data={"agent_name": self._session.agent_name, "purpose": None})
         for event in events:
-            self._at = micros_of(event.get("timestamp")) or self._at  # one without a time: right after the last
+            self._at = micros_of(event.get("timestamp")) or self._at  # without a time: the last one's
             self.last_at = max(self.last_at, self._at)
             yield self._entry_of(event)
         if self._session.is_final:
@@ -192,12 +192,12 @@ def _is_plain_text(part: object) -> bool:
 
 
 def _readable(value: Any) -> Any:
-    """Return a column of an event, decoded if it is JSON of an object or a list."""
+    """Return a column of an event, decoded if it is a JSON object or list."""
     return _decoded(value, "{[") if isinstance(value, str) else _plain(value)
 
 
 def _decoded(text: str, begins: str) -> Any:
-    """Return decoded JSON that begins so; the text itself if it is none, or exceeds what we store."""
+    """Return decoded JSON with this first character; the text itself if it is invalid, or exceeds our limits."""
     if not text or text[0] not in begins:
         return text
     try:
@@ -210,11 +210,11 @@ def _decoded(text: str, begins: str) -> Any:
 
 # Times ------------------------------------------------------------------------------------------
 
-_SCALES = ((1e11, 1_000_000), (1e14, 1_000), (1e17, 1))  # below which a number counts seconds, milli-, microseconds
+_SCALES = ((1e11, 1_000_000), (1e14, 1_000), (1e17, 1))  # limits below which a number is seconds, milli-, microseconds
 
 
 def micros_of(value: object) -> int | None:
-    """Return an instant as others write it: ISO 8601 in any shape, UTC without a zone, or a number since 1970."""
+    """Return an instant from the formats in use: any ISO 8601, UTC without a zone, or a number since 1970."""
     try:
         found = _from_text(value.strip()) if isinstance(value, str) else _from_number(value)
     except (ValueError, OverflowError):

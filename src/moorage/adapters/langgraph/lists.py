@@ -1,15 +1,15 @@
 """Lists: a long channel value is stored in segments, and a later version of it shares those of the earlier one.
 
-LangGraph hands over the whole state at every step, and most of it is what it was. A list of more than a few items is a
-sequence of slices of segments; a segment is a record with some items. Only items that were not there before are
-serialized and written. To find them quickly, the items of the newest list are remembered, each with a copy of what it
-held: a message counts as known if it holds the same, any other item if it is the same object and still holds the same.
-An item of a type that could change unseen is never known.
+LangGraph passes the whole state at every step, and most of it is unchanged. A list of more than a few items is a
+sequence of slices of segments; a segment is a record with some items. Only new items are serialized and written. To
+find them quickly, the items of the newest list are cached, each with a copy of its content: a message counts as known
+if its content is equal, any other item if it is the same object with equal content. An item of a type whose changes
+could go unnoticed is never known.
 
-A segment never changes. Items of one that was loaded before are copied from what is remembered, which takes a third of
-the time of reading them again.
+A segment never changes. Items of a loaded segment are copied from the cache, which takes a third of the time of reading
+them again.
 
-Small segments at the end are merged, 16 at a time, so that a list of n items has some 16 × log16(n) slices.
+Small segments at the end are merged, 16 at a time, so that a list of n items has about 16 × log16(n) slices.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from langchain_core.messages import (
 )
 
 SHORTEST = 8  # items; a shorter list is stored as one value
-FANOUT = 16  # segments of about one size that become one
+FANOUT = 16  # segments of similar size that are merged into one
 MOST_SLICES = 128  # of one list
 
 Frame = tuple[str, bytes]  # an item as the serializer writes it
 MESSAGES = frozenset({AIMessage, AIMessageChunk, FunctionMessage, HumanMessage, SystemMessage, ToolMessage})
 
 
-NOTHING: dict[type, Any] = {dict: {}, list: []}  # what empty values are compared with
+NOTHING: dict[type, Any] = {dict: {}, list: []}  # the empty values for comparison
 
 
 class Slice(NamedTuple):
@@ -52,24 +52,24 @@ class Slice(NamedTuple):
 
 
 class Unseen(Exception):
-    """A value that could change unseen: it is neither plain nor a message of plain values."""
+    """A value whose changes could go unnoticed: it is neither plain nor a message of plain values."""
 
 
-UNKNOWN = object()  # stands for what an item holds that could change unseen
+UNKNOWN = object()  # stands for the content of an item whose changes could go unnoticed
 
 
 class KnownList:
-    """The items of a list that is stored, with copies of what they held, and where they are stored."""
+    """The items of a stored list, with copies of their content, and where they are stored."""
 
     def __init__(self, items: list[Any], held: list[Any], slices: list[Slice], loaded: Collection[Slice] = ()) -> None:
         self.items, self.held, self.slices = items, held, slices
         self._starts = {each: start for start, each in _starts_of(slices)}
-        self.loaded = self._starts.keys() & loaded  # slices whose items were read, not handed over, and can be copied
+        self.loaded = self._starts.keys() & loaded  # slices that were read, not passed in, and can be copied
         self._places: dict[object, int] | None = None
 
     @classmethod
     def of(cls, items: list[Any], slices: list[Slice], before: KnownList | None = None) -> KnownList:
-        """Remember a list as it was loaded."""
+        """Cache a list as it was loaded."""
         held, loaded = list[Any](), set[Slice]()
         for start, each in _starts_of(slices):
             some = items[start : start + each.size]
@@ -80,13 +80,13 @@ class KnownList:
         return cls(list(items), held, slices, loaded)
 
     def copy_of(self, each: Slice) -> list[Any]:
-        """Return new items for a slice that was loaded, as loading it again would make them."""
+        """Return new items for a loaded slice, equal to those that loading it again would return."""
         start = self._starts[each]
         places = range(start, start + each.size)
         return [_item(type(self.items[place]), self.held[place]) for place in places]
 
     def _copies(self, each: Slice, items: list[Any]) -> list[Any]:
-        """Return what the items of a slice hold, as far as it is remembered."""
+        """Return the content of a slice's items, as far as it is cached."""
         start = self._starts.get(each)
         if start is None:
             return [held_by(item) for item in items]
@@ -96,11 +96,11 @@ class KnownList:
         return [old if _holds(item, old) else held_by(item) for item, old in zip(items, held, strict=True)]
 
     def find(self, items: Sequence[Any]) -> Iterator[tuple[int, int] | int]:
-        """Yield runs of items that are known, as places (start, stop) here, and the indexes of those that are not."""
+        """Yield ranges of known items, as places (start, stop) here, and the indexes of unknown ones."""
         same = self._shared_start(items)
         if same:
             yield 0, same
-        is_longer = same == len(self.items)  # all that is known is there
+        is_longer = same == len(self.items)  # all known items are there
         yield from range(same, len(items)) if is_longer else self._find_later(items, same)
 
     def _shared_start(self, items: Sequence[Any]) -> int:
@@ -157,7 +157,7 @@ class ListPlan:
         self._merge()
 
     def known(self) -> KnownList:
-        """Return what to remember once it is stored."""
+        """Return what to cache once the list is stored."""
         return KnownList(list(self._items), self._held, self.slices, self._loaded)
 
     def _take(self, known: KnownList) -> None:
@@ -205,7 +205,7 @@ def _level(each: Slice) -> int:
 
 
 def _starts_of(slices: Iterable[Slice]) -> Iterator[tuple[int, Slice]]:
-    """Yield slices of a list, and the places of their first items in it."""
+    """Yield slices of a list, with the places of their first items in it."""
     start = 0
     for each in slices:
         yield start, each
@@ -213,7 +213,7 @@ def _starts_of(slices: Iterable[Slice]) -> Iterator[tuple[int, Slice]]:
 
 
 def held_by(item: Any) -> Any:
-    """Return a copy of what an item holds, or UNKNOWN if it could change unseen."""
+    """Return a copy of an item's content, or UNKNOWN if its changes could go unnoticed."""
     try:
         return _copy(item)
     except Unseen:
@@ -235,7 +235,7 @@ def _copy_message(message: BaseMessage) -> dict[str, Any]:
 
 
 def _item(kind: type, held: Any) -> Any:
-    """Return the item of which there is a copy."""
+    """Return the item for a copy of its content."""
     fresh = _fresh(held)
     return kind.model_construct(**fresh) if kind in MESSAGES else fresh  # type: ignore[attr-defined]  # a message
 
@@ -265,7 +265,7 @@ def _copy_plain(value: Any) -> Any:
 
 
 def _name(item: Any) -> object:
-    """Return what an item is found by: the id of a message, else the object itself."""
+    """Return the lookup key of an item: the id of a message, else the object itself."""
     return (type(item) in MESSAGES and item.id) or id(item)
 
 

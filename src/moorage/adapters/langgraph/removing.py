@@ -1,4 +1,4 @@
-"""Removing and copying checkpoints. A value goes only when no checkpoint that stays needs it."""
+"""Removing and copying checkpoints. A value is deleted only when no remaining checkpoint needs it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Choice = Callable[[HeaderList], HeaderList]
 
 
 class ThreadPruner(ThreadWriter):
-    """Removals and copies of threads."""
+    """Removes and copies threads."""
 
     async def delete(self, moor: Moorage, thread_id: str) -> None:
         with suppress(SessionNotFound):
@@ -60,12 +60,12 @@ class ThreadPruner(ThreadWriter):
         return kept
 
     def _delta_channels(self, header: Header) -> set[str]:
-        """Return the channels whose values are made of what ancestors wrote."""
+        """Return the channels whose values are built from the writes of ancestors."""
         counters = self.saver.serde.loads_typed(header.metadata).get("counters_since_delta_snapshot") or {}
         return set(counters) - header.values.keys()
 
     async def _keep(self, moor: Moorage, session_id: str, choose: Choice) -> None:
-        """Remove all checkpoints that are not chosen, with their writes and the values that no other one needs."""
+        """Remove all checkpoints that are not chosen, with their writes and the values that only they need."""
         for _ in range(TRIES):
             guards = await records_of(moor, session_id, [HEAD, EPOCH])
             headers = [it async for it in self.headers(moor, session_id, None, None)]
@@ -91,7 +91,7 @@ class ThreadPruner(ThreadWriter):
             versions = {it.key: it.version for it in done.records}
 
     async def _clean(self, moor: Moorage, session_id: str, gone: HeaderList, kept: HeaderList) -> None:
-        """Remove what only removed checkpoints needed. From their removal on, nothing new can need it."""
+        """Remove values that only removed checkpoints needed. After the removal nothing new can need them."""
         needed = {key for it in kept for key in it.needs()}
         unused = dict.fromkeys(key for it in gone for key in it.needs() if key not in needed)
         writes = [f"{checkpoint_key(it.namespace, it.checkpoint_id)}/" for it in gone]
@@ -103,7 +103,7 @@ class ThreadPruner(ThreadWriter):
     # Copies ------------------------------------------------------------------------------------------
 
     async def copy(self, moor: Moorage, source: str, target: str) -> None:
-        """Copy a thread; copying one that is not there does nothing."""
+        """Copy a thread; do nothing if it does not exist."""
         with suppress(SessionNotFound):
             session_id = await self.session(moor, str(source))
             await self.saver._in_session(
@@ -112,7 +112,7 @@ class ThreadPruner(ThreadWriter):
             await self._say_all(moor, str(source), str(target))
 
     async def _copy_records(self, moor: Moorage, source: str, target: str, thread_id: str) -> None:
-        """Copy values first and checkpoints last, so that no checkpoint is there without its values."""
+        """Copy values first and checkpoints last, so that no checkpoint exists without its values."""
         for namespace in (VALUES, WRITES, CHECKPOINTS):
             batch: Requests = []
             async for record in each_record(moor, source, namespace):

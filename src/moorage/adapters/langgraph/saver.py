@@ -34,7 +34,7 @@ TOGETHER = 50  # checkpoints of a list that are loaded at once
 class MoorageSaver(Saver):
     """A checkpointer for `builder.compile(checkpointer=...)`. Takes a URL or an open connection.
 
-    `projection=False` keeps messages out of the log, `approvals=False` interrupts out of the approvals.
+    `projection=False` keeps messages out of the log, `approvals=False` creates no approvals for interrupts.
     """
 
     framework = "langgraph"
@@ -96,7 +96,7 @@ class MoorageSaver(Saver):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Store a checkpoint; of its values, only those that its parent does not have."""
+        """Store a checkpoint; write only those of its values that its parent does not have."""
         return self._drive(lambda moor: self._threads.put(moor, config, checkpoint, metadata, new_versions))
 
     async def aput(
@@ -106,19 +106,19 @@ class MoorageSaver(Saver):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Store a checkpoint; of its values, only those that its parent does not have."""
+        """Store a checkpoint; write only those of its values that its parent does not have."""
         return await self._write(lambda moor: self._threads.put(moor, config, checkpoint, metadata, new_versions))
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        """Store what a task wrote after a checkpoint. An interrupt becomes an approval."""
+        """Store the writes of a task after a checkpoint. An interrupt becomes an approval."""
         self._drive(lambda moor: self._threads.put_writes(moor, config, writes, task_id, task_path))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
-        """Store what a task wrote after a checkpoint. An interrupt becomes an approval."""
+        """Store the writes of a task after a checkpoint. An interrupt becomes an approval."""
         await self._write(lambda moor: self._threads.put_writes(moor, config, writes, task_id, task_path))
 
     def delete_thread(self, thread_id: str) -> None:
@@ -146,27 +146,27 @@ class MoorageSaver(Saver):
         await self._write(lambda moor: self._threads.copy(moor, source_thread_id, target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Keep the newest checkpoint of each namespace with what its delta channels need, or `delete` all."""
+        """Keep the newest checkpoint of each namespace with the data its delta channels need, or `delete` all."""
         self._drive(lambda moor: self._threads.prune(moor, thread_ids, strategy))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Keep the newest checkpoint of each namespace with what its delta channels need, or `delete` all."""
+        """Keep the newest checkpoint of each namespace with the data its delta channels need, or `delete` all."""
         await self._write(lambda moor: self._threads.prune(moor, thread_ids, strategy))
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """Return what ancestors of a checkpoint wrote to channels, back to the nearest stored value of each."""
+        """Return the writes of a checkpoint's ancestors to channels, back to the nearest stored value of each."""
         return self._drive(lambda moor: self._threads.history(moor, config, channels))
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        """Return what ancestors of a checkpoint wrote to channels, back to the nearest stored value of each."""
+        """Return the writes of a checkpoint's ancestors to channels, back to the nearest stored value of each."""
         return await self._read(lambda moor: self._threads.history(moor, config, channels))
 
     def get_next_version(self, current: str | None, channel: None) -> str:
-        """Return a version that sorts after the current one and that no other writer makes."""
+        """Return a version that sorts after the current one and that no other writer creates."""
         number = 0 if current is None else int(str(current).partition(".")[0])
         return f"{number + 1:016}.{random.getrandbits(32):08x}"
 
@@ -181,12 +181,12 @@ class MoorageSaver(Saver):
     # Moving in ---------------------------------------------------------------------------------------
 
     def has(self, config: RunnableConfig) -> bool:
-        """Return whether a checkpoint is there."""
+        """Return whether a checkpoint exists."""
         place = thread_of(config), namespace_of(config), get_checkpoint_id(config)
         return self._drive(lambda moor: self._threads.header(moor, *place)) is not None
 
     def restore_writes(self, config: RunnableConfig, writes: Sequence[Write]) -> None:
-        """Store pending writes as another saver kept them; those that are there stay as they are."""
+        """Store pending writes as another saver stored them; existing ones are unchanged."""
         place = thread_of(config), namespace_of(config), str(get_checkpoint_id(config))
         if writes:
             self._drive(lambda moor: self._threads.restore_writes(moor, *place, writes))

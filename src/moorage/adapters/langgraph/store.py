@@ -33,7 +33,7 @@ from moorage.core.record import JSON, MAX_WRITES, Drop, Put, RecordRequest, Touc
 from moorage.records import Record
 
 MEMORY = "langgraph.store"
-KEY = "/!"  # parts the namespace from the key; neither has it
+KEY = "/!"  # separates the namespace from the key; neither contains it
 PAGE = 500  # records read at once
 
 
@@ -42,7 +42,7 @@ class NoVectorSearch(Unsupported, NotImplementedError):
 
 
 class ItemWithTtl(NamedTuple):
-    """An item, and for how many minutes it lives after its last use."""
+    """An item, and its lifetime in minutes after its last use."""
 
     item: Item
     ttl: float | None
@@ -66,12 +66,12 @@ class MoorageStore(Adapter, BaseStore):
         self.ttl_config = ttl
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
-        """Read what is asked for, then write, all writes in one commit."""
+        """Read, then write, with all writes in one commit."""
         asked = list(ops)
         return self._drive(lambda moor: self._batch(moor, asked))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
-        """Read what is asked for, then write, all writes in one commit."""
+        """Read, then write, with all writes in one commit."""
         asked = list(ops)
         return await self._write(lambda moor: self._batch(moor, asked))
 
@@ -149,7 +149,7 @@ def _touch(record: Record, kept: ItemWithTtl, refresh: bool, touched: dict[str, 
 
 
 async def _puts(moor: Moorage, puts: dict[str, PutOp]) -> list[RecordRequest]:
-    """Return the writes of items; an item that is there keeps its time of creation."""
+    """Return the writes of items; an existing item keeps its time of creation."""
     keys, now = list(puts), datetime.now(UTC).isoformat()
     created: dict[str, str] = {}
     for start in range(0, len(keys), MAX_WRITES):
@@ -196,7 +196,7 @@ def _fits(namespace: tuple[str, ...], condition: MatchCondition) -> bool:
 
 
 def _matches(value: Any, wanted: Any) -> bool:
-    """Return whether a value has all that a filter names; `{"$gt": 1}` and the like compare."""
+    """Return whether a value matches all fields of a filter; `{"$gt": 1}` and the like compare."""
     if wanted is None:
         return True
     return all(_equals(value.get(name), each) for name, each in wanted.items())

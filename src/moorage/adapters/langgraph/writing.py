@@ -45,7 +45,7 @@ from moorage.core.errors import SessionNotFound, StoreCorrupt, VersionConflict
 from moorage.core.record import Put, RecordRequest
 
 MESSAGES_AT_ONCE = MAX_MESSAGES_PER_APPEND // 2
-TOUCHED = Put(namespace=VALUES, key=HEAD, value=b"")  # tells a removal that there is a new writer
+TOUCHED = Put(namespace=VALUES, key=HEAD, value=b"")  # shows a removal that there is a new writer
 
 Items = list[Any]  # `list` is a method of a saver
 Messages = list[ProjectedMessage]
@@ -53,24 +53,24 @@ Requests = list[RecordRequest]
 
 
 class CheckpointDraft:
-    """A checkpoint to be written: its records, its messages, and what to remember of it."""
+    """A checkpoint to be written: its records, its messages, and the data to cache."""
 
     def __init__(self, saver: Saver, spot: Spot, before: Known) -> None:
         self._saver, self._spot, self._before = saver, spot, before
-        self.shares = False  # whether it needs values that are stored
+        self.shares = False  # whether it needs stored values
         self.writes: list[RecordRequest] = []
         self.said: list[ProjectedMessage] = []
         self._places: dict[str, ValuePlace] = {}
         self._lists: dict[str, KnownList] = {}
 
     def keep(self, channel: str, place: ValuePlace) -> None:
-        """Take a value from the checkpoint before."""
+        """Reuse a value of the checkpoint before."""
         self.shares, self._places[channel] = True, place
         if channel in self._before.lists:
             self._lists[channel] = self._before.lists[channel]
 
     def add(self, channel: str, value: Any) -> None:
-        """Take a value that may have changed."""
+        """Store a value that may have changed."""
         if type(value) is not list:
             self._places[channel] = self._stored(value)
         elif len(value) < SHORTEST:
@@ -80,7 +80,7 @@ class CheckpointDraft:
             self._add_list(channel, value)
 
     def finish(self, checkpoint: Checkpoint, metadata: CheckpointMetadata, parent: str | None) -> Known:
-        """Add the checkpoint itself, and return what to remember."""
+        """Add the checkpoint itself, and return the data to cache."""
         dump, namespace = self._saver.serde.dumps_typed, self._spot[1]
         body = dump({**checkpoint, "channel_values": {}})
         header = Header(namespace, checkpoint["id"], parent, body, dump(metadata), self._places)
@@ -91,7 +91,7 @@ class CheckpointDraft:
 
     @property
     def guards(self) -> list[RecordRequest]:
-        """Return what refuses it if others removed values that it shares."""
+        """Return the conditions that refuse it if others removed values that it shares."""
         epoch = Put(namespace=VALUES, key=EPOCH, value=b"", keep=True)
         if self.shares:
             epoch = Put(namespace=VALUES, key=EPOCH, value=b"", keep=True, version=self._before.epoch)
@@ -113,12 +113,12 @@ class CheckpointDraft:
         return Stored(key)
 
     def _say(self, channel: str, items: list[Any], fresh: Sequence[int]) -> None:
-        if self._saver._projection and not self._spot[1]:  # the graph above a subgraph keeps what matters of it
+        if self._saver._projection and not self._spot[1]:  # the parent graph keeps a subgraph's relevant messages
             self.said += said_by(channel, ((index, items[index]) for index in fresh))
 
 
 class ThreadWriter(ThreadReader):
-    """Writes of threads."""
+    """Writes threads."""
 
     async def put(
         self,
@@ -138,7 +138,7 @@ class ThreadWriter(ThreadReader):
                 known = draft.finish(checkpoint, facts, parent)
                 try:
                     await self.store(moor, session_id, thread_id, [*draft.guards, *draft.writes], draft.said)
-                except VersionConflict:  # values that it shares may be gone
+                except VersionConflict:  # a concurrent removal may have deleted values that it shares
                     self.known.forget(spot)
                 else:
                     self.known.remember(spot, known)
@@ -149,9 +149,9 @@ class ThreadWriter(ThreadReader):
         return config_of(thread_id, namespace, checkpoint["id"])
 
     async def _go_on(self, moor: Moorage, session_id: str, parent: str | None) -> None:
-        """Close questions that a new checkpoint has left behind.
+        """Close the questions of earlier checkpoints.
 
-        It has to be a child of the one that asked: LangGraph may write that one after the interrupt.
+        The new one must be a child of the one that asked: LangGraph may write that one after the interrupt.
         """
         if parent is not None and self.interrupted.get(session_id) == parent:
             del self.interrupted[session_id]
@@ -195,7 +195,7 @@ class ThreadWriter(ThreadReader):
     async def restore_writes(
         self, moor: Moorage, thread_id: str, namespace: str, checkpoint_id: str, writes: Sequence[Write]
     ) -> None:
-        """Store pending writes as another saver kept them; those that are there stay as they are."""
+        """Store pending writes as another saver stored them; existing ones are unchanged."""
         puts = writes_of(namespace, checkpoint_id, writes, keep=True)
 
         async def write(session_id: str) -> None:
@@ -204,7 +204,7 @@ class ThreadWriter(ThreadReader):
         await self.saver._in_session((thread_id,), write)
 
     async def store(self, moor: Moorage, session_id: str, thread_id: str, writes: Requests, said: Messages) -> None:
-        """Write records and messages in one commit; messages of a long past that is new to us go ahead."""
+        """Write records and messages in one commit; messages of a long earlier history are written first."""
         said = list({message["client_key"]: message for message in said}.values())
         while len(said) > MAX_MESSAGES_PER_APPEND:
             await self.saver._commit_to(moor, session_id, (thread_id,), [], said[:MESSAGES_AT_ONCE])

@@ -16,35 +16,35 @@ if TYPE_CHECKING:
         """A driver's connection to its agent and to the reader of its events."""
 
         def send(self, data: bytes) -> None:
-            """Write to the agent's standard input, as soon as it reads."""
+            """Write to the agent's standard input as soon as it reads."""
 
         def close_input(self) -> None:
-            """End the agent's standard input, after all that was sent."""
+            """Close the agent's standard input after all data is sent."""
 
         def emit(self, event: AgentEvent) -> None:
             """Report an event."""
 
         def errors(self) -> str:
-            """The last of what the agent wrote to its standard error."""
+            """Return the end of the agent's standard error."""
 
 
 MAX_MESSAGE_BYTES = 1024 * 1024  # of one message in the log
 MAX_LINE = 8 * 1024 * 1024  # bytes
 REFUSABLE = ("message", "phase", "metadata", "error", "checkpoint", "approval", "problem")
-KEPT_PROBLEMS = 20  # of a turn that are told one by one; the others are counted
-PIECE = 512 * 1024  # bytes; an answer above the limit is kept in messages of this size
-PART_TEXT = 32 * 1024  # characters of a text that stay when a message of parts is too large
+KEPT_PROBLEMS = 20  # problems of a turn that are reported one by one; the others are counted
+PIECE = 512 * 1024  # bytes; an answer above the limit is stored in messages of this size
+PART_TEXT = 32 * 1024  # characters of a text that are kept when a message with parts is too large
 
 
 class Exit:
-    """How the agent's process ended: a status, or a signal."""
+    """How the agent's process ended: with a status, or by a signal."""
 
     def __init__(self, status: int | None, signal_name: str | None = None) -> None:
         self.status, self.signal_name = status, signal_name
 
     @property
     def is_clean(self) -> bool:
-        """Whether it ended as a program does that is content with itself."""
+        """Return whether it exited with status 0."""
         return self.status == 0
 
     def __str__(self) -> str:
@@ -54,55 +54,55 @@ class Exit:
 
 
 class Driver:
-    """Speaks with one agent; each kind of agent has its own."""
+    """Communicates with one agent; each kind of agent has its own driver."""
 
     grace = 0.0  # seconds that an agent asked to stop gets before it is signalled
-    is_done = False  # whether the agent has given its answer and only has to leave
+    is_done = False  # whether the agent has answered and only has to exit
 
     def __init__(self, job: JobTable, line: DriverChannel) -> None:
         self.job, self.line = job, line
         self.account = Account(self.emit)
-        self.line_number: int | None = None  # of the line that is being read, where the agent prints lines
+        self.line_number: int | None = None  # of the line being read, if the agent prints lines
 
     def emit(self, event: AgentEvent) -> None:
-        """Report an event; one that may be refused has the number of its line."""
+        """Report an event; add the line number if the event may be refused."""
         has_line = self.line_number is not None and event["type"] in REFUSABLE
         self.line.emit({**event, "line": self.line_number} if has_line else event)
 
     def argv(self) -> list[str]:
-        """The program and its arguments."""
+        """Return the program and its arguments."""
         return list(self.job["agent"]["command"])
 
     def env(self) -> dict[str, str]:
-        """Variables to set besides those of the job."""
+        """Return variables to set in addition to those of the job."""
         return {}
 
     def begin(self) -> None:
-        """The agent has been started: say what there is to say."""
+        """Send the first input: the agent has started."""
 
     def hear(self, data: bytes) -> None:
-        """The agent wrote to its standard output."""
+        """Take data from the agent's standard output."""
 
     def hear_end(self) -> None:
-        """It will not write any more."""
+        """Handle the end of the agent's output."""
 
     def told(self, command: AgentEvent) -> None:
-        """An answer for the agent has come."""
+        """Take an answer for the agent."""
 
     def ask_to_stop(self) -> None:
-        """Tell the agent, in words, that it is to end."""
+        """Ask the agent to stop, by its own protocol."""
 
     def result(self, exit: Exit) -> AgentEvent:
-        """The last event, now that the agent has ended by itself."""
+        """Return the last event of an agent that has ended by itself."""
         raise NotImplementedError
 
     def last_words(self) -> str | None:
-        """Return its answer if it is ended early; None stands for its last message."""
+        """Return the answer of an agent that is ended early; None stands for its last message."""
         return None
 
 
 class LineDriver(Driver):
-    """Speaks with an agent that prints lines."""
+    """Communicates with an agent that prints lines."""
 
     def __init__(self, job: JobTable, line: DriverChannel) -> None:
         super().__init__(job, line)
@@ -117,7 +117,7 @@ class LineDriver(Driver):
             self.take(line, length)
 
     def take(self, line: bytes, length: int) -> None:
-        """Read a line; its beginning, if it is longer than MAX_LINE."""
+        """Read a line; only its beginning if it is longer than MAX_LINE."""
         raise NotImplementedError
 
 
@@ -127,19 +127,19 @@ class Account:
     def __init__(self, emit: Callable[[AgentEvent], None]) -> None:
         self._emit = emit
         self.problems = 0  # lines that did not validate
-        self._unsaid: list[str] = []  # pieces of a message that is not finished
-        self._last = ""  # the last whole message of its own
+        self._unsaid: list[str] = []  # pieces of an unfinished message
+        self._last = ""  # the last complete message of the agent
         self.has_spoken = False
 
     def chunk(self, text: str) -> None:
-        """A piece of a message."""
+        """Take a piece of a message."""
         if text:
             self.has_spoken = True
             self._unsaid.append(text)
             self._emit({"type": "chunk", "text": text})
 
     def message(self, role: str, content: str | list[AgentEvent]) -> None:
-        """A whole message; the pieces that it was announced with are part of it."""
+        """Take a complete message; it contains the pieces before it."""
         self.has_spoken = True
         for piece in fitting(content):
             self._emit({"type": "message", "role": role, "content": piece})
@@ -148,23 +148,23 @@ class Account:
             self._last = words_of(content) or self._last
 
     def problem(self, text: bytes, expected: str, field: str | None = None) -> None:
-        """Report a line that does not validate. Of a flood of them only the first are told; all are counted."""
+        """Report a line that does not validate. Only the first ones are reported; all are counted."""
         self.problems += 1
         if self.problems <= KEPT_PROBLEMS:
             self._emit({"type": "problem", "field": field, "expected": expected, "text": shown(text)})
 
     def end_message(self) -> None:
-        """The pieces so far are a message."""
+        """Make a message of the pieces so far."""
         if text := "".join(self._unsaid):
             self.message("assistant", text)
 
     @property
     def unsaid(self) -> str:
-        """Return partial output that is not in a message yet."""
+        """Return partial output that is in no message yet."""
         return "".join(self._unsaid)
 
     def ending(self, outcome: str, text: str | None = None, **more: Any) -> AgentEvent:
-        """The last event. Without a text, what it said last is the answer."""
+        """Return the last event. Without a text, the last message is the answer."""
         if text is None:
             text = self.unsaid or self._last
         is_said = bool(text) and text == self._last
@@ -176,22 +176,22 @@ class Account:
         return {"type": "result", "outcome": outcome, "text": text, "said": is_said, **facts}
 
     def failing(self, reason: str, error: str, text: str | None = None, *, cut_off: bool | None = None) -> AgentEvent:
-        """The last event of an agent that failed, with what it said so far; `cut_off` if it died without a report."""
+        """Return the last event of a failed agent, with its output so far; `cut_off` if it died without a report."""
         return self.ending("failed", text, reason=reason, error=error, cut_off=cut_off or None)
 
 
 def words_of(content: str | list[AgentEvent]) -> str:
-    """The words of a message, without tool calls and results."""
+    """Return the text of a message, without tool calls and results."""
     if isinstance(content, str):
         return content
     return "\n".join(part["text"] for part in content if part.get("type") == "text")
 
 
 def fitting(content: str | list[AgentEvent]) -> list[str | list[AgentEvent]]:
-    """A message as several that each fit into the log; parts are shortened instead."""
+    """Split a message into several that each fit into the log; parts are shortened instead."""
     if isinstance(content, str):
         return list(_pieces(content))
-    if len(json.dumps(content).encode()) <= MAX_MESSAGE_BYTES:  # with its escapes: rather too much than too little
+    if len(json.dumps(content).encode()) <= MAX_MESSAGE_BYTES:  # with JSON escapes: an upper bound
         return [content]
     short = [_shortened(part) for part in content]
     if len(json.dumps(short).encode()) <= MAX_MESSAGE_BYTES:
@@ -206,7 +206,7 @@ def _pieces(text: str) -> list[str]:
     cuts = [0]
     while len(data) - cuts[-1] > PIECE:
         cut = cuts[-1] + PIECE
-        while data[cut] & 0xC0 == 0x80:  # in the middle of a character
+        while data[cut] & 0xC0 == 0x80:  # inside a character
             cut -= 1
         cuts.append(cut)
     return [data[start:end].decode() for start, end in zip(cuts, [*cuts[1:], len(data)], strict=True)]
@@ -221,15 +221,15 @@ def _shortened(value: Any) -> Any:
 
 
 class LineBuffer:
-    """Bytes as they come, cut into lines; of one that is too long only its beginning is kept."""
+    """Splits incoming bytes into lines; of a line that is too long only the beginning is kept."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._rest = bytearray()
-        self._length = 0  # of the line so far, with what was thrown away
+        self._length = 0  # of the line so far, with the discarded part
 
     def feed(self, data: bytes) -> list[tuple[bytes, int]]:
-        """The lines that are complete now, each with its true length."""
+        """Return the lines that are complete now, each with its true length."""
         *ends, rest = data.split(b"\n")
         done = []
         for end in ends:
@@ -250,7 +250,7 @@ class LineBuffer:
 
 
 def read_object(line: bytes) -> AgentEvent | None:
-    """A line as a JSON object; None if it is none."""
+    """Return a line as a JSON object; None if it is none."""
     try:
         value = json.loads(line.decode("utf-8", "replace"), parse_constant=_no_number)
     except (ValueError, RecursionError):
@@ -263,6 +263,6 @@ def _no_number(word: str) -> None:
 
 
 def shown(line: bytes, limit: int = 200) -> str:
-    """The beginning of a line, for people."""
+    """Return the beginning of a line for display."""
     text = line[: limit * 4].decode("utf-8", "replace").replace("\0", "\ufffd").strip()
     return text if len(text) <= limit else f"{text[:limit]}…"

@@ -1,6 +1,6 @@
-"""Programs that speak JSON lines: the turn in one line, events back, decisions in between.
+"""Programs that speak JSON lines: one line with the turn in, events out, decisions in between.
 
-A function is such a program, too: a Python process calls it, and speaks JSON lines for it.
+A function is such a program too: a Python process calls it, and speaks JSON lines for it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OUTCOMES = ("completed", "failed", "stopped")
 
 
 class Invalid(ValueError):
-    """A field of an event that is not as it has to be."""
+    """A field of an event is invalid."""
 
     def __init__(self, field: str, expected: str) -> None:
         super().__init__(expected)
@@ -31,7 +31,7 @@ class Invalid(ValueError):
 
 
 class JsonlDriver(LineDriver):
-    """Checks what the agent says and passes it on."""
+    """Validates the agent's events and passes them on."""
 
     numbers_lines = True  # whether the author of the agent prints its lines
 
@@ -203,7 +203,7 @@ _PART_TEXTS = {"text": ("text",), "tool_call": ("id", "name"), "tool_result": ("
 
 
 def _content(content: Any) -> str | list[AgentEvent]:
-    """Return the content of a message, whose parts have what they need."""
+    """Return the content of a message after checking its parts."""
     if not isinstance(content, str) and not (isinstance(content, list) and content):
         raise Invalid("content", "a text or a list of parts")
     for index, part in enumerate(content if isinstance(content, list) else ()):
@@ -221,14 +221,14 @@ def _is_number(value: object) -> bool:
 
 
 class PythonDriver(JsonlDriver):
-    """Starts `moorage.agents.python`, which does the rest."""
+    """Starts `moorage.agents.python`, which runs the function."""
 
     numbers_lines = False
 
     def argv(self) -> list[str]:
         agent = self.job["agent"]
         beside = [os.path.dirname(agent["source"])] if agent.get("source") else []
-        # -P: the folder it works in must not shadow our modules; it is looked into later
+        # -P: the working folder must not shadow our modules; it is added to the path later
         return [sys.executable, "-P", "-m", "moorage.agents.python", agent["function"], *beside]
 
     def env(self) -> dict[str, str]:

@@ -1,7 +1,7 @@
-"""The PostgreSQL store: several servers on several machines, one truth.
+"""The PostgreSQL store: several servers on several machines share its data.
 
-`stores/sql/store.py` says which job each method runs. A store connects when it is first used, and brings its schema up
-to date then.
+`stores/sql/store.py` says which job each method runs. A store connects at its first use, and then brings its schema up
+to date.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 
 
 class DatabaseClock(SystemClock):
-    """The database's clock, as far as this machine knows it: so leases mean the same on every machine.
+    """The database's clock, as measured by this machine, so that leases mean the same on every machine.
 
-    Times still come in with the call. How far it is ahead of this machine's monotonic clock is measured
-    whenever the store looks for others' writes, every second: a step of this machine's own clock moves nothing.
+    Times still come in with the call. The difference to this machine's monotonic clock is measured whenever the
+    store checks for others' writes, every second: a step of this machine's own clock has no effect.
     """
 
     def __init__(self, bus: PostgresBus) -> None:
@@ -62,9 +62,9 @@ class PostgresStore(SqlStore):
     def __init__(
         self, url: str, sealer: Sealer | None = None, *, patience: float | None = None, is_known: bool = False
     ) -> None:
-        """The store that a URL names. With `patience`, callers wait so many seconds for it and no longer.
+        """Open the store of a URL. With `patience`, callers wait at most so many seconds for it.
 
-        `is_known`: a database is known to be there, so wait for it even if the first connection is refused.
+        With `is_known`, wait for the database even if the first connection is refused.
         """
         super().__init__()
         self._is_sealed = sealer is not None and sealer.seals
@@ -128,15 +128,15 @@ class PostgresStore(SqlStore):
         self._access.pool.hurry()
 
     async def seal(self, progress: Callable[[int], None] | None = None) -> Rewritten:
-        """Seal what is there with the first key; tell `progress` how many rows were looked at."""
+        """Seal all bodies with the first key; call `progress` with the number of rows examined."""
         return await sql.sealed.rewrite(self._access.transact, progress)
 
     async def count_plain(self) -> int:
-        """How many bodies `seal` would seal. Changes nothing, the schema included."""
+        """Return how many bodies `seal` would seal. Changes nothing, not even the schema."""
         return await self._access.look(sql.sealed.count_plain)
 
     async def schema(self) -> int:
-        """The version of the schema as it is; 0 if there is none. Changes nothing."""
+        """Return the version of the schema; 0 if there is none. Changes nothing."""
         return await self._access.look(schema_version)
 
     async def dump(self, kind: DumpKind, limit: int, cursor: str | None = None) -> Page[DumpRecord]:
@@ -156,7 +156,7 @@ class PostgresStore(SqlStore):
 
     @asynccontextmanager
     async def _in_turn(self, owner: str, ref: str) -> AsyncIterator[None]:
-        """Those of this process who change one session do it one after the other: to collide costs a round trip."""
+        """Let changes of one session in this process run one after another: a collision costs a round trip."""
         place = (owner, ref)
         lock = self._locks.setdefault(place, Lock())
         try:
@@ -168,7 +168,7 @@ class PostgresStore(SqlStore):
 
 
 async def prepared(db: PostgresConnection) -> None:
-    """Bring the schema up to date, and mark it as sealed if need be."""
+    """Bring the schema up to date, and mark it as sealed if needed."""
     await migrate(db)
     if db.opener is not None and not await sql.sealed.is_marked(db):
         async with db.transaction():

@@ -1,11 +1,11 @@
-"""Records: of a session or of its owner, a hash of rows, a list of names in order, and a list of when some end.
+"""Records: of a session or of its owner, a hash of rows, a list of names in order, and a list of expiry times.
 
 A row is `VERSION FORM SIZE PARTS UPDATED SEALED VALUE`, so that a script can leave the value out. Names are
-`NAMESPACE\0KEY`. One list of the owner says in which of these books something ends first: `purge` looks there. It is a
-hint, never too late.
+`NAMESPACE\\0KEY`. One list of the owner holds the earliest expiry of each of these books: `purge` reads it. It is a
+hint, and never too late.
 
-Whatever is written is guarded by the revision of its session, or of the owner's memory, so that names that were read
-before a commit still are those that are there.
+Every write is guarded by the revision of its session, or of the owner's memory, so that names read before a commit are
+still current.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from moorage.stores.redis.keys import Keys
 from moorage.stores.rows import about_record, instant, instant_or_none, micros, micros_or_none, opened
 
 MEMORY = "-memory"  # the book of an owner; no session has such an id
-MANY = 1 << 20  # more than a prefix has records
+MANY = 1 << 20  # more than the records of any prefix
 STEP = 1000  # names in one command
 
 
 class Book:
-    """Where the records of a session are, or those of an owner."""
+    """The keys for the records of a session or of an owner."""
 
     def __init__(self, keys: Keys, session_id: str = MEMORY, serial: int = 0) -> None:
         self.id, self.owner, self.serial = session_id, keys.owner, serial
         self.names, self.rows, self.ends = keys.of("n", session_id), keys.of("r", session_id), keys.of("y", session_id)
 
     def op(self, at: datetime | None, *wanted: object, values: bool = True) -> Op:
-        """Return the command of `read` that reads records; expired ones too if no time is given."""
+        """Return the command of `read` that reads records; without a time, expired ones too."""
         time = False if at is None else micros(at)
         return ("RECORDS", self.names, self.rows, self.ends, time, values, *wanted)
 
@@ -59,7 +59,7 @@ class Book:
         return b"%d %s %d %d %d %d " % (fields[0], fields[1].encode(), *fields[2:]) + value
 
     def record(self, db: RedisDb, name: bytes, row: bytes, end: bytes) -> Record:
-        """Return a record from what is stored. Raises SessionCorrupt, StoreCorrupt."""
+        """Return a record from its stored form. Raises SessionCorrupt, StoreCorrupt."""
         try:
             version, form, size, parts, updated, is_sealed, value = row.split(b" ", 6)
             of = name_of(name)
@@ -89,12 +89,12 @@ def _is_text(form: str, parts: int) -> bool:
 
 
 def text_of(name: RecordName) -> str:
-    """Return a name as it stands in lists."""
+    """Return a name as stored in lists."""
     return f"{name.namespace}\0{name.key}"
 
 
 def name_of(text: bytes) -> RecordName:
-    """Return a name from how it stands in lists."""
+    """Return a name from its form in lists."""
     namespace, _, key = text.decode().partition("\0")
     return RecordName(namespace, key)
 
@@ -103,14 +103,14 @@ def name_of(text: bytes) -> RecordName:
 
 
 def need_ops(book: Book, needs: RecordNeeds) -> list[Op]:
-    """Return the reads of what a decision has to know."""
+    """Return the reads of the records that a decision has to know."""
     last = [book.op(None, *names_below(start, 1, descending=True), values=False) for start in needs.last]
     below = [book.op(None, *names_below(start, MANY), values=False) for start in needs.below]
     return [book.op(None, *map(text_of, needs.names), values=False), *last, *below]
 
 
 def view_of(db: RedisDb, book: Book, needs: RecordNeeds, answers: list[list[bytes]]) -> RecordsView:
-    """Return what a decision has to know, from the answers to `need_ops`."""
+    """Return the records that a decision has to know, from the answers to `need_ops`."""
     named, *rest = [book.read(db, each) for each in answers]
     last, below = rest[: len(needs.last)], rest[len(needs.last) :]
     return RecordsView(
@@ -120,13 +120,13 @@ def view_of(db: RedisDb, book: Book, needs: RecordNeeds, answers: list[list[byte
 
 
 def names_below(start: RecordName, limit: int, *, descending: bool = False) -> tuple[object, ...]:
-    """Return the names that begin so."""
+    """Return the names with this prefix."""
     text = text_of(start)
     return "RANGE", f"[{text}", above(text), limit, descending
 
 
 def above(prefix: str) -> str:
-    """Return where the names that begin so end: no text sorts between them and this."""
+    """Return the end of the range of names with this prefix: no text sorts between them and this."""
     return f"({prefix}\U0010ffff"
 
 
@@ -134,15 +134,15 @@ def above(prefix: str) -> str:
 
 
 class BookDraft:
-    """The result of several writes to a book, one after the other."""
+    """The combined result of several writes to a book, in order."""
 
     def __init__(self, db: RedisDb, book: Book) -> None:
         self._db, self._book = db, book
-        self._rows: dict[str, Record | None] = {}  # what is written and what is deleted, by name
-        self._ends: dict[str, datetime | None] = {}  # when they end, if that changes
+        self._rows: dict[str, Record | None] = {}  # written and deleted records, by name
+        self._ends: dict[str, datetime | None] = {}  # their expiry times, if those change
 
     async def take(self, writes: Iterable[RecordWrite]) -> None:
-        """Let writes have happened."""
+        """Apply writes."""
         for each in writes:
             match each:
                 case PutRecord(record):
@@ -156,7 +156,7 @@ class BookDraft:
                         self._ends[text] = expires_at
 
     async def _named(self, name: RecordName, *, is_prefix: bool) -> list[str]:
-        """Return the names of records that are there by now."""
+        """Return the names of records that exist after the writes so far."""
         text = text_of(name)
         if is_prefix:
             stored = await self._db.one("ZRANGEBYLEX", self._book.names, f"[{text}", above(text))
@@ -168,7 +168,7 @@ class BookDraft:
         return [each for each in names if self._rows.get(each, self) is not None]
 
     def ops(self, keys: Keys) -> list[Op]:
-        """Return the commands that write all this."""
+        """Return the commands for all these writes."""
         book, ops = self._book, list[Op]()
         put = {name: record for name, record in self._rows.items() if record is not None}
         gone = [name for name, record in self._rows.items() if record is None]
@@ -185,26 +185,26 @@ class BookDraft:
 
 
 def in_steps(command: str, key: str, arguments: list[str]) -> list[Op]:
-    """Return a command as often as needed: a script unpacks no more than some thousand arguments."""
+    """Return a command in several parts: a script cannot unpack more than some thousand arguments."""
     return [(command, key, *arguments[start : start + STEP]) for start in range(0, len(arguments), STEP)]
 
 
 async def load_memory(db: RedisDb, keys: Keys, needs: RecordNeeds) -> tuple[RecordsView, str | None]:
-    """Return records of an owner that a decision has to know, and the revision at which they were read."""
+    """Return the owner's records that a decision has to know, and the revision at which they were read."""
     book = Book(keys)
     revision, *answers = await db.read([("HGET", keys("meta"), "memory"), *need_ops(book, needs)])
     return view_of(db, book, needs, answers), None if revision is None else revision.decode()
 
 
 async def write_ops(db: RedisDb, keys: Keys, book: Book, writes: Iterable[RecordWrite]) -> list[Op]:
-    """Return the commands of some writes, one after the other."""
+    """Return the commands of some writes, in order."""
     draft = BookDraft(db, book)
     await draft.take(writes)
     return draft.ops(keys)
 
 
 async def copy_ops(db: RedisDb, keys: Keys, source: Book, target: Book) -> list[Op]:
-    """Return the commands that copy a book to a fork; values that are sealed as the source's are sealed anew."""
+    """Return the commands that copy a book to a fork; values sealed for the source are sealed again."""
     hint, first = keys.list("record_ends"), await db.one("ZRANGE", source.ends, 0, 0, "WITHSCORES")
     ends: list[Op] = [("ZADD", hint, "LT", first[1].decode(), target.id)] if first else []
     if db.sealer is None:

@@ -28,7 +28,7 @@ read_delegation = Decoder(Delegation).decode
 
 
 class RedisCounting(Base):
-    """Keeps delegations, and counts what is there."""
+    """Stores delegations, and counts stored data."""
 
     async def record_delegation(self, owner: str, delegation: Delegation) -> bool:
         keys, db = self.db.keys(owner), self.db
@@ -58,7 +58,7 @@ class RedisCounting(Base):
         return Page([one for _, one in page], cursor_at(page[-1][0], mark) if len(found) > limit else None)
 
     async def facts(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[SessionFact]:
-        """In order of creation times."""
+        """Return facts of sessions in order of creation times."""
         mark, keys = span.fingerprint("facts"), self.db.keys(owner)
         found, place = list[tuple[tuple[int, int], SessionFact]](), cursor
         while len(found) <= limit:
@@ -109,7 +109,7 @@ class RedisCounting(Base):
 
 
 async def _timed(db: RedisDb, key: str, span: Span, cursor: str | None, mark: int) -> list[tuple[int, int, str]]:
-    """Return a part of a list along times, after a cursor: time, number and id."""
+    """Return a part of a list in order of time, after a cursor: time, number and id."""
     at, number = start(span, cursor, mark)
     most = "+inf" if span.created_before is None else f"({micros(span.created_before)}"
     least, found, offset = max(at, 0), list[tuple[int, int, str]](), 0

@@ -43,17 +43,17 @@ class HeadGuard:
 
 
 def head_ops(keys: Keys, session_id: str) -> list[Op]:
-    """Reads of a head and what it waits for."""
+    """Return the reads of a head and of what it waits for."""
     return [("HMGET", keys.of("h", session_id), *HEAD), ("HGETALL", keys.of("o", session_id))]
 
 
 def view_ops(keys: Keys, session_id: str) -> list[Op]:
-    """Reads of a session with its open work."""
+    """Return the reads of a session with its open work."""
     return [*head_ops(keys, session_id), ("HGETALL", keys.of("w", session_id))]
 
 
 def loaded(db: RedisDb, session_id: str, answers: list[Any]) -> Loaded | None:
-    """Return a session from the answers of `head_ops` or `view_ops`; None if it is not there."""
+    """Return a session from the answers of `head_ops` or `view_ops`; None if it does not exist."""
     fields, *hashes = answers
     if fields[0] is None:
         return None
@@ -79,7 +79,7 @@ def _rows(db: RedisDb, session_id: str, flat: list[bytes]) -> Iterable[tuple[int
 
 
 def add_row(found: Loaded, kind: type, id_: str, row: tuple[int, Any]) -> Any:
-    """Note a stored value that was asked for."""
+    """Add a stored value that was requested."""
     found.guard.numbers[kind, id_] = row[0]
     if (kind, id_) not in found.values:
         found.add(row[1])
@@ -90,7 +90,7 @@ Ops = Callable[[str], list[Op]]  # reads of a session, by its id
 
 
 async def load(db: RedisDb, owner: str, session_id: str) -> Loaded | None:
-    """Return the session with this very id, and its open work."""
+    """Return the session with exactly this id, and its open work."""
     if not looks_like_ref(session_id):
         return None
     return loaded(db, session_id, await db.read(view_ops(db.keys(owner), session_id)))
@@ -99,8 +99,10 @@ async def load(db: RedisDb, owner: str, session_id: str) -> Loaded | None:
 async def found(
     db: RedisDb, owner: str, ref: str, of_head: Callable[[Keys, str], list[Op]], beside: Ops = lambda _: []
 ) -> tuple[Loaded, list[Any]]:
-    """Return a session and the answers of other reads, all of one instant: by id, else by open name, else the newest
-    that had the name. `of_head` is `head_ops` or `view_ops`.
+    """Return a session and the answers of other reads, all at one instant.
+
+    The session is found by id, else by open name, else it is the newest that had the name. `of_head` is `head_ops` or
+    `view_ops`.
     """
     keys, session_id = db.keys(owner), ref if looks_like_ref(ref) else await id_of(db, owner, ref)
     while True:
@@ -109,7 +111,7 @@ async def found(
         one = loaded(db, session_id, answers[: len(ops)])
         if one is not None:
             return one, answers[len(ops) :]
-        session_id = await id_of(db, owner, ref)  # it is a name, or it went meanwhile
+        session_id = await id_of(db, owner, ref)  # the reference is a name, or the session was deleted meanwhile
 
 
 async def find(db: RedisDb, owner: str, ref: str) -> Loaded:
@@ -118,12 +120,12 @@ async def find(db: RedisDb, owner: str, ref: str) -> Loaded:
 
 
 async def head_loaded(db: RedisDb, owner: str, ref: str) -> Loaded:
-    """Return a session without its work, and what a commit has to know of it."""
+    """Return a session without its open work, and what a commit has to know of it."""
     return (await found(db, owner, ref, head_ops))[0]
 
 
 async def head(db: RedisDb, owner: str, ref: str) -> Session:
-    """Return a session without its work."""
+    """Return a session without its open work."""
     return (await head_loaded(db, owner, ref)).head()
 
 
@@ -153,7 +155,7 @@ async def id_of(db: RedisDb, owner: str, ref: str) -> str:
 
 
 async def many(db: RedisDb, owner: str, session_ids: list[str], *, strict: bool = False) -> list[Session | None]:
-    """Return the heads of these; None for one that is not there or, unless `strict`, corrupt."""
+    """Return the heads of these sessions; None for a missing one or, unless `strict`, a corrupt one."""
     keys, found = db.keys(owner), list[Session | None]()
     for start in range(0, len(session_ids), PART):
         part = session_ids[start : start + PART]
@@ -170,7 +172,7 @@ async def many(db: RedisDb, owner: str, session_ids: list[str], *, strict: bool 
 
 
 async def present(db: RedisDb, owner: str, session_ids: list[str]) -> list[Session]:
-    """Return the heads of those that are there."""
+    """Return the heads of the existing ones."""
     return [one for one in await many(db, owner, session_ids, strict=True) if one is not None]
 
 
@@ -186,7 +188,7 @@ async def row(db: RedisDb, owner: str, where: str, rows: Rows[Any], id_: str) ->
 async def named(
     db: RedisDb, owner: str, found: Loaded, where: str, rows: Rows[Any], kind: type, id_: str, missing: type[NotFound]
 ) -> Any:
-    """Return one value of a session, whatever became of it. Raises `missing` if it is another's, or not there."""
+    """Return one value of a session in any state. Raises `missing` if it does not exist or is another session's."""
     stored = await row(db, owner, where, rows, id_)
     if stored is None or stored[1].session_id != found.session_id:
         raise missing(id_)
@@ -194,7 +196,7 @@ async def named(
 
 
 def _same(found: Loaded, kind: type, id_: str, known: Any, stored: Any) -> Any:
-    """Raise Stale if something was changed between two reads."""
+    """Raise Stale if a value changed between two reads."""
     if found.values[kind, id_] != stored:
         raise Stale(id_)
     return known

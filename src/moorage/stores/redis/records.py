@@ -1,4 +1,4 @@
-"""The role Records: values by namespace and key, of a session or of its owner. `books` says how they are kept."""
+"""The role Records: values by namespace and key, of a session or of its owner. `books` says how they are stored."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from moorage.stores.seam import Unit
 
 
 class RedisRecords(Base):
-    """Keeps opaque values by namespace and key, of a session or of its owner."""
+    """Stores opaque values by namespace and key, of a session or of its owner."""
 
     async def records(self, owner: str, ref: str | None, names: list[RecordName], at: datetime) -> list[Record | None]:
         found = await self._read(owner, ref, at, *map(text_of, names))
@@ -65,7 +65,7 @@ class RedisRecords(Base):
             found += [record for record in page if query.admits(record.name)]
             if len(page) < query.limit or len(found) >= query.limit:
                 return found[: query.limit]
-            query = replace(query, after=page[-1].name)  # of all namespaces, some names do not begin as they should
+            query = replace(query, after=page[-1].name)  # across namespaces, some names lack the prefix
 
     async def _read(
         self, owner: str, ref: str | None, at: datetime, *wanted: object, values: bool = True
@@ -100,7 +100,7 @@ class RedisRecords(Base):
         """Delete records that have expired, the oldest first; return how many."""
         keys, count, at = self.db.keys(owner), 0, micros(when)
         for name in await self.db.one("ZRANGEBYSCORE", keys.list("record_ends"), "-inf", at, "LIMIT", 0, limit):
-            with suppress(Stale):  # a concurrent write: the next purge is early enough
+            with suppress(Stale):  # a concurrent write: the next purge will do
                 count += await self._purge_book(keys, Book(keys, name.decode()), when, limit - count)
             if count >= limit:
                 break
@@ -132,7 +132,7 @@ class RedisRecords(Base):
         return len(gone)
 
     async def _floor_ops(self, keys: Keys, book: Book, names: list[str], when: datetime) -> list[Op]:
-        """Return the writes that note the highest version of some records that go."""
+        """Return the writes that record the highest version of records that are deleted."""
         if not names:
             return []
         floor = RecordName(FLOOR, FLOOR)

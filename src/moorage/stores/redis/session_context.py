@@ -1,11 +1,11 @@
-"""The context of sessions in a form that any program can read: one JSON object by session, with a time to live.
+"""The context of sessions in a format that any program can read: one JSON object by session, with a time to live.
 
     session:ID              the context, as `SETEX session:ID 3600 '{"key": "value"}'` writes it
     session:@OWNER:ID       likewise, of an owner other than `local`; no id begins with `@`
     {session:ID}:versions   version and times of each key, in the same slot of a cluster
 
 Another program may read the first key, and write it whole. Such a write counts as a change of all its keys: they get
-their versions when Moorage next looks.
+versions when Moorage next reads them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from moorage.stores.redis.options import read_url
 
 DEFAULTS = {"ttl": "1h", "patience": "2"}
 NEVER = "never"
-VERSIONS_OUTLIVE = timedelta(days=1)  # so that a version is not given twice when a context ends and begins again
-SAME = "="  # in the place of the context: leave it as it is
+VERSIONS_OUTLIVE = timedelta(days=1)  # so that no version is reused when a context expires and is created again
+SAME = "="  # instead of the context: leave it unchanged
 PLAIN_OWNER = "local"
 
-# Write both keys, if they are as they were read. Lifetimes are in seconds; empty: none.
+# Write both keys if they are unchanged since they were read. Lifetimes are in seconds; empty: none.
 _SAVE = """
 for place = 1, 2 do
   local found = redis.call('GET', KEYS[place])
@@ -57,15 +57,15 @@ class _About(Struct, frozen=True, omit_defaults=True):
 
     version: int
     updated_at: datetime
-    expires_at: datetime | None = None  # if it has a time to live of its own
+    expires_at: datetime | None = None  # if it has its own time to live
 
 
 class _Versions(Struct, frozen=True):
     """Versions and times of a context."""
 
     version: int = 0
-    digest: str = ""  # of the context that this is about
-    ends_at: datetime | None = None  # of keys without a time to live of their own
+    digest: str = ""  # of the context that the versions belong to
+    ends_at: datetime | None = None  # for keys without their own time to live
     keys: dict[str, _About] = field(default_factory=dict)
 
 
@@ -74,15 +74,15 @@ class LoadedContext(Struct, frozen=True):
 
     values: dict[str, Any]
     versions: _Versions
-    digests: tuple[str, str]  # of what is stored; empty if there is nothing
+    digests: tuple[str, str]  # of the stored values; empty if there are none
 
     @property
     def version(self) -> int:
-        """The version of the whole context."""
+        """Return the version of the whole context."""
         return self.versions.version
 
     def items(self, at: datetime) -> dict[str, ContextItem]:
-        """Return what lives at that time."""
+        """Return the items that live at that time."""
         found = {key: self._item(key, value) for key, value in self.values.items()}
         return {key: item for key, item in found.items() if item.lives(at)}
 
@@ -100,7 +100,7 @@ class SessionContext:
     """Reads and writes contexts on a Redis or Valkey server. All methods raise ContextUnavailable while it is away."""
 
     def __init__(self, url: str) -> None:
-        """`ttl` in the URL says how long a context lives after each write: `1h`, or `never` for as long as you like."""
+        """Read the URL. Its `ttl` is the lifetime of a context after each write: `1h`, or `never` for no limit."""
         parts = urlsplit(url)
         options = DEFAULTS | dict(parse_qsl(parts.query, keep_blank_values=True))
         ttl = options.pop("ttl")
@@ -131,9 +131,9 @@ class SessionContext:
         items: dict[str, ContextItem],
         at: datetime,
     ) -> bool:
-        """Make these items the context, at this version; return False if it is not as it was read (None: new).
+        """Store these items as the context, at this version; return False if it changed since it was read (None: new).
 
-        An item that was read and is not changed keeps its own time to live; all others that have none live on.
+        An unchanged item keeps its own time to live; the lifetime of items without one is extended.
         """
         text = msgspec.json.encode({key: item.value for key, item in items.items()}).decode() if items else ""
         ends_at = None if self._ttl is None else at + self._ttl
@@ -165,7 +165,7 @@ class SessionContext:
             await self._ask(session_id, keys, ("DEL", *keys), writes=True)
 
     async def check(self) -> list[str]:
-        """Return what is wrong with the server, in words."""
+        """Return the server's problems, as text."""
         try:
             await self._ask("-", _keys(PLAIN_OWNER, "-"), ("GET", _keys(PLAIN_OWNER, "-")[0]))
         except ContextUnavailable as error:
@@ -173,7 +173,7 @@ class SessionContext:
         return []
 
     def hurry(self) -> None:
-        """Wait only a moment from now on: this process is about to end."""
+        """Wait only briefly from now on: this process is about to end."""
         self._servers.hurried_at = time.monotonic()
 
     async def close(self) -> None:
@@ -225,13 +225,13 @@ def _kept(session_id: str, text: bytes | None, about: bytes | None) -> LoadedCon
 
 
 def _given_versions(kept: LoadedContext, at: datetime, ends_at: datetime | None) -> _Versions:
-    """Return the versions of a context that another program wrote."""
+    """Return versions for a context that another program wrote."""
     version = kept.version + 1
     return _Versions(version, kept.digests[0], ends_at, {key: _About(version, at) for key in kept.values})
 
 
 def _about(known: _About | None, item: ContextItem) -> _About:
-    """Return what is known of a key, if the item is as it was read: its end may be that of the whole context."""
+    """Return the metadata of a key if the item is unchanged: its end may be that of the whole context."""
     if known is not None and (known.version, known.updated_at) == (item.version, item.updated_at):
         return known
     return _About(item.version, item.updated_at, item.expires_at)
@@ -242,5 +242,5 @@ def _digest(text: bytes | None) -> str:
 
 
 def _seconds(lifetime: timedelta) -> str:
-    """Return whole seconds, as SETEX takes them; what ends before is not shown any more."""
+    """Return whole seconds, as SETEX takes them; items that end earlier are hidden anyway."""
     return str(max(1, -(-lifetime // timedelta(seconds=1))))

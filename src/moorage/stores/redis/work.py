@@ -28,7 +28,7 @@ from moorage.stores.seam import Unit
 
 
 class RedisWork(RedisSessions):
-    """Keeps runs, turns and inboxes, and gives turns to launchers."""
+    """Stores runs, turns and inboxes, and gives turns to launchers."""
 
     async def run(self, owner: str, run_id: str) -> Run:
         found = await heads.row(self.db, owner, "runs", RUNS, run_id)
@@ -132,7 +132,7 @@ class RedisWork(RedisSessions):
         return None if claimed is None else await self._with_bodies(claimed)
 
     async def _give_back(self, claimed: Claimed, stamp: Stamp) -> None:
-        """Release a turn. The note that drains a launcher is in another slot: a cluster looks again after a claim."""
+        """Release a turn. A launcher's drain mark is in another slot: a cluster checks it again after a claim."""
         turn = claimed.turn
         await self.apply(
             claimed.owner,
@@ -192,7 +192,7 @@ class RedisWork(RedisSessions):
 
 
 def _list_of_runs(keys: Keys, query: RunQuery) -> str:
-    """Return the list that has all runs of a query."""
+    """Return the list that contains all runs of a query."""
     if query.session_id is not None:
         return keys.list("runs_of", query.session_id)
     if query.parent_session_id is not None:
@@ -203,4 +203,4 @@ def _list_of_runs(keys: Keys, query: RunQuery) -> str:
 
 
 class _Drained(Exception):
-    """The launcher is to drain, and gets no turn."""
+    """The launcher is draining, and gets no turn."""

@@ -1,7 +1,7 @@
-"""View, decide, commit: everything that a decision does to sessions, written once.
+"""View, decide, commit: everything that a decision does to sessions, in one place.
 
-A decision is made on what was read, and commits with it or not at all. On SQLite that is one transaction. PostgreSQL
-holds no lock while Python thinks: its commit is refused if what was read has changed, and the story is told again.
+A decision is based on data that was read, and commits with it or not at all. On SQLite that is one transaction.
+PostgreSQL holds no lock while Python decides: its commit is refused if that data has changed; then the job runs again.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ async def create(
 
 
 async def _birth(db: Db, owner: str, parent: str | None) -> tuple[SessionPlace, Birth]:
-    """Return where a new session stands, and what the decision needs to know."""
+    """Return the place of a new session, and the data that its decision needs."""
     if parent is None:
         return SessionPlace(), Birth()
     try:
@@ -82,7 +82,7 @@ async def fork(
 
 
 async def _with_copies(db: Db, owner: str, source: lookup.SessionColumns, written: Written) -> Written:
-    """Let a fork have the records as they are, unless a value is sealed as the source's: no other opens it."""
+    """Give a fork a copy of the records; if a value is sealed for the source, seal it for the fork."""
     place = written.place or SessionPlace()
     scope = sql.records.RecordScope(source.pk, source.session_id)
     if not await sql.records.has_sealed(db, owner, scope):
@@ -101,7 +101,7 @@ _PARENT = "SELECT pk, coalesce(root, pk) FROM moor.sessions WHERE owner = ? AND 
 
 
 async def restore(db: Db, owner: str, bundle: Bundle) -> bool:
-    """Insert a session as it was; return False if it is there already."""
+    """Insert a session unchanged; return False if it exists already."""
     from moorage.core.bundle import as_restored
 
     new = as_restored(bundle.session, owner)
@@ -156,7 +156,7 @@ async def apply(
 
 
 async def save(db: Db, owner: str, seen: Seen, change: Change, guard: Guard | None = None) -> Change:
-    """Commit a whole change; return it with what became of its callbacks."""
+    """Commit a whole change; return it with the outcome of its callbacks."""
     if change.callbacks:
         return await sql.callbacks.save(db, owner, seen, change)
     if change != Change(session=seen.view.session):
@@ -166,7 +166,7 @@ async def save(db: Db, owner: str, seen: Seen, change: Change, guard: Guard | No
 
 
 def written_of(seen: Seen, change: Change) -> Written:
-    """Return what a change does to a session that was there."""
+    """Return the effect of a change on an existing session."""
     return Written(change, seen.view, seen.pk, seen.revision)
 
 
@@ -180,9 +180,9 @@ async def append(
     token: str | None = None,
     expected: int | None = None,
 ) -> list[Entry]:
-    """Add messages; those whose client key was seen come back as the entries they became.
+    """Append messages; for those whose client key was seen, return the earlier entries.
 
-    Any store can append so. Each has a shorter way for what is said most of the time.
+    Every store can append this way. Each has a faster way for the common case.
     """
     seen = await load_head(db, owner, ref)
     session = seen.view.session

@@ -1,6 +1,6 @@
-"""Dump everything a store keeps. Each store's `load` takes it in.
+"""Dump all data of a store. Each store's `load` reads it.
 
-Rows are read along a key; a place in a list is the key of the row that came last, as JSON.
+Rows are read in order of a key; a place in a list is the key of the last row, as JSON.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class _List(NamedTuple):
 
 
 async def dump(db: Db, kind: DumpKind, limit: int, cursor: str | None = None) -> Page[DumpRecord]:
-    """Return some records of a kind, and where the next begin."""
+    """Return some records of a kind, and the cursor of the next ones."""
     how = (_ON_POSTGRES if db.is_postgres else _ON_SQLITE).get(kind) or _ON_BOTH[kind]
     rows = await how.walk.rows(db, None if cursor is None else msgspec.json.decode(cursor), limit)
     return Page([how.record_of(db, row) for _, row in rows], json_text(rows[-1][0]) if len(rows) == limit else None)
@@ -71,7 +71,7 @@ def _record(db: Db, row: Row) -> DumpRecord:
     owner, session_id, session, *columns = row
     try:
         return dumps.DumpedRecord(owner, session_id, records.record_of(db, owner, session, tuple(columns)))
-    except ValueError as error:  # it does not open, or is not what it should be
+    except ValueError as error:  # it cannot be opened, or is invalid
         raise StoreCorrupt(db.path, f"record {columns[1]} of {session_id or owner}: {error}") from error
 
 
@@ -132,9 +132,9 @@ _ON_BOTH = {
         lambda _, row: dumps.DumpedDocument(document_of(row)),
     ),
 }
-# The rest is kept differently: in SQLite only sessions have an owner, and the feed's ids contain it. An entry whose
-# session is gone belongs to whose fork reads it. Feed entries of sessions that were deleted since are left out, as they
-# are for readers of the feed.
+# The other kinds are stored differently: in SQLite only sessions have an owner, and the feed's ids contain it. An entry
+# whose session was deleted belongs to the owner of the fork that reads it. Feed entries of deleted sessions are left
+# out, as they are for readers of the feed.
 _SHARED = "json_agg(json_build_array(l.segment, l.upto) ORDER BY l.upto)"
 _LINEAGE = f"SELECT {_SHARED} FROM moor.lineage l WHERE l.session = s.pk"
 _WHOSE = (

@@ -1,4 +1,4 @@
-"""Families: ancestors, trees, and what decides about their deletion. Each store's `deletion` carries it out."""
+"""Families: ancestors, trees, and the decisions about their deletion. Each store's `deletion` carries them out."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from moorage.stores.sql.query import Query
 
 _ANCESTORS = Query("ancestors", head=HEAD_OF_S)
 _TREE_HEADS = Query("tree", columns=HEAD_OF_S, ending="ORDER BY s.depth, s.pk LIMIT ?3")
-# In the order in which every statement locks, so that there are no deadlocks.
+# In the lock order of all statements, so that there are no deadlocks.
 _LOCK_TREE = Query("tree", columns="s.pk", ending="ORDER BY s.pk FOR UPDATE OF s")
 _TREE_TO_DELETE = Query("tree_to_delete", rare=RARE)
-# SQLite keeps no revisions: what is decided there is written in the same transaction.
+# SQLite keeps no revisions: its decisions are written in the same transaction.
 _TREE_TO_SWEEP = {
     is_postgres: Query("tree", columns=f"{revision}, {HEAD_OF_S}", ending="ORDER BY s.depth, s.pk")
     for is_postgres, revision in ((True, "s.revision"), (False, "0"))
@@ -29,7 +29,7 @@ _TREE_TO_SWEEP = {
 
 
 async def ancestors(db: Db, owner: str, ref: str) -> list[Session]:
-    """Return parent first, root last."""
+    """Return the ancestors, parent first, root last."""
     pk = (await key_of(db, owner, ref)).pk
     return [session_of(row, db.opener) for row in await db.all(_ANCESTORS(db), (owner, pk))]
 
@@ -41,7 +41,7 @@ async def tree(db: Db, owner: str, ref: str, limit: int) -> list[Session]:
 
 
 async def count_children(db: Db, owner: str, ref: str) -> int:
-    """Count children, not grandchildren."""
+    """Count children without grandchildren."""
     pk = (await key_of(db, owner, ref)).pk
     row = await db.one(
         "SELECT count(*) FROM moor.sessions INDEXED BY sessions_by_parent WHERE owner = ? AND parent = ?", (owner, pk)
@@ -53,7 +53,7 @@ async def count_children(db: Db, owner: str, ref: str) -> int:
 
 
 class TreeMember(NamedTuple):
-    """A session of a tree that may be deleted, and how much it has."""
+    """A session of a tree that may be deleted, and the amount of its data."""
 
     pk: int
     session_id: str
@@ -70,7 +70,7 @@ class TreeMember(NamedTuple):
 async def delete_tree(
     db: Db, owner: str, ref: str, decide: DeletionDecision, stamp: Stamp, *, dry_run: bool, expected: int | None = None
 ) -> Deletion:
-    """Delete a tree unless the decision refuses; or say what would go."""
+    """Delete a tree unless the decision refuses; with a dry run, report what would be deleted."""
     if not dry_run and db.lock():
         await _lock(db, owner, (await key_of(db, owner, ref)).pk)
     members = await _members(db, owner, ref)
@@ -105,7 +105,7 @@ async def _members(db: Db, owner: str, ref: str) -> list[TreeMember]:
 
 
 async def _lock(db: Db, owner: str, pk: int) -> None:
-    """Lock a whole tree: a child that comes to be meanwhile is waited for, and looked at in the next round."""
+    """Lock a whole tree: wait for a child that is being created; the next round reads it."""
     known = -1
     while known < (known := len(await db.all(_LOCK_TREE(db), (owner, pk)))):
         pass
@@ -113,10 +113,10 @@ async def _lock(db: Db, owner: str, pk: int) -> None:
 
 # Sweeping ---------------------------------------------------------------------------------------
 
-# In the order of the rows, from where the last step ended: so a whole sweep reads each row once. Left to itself, SQLite
-# takes an index by owner and sorts all of the owner's sessions anew at every step.
+# In the order of the rows, from where the last step ended, so that a whole sweep reads each row once. SQLite's own
+# choice would be an index by owner, and a sort of all of the owner's sessions at every step.
 _STALE = "moor.sessions NOT INDEXED WHERE owner = ?1 AND pk > ?3 AND (last_activity_at < ?5 OR expires_at <= ?2)"
-# No idle session qualifies without a time: then only those with a TTL are looked at, through their index.
+# Without a time no idle session qualifies: then only those with a TTL are read, through their index.
 _PAST_TTL = "moor.sessions WHERE owner = ?1 AND pk > ?3 AND expires_at IS NOT NULL AND expires_at <= ?2"
 
 
@@ -130,7 +130,7 @@ async def candidates(db: Db, owner: str, before: int | None, at: int, position: 
 async def sweep(
     db: Db, owner: str, pks: list[int], decide: SweepDecision, stamp: Stamp, *, dry_run: bool
 ) -> list[Tombstone]:
-    """Delete the trees of these that may go, all at once; return what went, or what would."""
+    """Delete the removable trees of these, all at once; return what was or would be deleted."""
     tombstones: dict[int, tuple[Tombstone, int]] = {}
     for pk in pks:
         if pk not in tombstones:
@@ -148,13 +148,13 @@ async def sweep(
 async def _removable(
     db: Db, owner: str, pk: int, decide: SweepDecision, stamp: Stamp
 ) -> dict[int, tuple[Tombstone, int]]:
-    """Return the tombstones and revisions of a tree that may go, by key, leaves first; none if it must stay."""
+    """Return the tombstones and revisions of a removable tree, by key, leaves first; none if it must stay."""
     try:
         rows = await db.all(_TREE_TO_SWEEP[db.is_postgres](db), (owner, pk))
         sessions = [session_of(row[1:], db.opener) for row in rows]
-    except (SessionCorrupt, StoreCorrupt):  # unreadable, so it stays; go on with the others
+    except (SessionCorrupt, StoreCorrupt):  # unreadable, so it stays; continue with the others
         return {}
-    reason = decide(sessions) if sessions else None  # none: it went meanwhile
+    reason = decide(sessions) if sessions else None  # none: it was deleted meanwhile
     if reason is None:
         return {}
     root_id = sessions[0].session_id
@@ -168,7 +168,7 @@ _TOMBSTONES = Query("tombstones", columns=TOMBSTONE)
 async def tombstones(
     db: Db, owner: str, limit: int, cursor: str | None = None, query: TombstoneQuery = EVERY_TOMBSTONE
 ) -> Page[Tombstone]:
-    """Return what was deleted, newest first."""
+    """Return the tombstones, newest first."""
     mark = query.fingerprint()
     below = MAX_POSITION if cursor is None else read_cursor(cursor, mark)
     rows = await db.all(_TOMBSTONES(db), (owner, below, query.reason, micros_or_none(query.since), limit + 1))

@@ -1,12 +1,12 @@
 """Lists: filters to SQL. Lists walk in the order of keys, newest or oldest first.
 
-PostgreSQL's planner finds the index; its partial ones are told by conditions in the same words. SQLite is told which
-one to walk. Without a filter that has an index of its own, it merges the lists of all states: six short walks cost less
-than one more index that every creation would have to write. Only where few sessions were created in the time asked
-for, those are looked at instead, and sorted.
+PostgreSQL's planner chooses the index; conditions in the words of its partial indexes make it use those. For SQLite the
+statement names the index. Without a filter that has its own index, it merges the lists of all states: six short walks
+cost less than one more index that every creation would have to write. If few sessions were created in the requested
+time, only those are read and sorted.
 
-In the order of their newest entries no index has them: every append would have to move its session in it. The feed has
-that order already. It is walked, and a row of it counts if nothing has come to its session since.
+No index has the order of newest entries: every append would have to move its session in it. The feed has that order
+already. It is walked, and a row counts if its session has no newer entry.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from moorage.stores.sql.db import FEED_ROOM, Db
 from moorage.stores.sql.lookup import HEAD, HEAD_OF_S
 from moorage.stores.sql.query import Query
 
-NARROW = 2000  # sessions of a time that are sorted rather than walked past
-WALK = 20_000  # rows of the feed that a page may cost: one with few sessions, or none, may have others behind it
+NARROW = 2000  # sessions of a time span that are sorted; with more of them, the list is walked
+WALK = 20_000  # rows of the feed read for one page; a page with few or no sessions may have others behind it
 
-# Filters that compare a column with their own name, and an index of SQLite, the most selective first.
+# Filters that compare the column of the same name, and an index of SQLite, the most selective first.
 _EQUAL = {
     "project_dir": "INDEXED BY sessions_by_project",
     "agent": "INDEXED BY sessions_by_agent",
@@ -33,7 +33,7 @@ _EQUAL = {
     "interface": None,
 }
 _BY_KEY = "NOT INDEXED"  # a condition names the keys
-# By whether it is PostgreSQL: how partial indexes say that something is so, and how a condition names keys.
+# By whether it is PostgreSQL: the form of a condition in partial indexes, and how a condition names keys.
 _YES = {False: " = 1", True: ""}
 _AMONG = {False: "pk IN ({})", True: "pk = ANY(ARRAY({}))"}
 _STATUS = {is_postgres: status_conditions("moor.", yes) for is_postgres, yes in _YES.items()}
@@ -46,8 +46,8 @@ _LABELLED = {
     False: "pk IN (SELECT session FROM moor.labels WHERE owner = ? AND label = ?)",
     True: "labels <> '[]' AND labels::jsonb @> ?::text::jsonb",
 }
-_WAITING = Query("waiting_sessions")  # for an approval, and for a child
-# On PostgreSQL an index of heads would cost every turn a dozen index entries, twice: there are few such turns.
+_WAITING = Query("waiting_sessions")  # waiting for an approval, or for a child
+# On PostgreSQL an index on heads would cost every turn a dozen index entries, twice; few turns wait.
 _OF_TURNS = "SELECT session FROM moor.turns t WHERE t.owner = ? AND t.state = '{}'"
 
 
@@ -71,14 +71,14 @@ async def _find(db: Db, owner: str, query: SessionQuery) -> Page[Session]:
 
 
 _BY_UPDATE = Query("sessions_by_update", head=HEAD, head_of_s=HEAD_OF_S)
-_WALKED = {  # by whether it is PostgreSQL, whose owners have ids of their own
+_WALKED = {  # by whether it is PostgreSQL, whose owners have separate ids
     False: "SELECT id FROM moor.feed WHERE id > ?2 AND id < ?3 ORDER BY id {} LIMIT 1 OFFSET {}",
     True: "SELECT id FROM moor.feed WHERE owner = ?1 AND id > ?2 AND id < ?3 ORDER BY id {} LIMIT 1 OFFSET {}",
 }
 
 
 async def _find_by_update(db: Db, owner: str, query: SessionQuery, where: _Where) -> Page[Session]:
-    """Return one page along the feed; where the walk has ended before the page was full, its cursor is there."""
+    """Return one page along the feed; if the walk ends before the page is full, the cursor is where it ended."""
     if (base := await db.feed_start(owner)) is None:
         return Page([])
     where.add_states(states_of(query))
@@ -98,7 +98,7 @@ async def _find_by_update(db: Db, owner: str, query: SessionQuery, where: _Where
 
 
 class _Where:
-    """Conditions with their values, and the index that SQLite walks."""
+    """Conditions with their values, and the index for SQLite."""
 
     def __init__(self, db: Db, owner: str, query: SessionQuery) -> None:
         self.index: str | None = None
@@ -132,7 +132,7 @@ class _Where:
         self.values.extend(values)
 
     def add_states(self, states: list[str]) -> None:
-        """Only these; none at all, if there are none."""
+        """Add a condition for these states; no session matches an empty list."""
         if len(states) == 1:
             self.add(f"state = '{states[0]}'")
         elif len(states) < len(State):
@@ -144,7 +144,7 @@ class _Where:
     def _add_ready(self, db: Db, query: SessionQuery) -> None:
         yes = f"resume_ready{_YES[db.is_postgres]}"
         self.add(yes if query.resume_ready else f"NOT {yes}")
-        if query.resume_ready:  # those are few, and asked for before every delegation
+        if query.resume_ready:  # those are few, and every delegation asks for them
             by_folder = query.project_dir is not None
             self.index = "INDEXED BY sessions_ready_by_folder" if by_folder else "INDEXED BY sessions_ready"
 
@@ -170,7 +170,7 @@ class _Where:
             self.add(same, key, json_text(query.metadata_value))
 
 
-# By whether it is PostgreSQL. SQLite would walk one index for both.
+# By whether it is PostgreSQL. With the second form, SQLite would walk one index for both conditions.
 _OF_ROOT = {
     False: "pk IN (SELECT pk FROM moor.sessions WHERE root = ? UNION ALL "
     "SELECT pk FROM moor.sessions WHERE pk = ? AND root IS NULL)",
@@ -188,11 +188,11 @@ async def _add_family(db: Db, owner: str, query: SessionQuery, where: _Where) ->
         row = await db.one("SELECT pk FROM moor.sessions WHERE owner = ? AND id = ?", (owner, session_id))
         where.add(condition, *[row[0] if row else -1] * condition.count("?"))
         where.is_family = True
-        where.index = index  # a family is small: the other filters look at its members only
+        where.index = index  # a family is small: the other filters check its members only
 
 
 async def _is_narrow(db: Db, owner: str, query: SessionQuery) -> bool:
-    """Whether a time of creation is asked for that few sessions have."""
+    """Return whether the requested time of creation matches only few sessions."""
     times = [(condition, at) for name, condition in TIMES[:2] if (at := getattr(query, name)) is not None]
     if not times:
         return False
@@ -202,11 +202,11 @@ async def _is_narrow(db: Db, owner: str, query: SessionQuery) -> bool:
     return row is not None and row[0] <= NARROW
 
 
-WalkColumns = tuple[str, str, str]  # an index, a condition besides, and its value
+WalkColumns = tuple[str, str, str]  # an index, an additional condition, and its value
 
 
 def _statement(db: Db, query: SessionQuery, where: _Where) -> tuple[str, list[Any]]:
-    """Return a statement with its values: one walk, or short ones of SQLite's put together."""
+    """Return a statement with its values: one walk, or a union of short ones for SQLite."""
     order = f"ORDER BY pk {'DESC' if query.newest_first else 'ASC'} LIMIT {query.limit + 1}"
     walks, states = list[WalkColumns](), states_of(query)
     if not db.is_postgres and where.index is None and query.task is None and states:
@@ -223,7 +223,7 @@ def _statement(db: Db, query: SessionQuery, where: _Where) -> tuple[str, list[An
 
 
 def _of_task(db: Db, task: str, query: SessionQuery, where: _Where) -> list[WalkColumns]:
-    """Return two walks if SQLite has to: sessions that were given this task, and the one it was made for."""
+    """Return two walks for SQLite: sessions that were given this task, and the one created for it."""
     if not (db.is_postgres or where.is_family or query.resume_ready):
         return [
             ("INDEXED BY sessions_by_task", "task = ? AND task <> id", task),

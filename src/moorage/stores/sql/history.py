@@ -15,7 +15,7 @@ from moorage.stores.sql.query import Query
 
 NO_END = (1 << 32) - 1
 
-# By whether it is PostgreSQL, whose keys lead with the owner and the root. The values are the same.
+# By whether it is PostgreSQL, whose keys begin with the owner and the root. The values are the same.
 _LINEAGE = {
     False: "SELECT 0, segment, upto FROM moor.lineage WHERE session = ?2 ORDER BY upto",
     True: "SELECT segment_root, segment, upto FROM moor.lineage WHERE owner = ?1 AND session = ?2 ORDER BY upto",
@@ -24,7 +24,7 @@ _OF_SEGMENT = {False: "segment = ?3", True: "owner = ?1 AND root = ?2 AND segmen
 
 
 async def shared_segments(db: Db, owner: str, key: SessionColumns, upto: int) -> list[Segment]:
-    """Return where a session's entries up to a number are, oldest first."""
+    """Return where a session's entries up to a number are stored, oldest first."""
     segments, after = list[Segment](), 0
     for root, segment, end in await db.all(_LINEAGE[db.is_postgres], (owner, key.pk)) if key.shared_upto else ():
         if after >= upto:
@@ -37,7 +37,7 @@ async def shared_segments(db: Db, owner: str, key: SessionColumns, upto: int) ->
 
 
 async def newest_checkpoint(db: Db, owner: str, segments: list[Segment]) -> int | None:
-    """Return the number of the newest checkpoint in these."""
+    """Return the number of the newest checkpoint in these segments."""
     of_segment = f"{_OF_SEGMENT[db.is_postgres]} AND number > ?4 AND number <= ?5"
     sql = f"SELECT max(number) FROM moor.entries WHERE {of_segment} AND kind = 'checkpoint' AND {RARE}"
     for segment in reversed(segments):
@@ -48,7 +48,7 @@ async def newest_checkpoint(db: Db, owner: str, segments: list[Segment]) -> int 
 
 
 async def said_under(db: Db, owner: str, key: SessionColumns, client_keys: Sequence[str]) -> dict[str, Entry]:
-    """Return the newest entry of a session's own with each of these client keys."""
+    """Return the newest entry of a session's own log with each of these client keys."""
     under = f"INDEXED BY entries_by_key WHERE {_OF_SEGMENT[db.is_postgres]} AND client_key IN LIST(?4::text)"
     sql = f"SELECT {ENTRY} FROM moor.entries {under} ORDER BY number"
     rows = await db.all(sql, (owner, key.root, key.pk, db.listed(client_keys)))
@@ -58,7 +58,7 @@ async def said_under(db: Db, owner: str, key: SessionColumns, client_keys: Seque
 async def log(db: Db, owner: str, ref: str, query: LogQuery = OLDEST) -> list[Entry]:
     """Return entries between two numbers, from one end."""
     key = await key_of(db, owner, ref)
-    upto = NO_END if query.before is None else min(query.before - 1, NO_END)  # beyond it other sessions' entries begin
+    upto = NO_END if query.before is None else min(query.before - 1, NO_END)  # behind it other sessions' entries begin
     segments = await _segments(db, owner, key, query.after, upto) if query.after < upto else []
     kinds = None if query.kinds is None else stored_kinds(query.kinds)
     rows = await _read(db, owner, segments, query.limit, kinds, query.newest_first)
@@ -66,7 +66,7 @@ async def log(db: Db, owner: str, ref: str, query: LogQuery = OLDEST) -> list[En
 
 
 async def _segments(db: Db, owner: str, key: SessionColumns, after: int, upto: int) -> list[Segment]:
-    """Return where the entries between two numbers are, oldest first."""
+    """Return where the entries between two numbers are stored, oldest first."""
     if after >= key.shared_upto:
         return [(key.root, key.pk, after, upto)]
     return [
@@ -98,7 +98,7 @@ async def _range(
         sql = f"{select} WHERE {between} AND kind IN LIST(?7::text) {ending}"
         return await db.all(sql, (owner, *segment, limit, db.listed(kinds)))
     rows: list[Row] = []
-    for kind in kinds:  # rare ones by their index: SQLite itself would rather read all messages in between
+    for kind in kinds:  # find rare kinds by their index: SQLite itself would read all messages in between
         where = f"WHERE number = 1 AND {between}" if kind == Kind.CREATED else f"{_BY_KIND} AND {between}"
         rows += await db.all(f"{select} {where} AND kind = ?7 {ending}", (owner, *segment, limit, kind))
     return sorted(rows, key=lambda row: int(row[0]), reverse=newest_first)[:limit]
@@ -115,7 +115,7 @@ _NEWEST = {
 
 
 async def tail(db: Db, owner: str, ref: str, limit: int, pins: int = 100, *, with_session: bool = False) -> Tail:
-    """Return what a window is made of."""
+    """Return the data of a window."""
     session: Session | None = None
     if with_session:
         session, key = await load(db, owner, ref)

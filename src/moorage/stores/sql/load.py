@@ -1,4 +1,4 @@
-"""Load what another store dumped. The rows of each kind are written at once."""
+"""Load the dump of another store. The rows of each kind are written at once."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from moorage.stores.sql.db import Db
 from moorage.stores.sql.records import COLUMNS, OWNERS, row_of
 from moorage.stores.work_rows import ITEMS, RUNS, TURNS
 
-# Columns that SQLite does without: only its sessions have an owner, and a segment alone names entries.
+# Columns that SQLite lacks: only its sessions have an owner, and a segment alone identifies entries.
 _NOT_ON_SQLITE = {
     "sessions": ("revision",),
     "entries": ("owner", "root"),
@@ -38,7 +38,7 @@ _NOT_ON_SQLITE = {
 
 
 async def load(db: Db, records: Iterable[DumpRecord], mark: str | None) -> None:
-    """Write records, and how far that is."""
+    """Write records, and the mark of the progress."""
     for kind, some in groupby(records, type):
         await _WRITERS[kind](db, list(some))
     await documents.set_note(db, LOAD_MARK, mark)
@@ -61,7 +61,7 @@ async def _insert(db: Db, table: str, rows: Sequence[Fields]) -> None:
 
 
 async def _keep_spent(db: Db, highest: int) -> None:
-    """Let the keys of new sessions begin behind one that was loaded."""
+    """Let the keys of new sessions begin after the highest loaded one."""
     if db.is_postgres:
         await _continue_after(db, "sessions_pk_seq", highest)
     else:
@@ -69,7 +69,7 @@ async def _keep_spent(db: Db, highest: int) -> None:
 
 
 async def _continue_after(db: Db, sequence: str, number: int) -> None:
-    """Let a sequence of PostgreSQL continue behind a number."""
+    """Let a sequence of PostgreSQL continue after a number."""
     sql = f"SELECT setval('moor.{sequence}', greatest(?::bigint, last_value)) FROM moor.{sequence}"
     await db.all(sql, (number,))
 
@@ -80,7 +80,7 @@ _ROOTS = "SELECT pk, coalesce(root, pk) FROM moor.sessions NOT INDEXED WHERE own
 
 
 async def _found(db: Db, sql: str, pairs: Iterable[tuple[str, Any]]) -> dict[tuple[str, Any], int]:
-    """Return what a statement finds for pairs of an owner and a name, in one look for each owner."""
+    """Return the ids that a statement finds for pairs of owner and name, in one query per owner."""
     wanted: dict[str, set[Any]] = {}
     for owner, name in pairs:
         wanted.setdefault(owner, set()).add(name)
@@ -92,7 +92,7 @@ async def _found(db: Db, sql: str, pairs: Iterable[tuple[str, Any]]) -> dict[tup
 
 
 async def _roots(db: Db, places: Iterable[tuple[str, int]]) -> dict[tuple[str, int], int]:
-    """Return the roots of sessions by their keys. A segment whose session is gone is kept as a root of its own."""
+    """Return the roots of sessions by their keys. A segment whose session was deleted is its own root."""
     wanted = set(places)
     found = await _found(db, _ROOTS, wanted)
     return {place: found.get(place, place[1]) for place in wanted}

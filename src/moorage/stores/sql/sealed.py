@@ -301,7 +301,7 @@ async def rewrite(transact: Callable[[SqlJob[Any]], Awaitable[Any]], progress: S
     return Rewritten(key_id=key_id, looked_at=looked_at, sealed=sealed, left=left)
 
 
-# By whether it is PostgreSQL. In SQLite, deleted rows would stay in the file, and deletion would take long.
+# By whether it is PostgreSQL. It truncates: DELETE would leave the rows in the file, and take long.
 _FORGET_WORDS = {
     False: (
         "INSERT INTO search (search) VALUES ('delete-all')",

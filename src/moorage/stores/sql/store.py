@@ -1,4 +1,4 @@
-"""The methods of a store that are the same for SQLite and PostgreSQL: each says which job runs, and how."""
+"""The methods that SQLite and PostgreSQL stores share: each names its job and how to run it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from moorage.ports import Claimed
     from moorage.stores.sql.queue import WantedTurns
 
-SHORT_LIST = 101  # records of a list that is quickly read: a page of a hundred, and one that tells of more
+SHORT_LIST = 101  # records of a list that is read quickly: a page of a hundred, and one that shows that there are more
 
 P = ParamSpec("P")
 Coro = Coroutine[Any, Any, T]
@@ -33,7 +33,7 @@ GLANCE, READ, SNAPSHOT, WRITE, TRANSACT = "glance", "read", "snapshot", "write",
 
 
 class SqlAccess(Protocol):
-    """The way to a database: how jobs run."""
+    """Access to a database: how jobs run."""
 
     async def read(self, job: SqlJob[T]) -> T:
         """Run a job that makes one read."""
@@ -42,13 +42,13 @@ class SqlAccess(Protocol):
         """Run a job that reads a few rows by their keys."""
 
     async def snapshot(self, job: SqlJob[T]) -> T:
-        """Run a job whose reads are all of one instant."""
+        """Run a job whose reads all see one instant."""
 
     async def write(self, job: SqlJob[T]) -> T:
-        """Run a job that writes with one statement, the last one. It may run again."""
+        """Run a job that writes with one statement, its last. It may run again."""
 
     async def transact(self, job: SqlJob[T]) -> T:
-        """Run a job that writes with several statements, all or none."""
+        """Run a job that writes with several statements, all or none of them."""
 
 
 def job(
@@ -56,7 +56,7 @@ def job(
     find: Callable[[], Callable[Concatenate[Any, P], Coro[T]]],
     how: str,
 ) -> Callable[Concatenate[Any, P], Coro[T]]:
-    """Return a method of a port that runs a job. `find` looks the job up when it is first needed: hooks start fast."""
+    """Return a port's method that runs a job. `find` loads the job at its first call, so that hooks start fast."""
 
     async def run(self: Any, /, *args: P.args, **options: P.kwargs) -> T:
         todo = find()
@@ -68,19 +68,19 @@ def job(
 
 
 class SqlStore:
-    """The shared part of both SQL stores."""
+    """The common part of both SQL stores."""
 
     _access: SqlAccess
 
     def __init__(self) -> None:
-        self._queued: WantedTurns | None = None  # of whose turns one was given out last, so that there may be more
+        self._queued: WantedTurns | None = None  # owners and agents of the last turn given out: more may be queued
 
     async def _is_due(self, wanted: WantedTurns, at: int, after: int) -> bool:
-        """Return whether there is a queued turn that is due and wanted, behind another."""
+        """Return whether a wanted turn is due behind `after`."""
         raise NotImplementedError
 
     async def _claim(self, wanted: WantedTurns, wish: Claim, stamp: Stamp, after: int) -> Claimed | int | None:
-        """Give the oldest turn behind `after` to a launcher; return where to go on looking, if it cannot be taken."""
+        """Give the oldest turn behind `after` to a launcher; if it cannot be taken, return where to continue."""
         raise NotImplementedError
 
     def _search(self) -> Any:
@@ -88,7 +88,7 @@ class SqlStore:
         raise NotImplementedError
 
     async def _number(self, owner: str) -> None:
-        """Give events that have none their cursors. Where writers take turns, they have them."""
+        """Assign cursors to events that have none. Where writers take turns, every event has one already."""
 
     # Sessions -----------------------------------------------------------------------------------
 
@@ -124,7 +124,7 @@ class SqlStore:
     async def sweep(
         self, owner: str, decide: SweepDecision, stamp: Stamp, part: SweepPart, *, dry_run: bool = False
     ) -> Sweep:
-        """Look for candidates first; decide on what is there then."""
+        """Find candidates first; then decide on their current state."""
         idle_since, at = micros_or_none(part.before), micros(stamp.at)
         found = await self._access.read(
             lambda db: sql.family.candidates(db, owner, idle_since, at, part.position, part.limit)
@@ -153,7 +153,7 @@ class SqlStore:
     async def search(self, owner: str, text: str, limit: int) -> list[Hit]:
         jobs = self._search()
         await self._access.read(sql.sealed.check_searchable)
-        upto = await self.feed_end(owner)  # later writes must not keep us from answering
+        upto = await self.feed_end(owner)  # later writes must not delay the answer
         while await self._access.read(lambda db: jobs.is_behind(db, owner, upto)):
             await self._access.transact(lambda db: jobs.catch_up(db, owner))
         return await self._access.snapshot(lambda db: jobs.search(db, owner, search_words(text), limit))
@@ -192,10 +192,10 @@ class SqlStore:
     async def claim(
         self, owners: tuple[str, ...], agents: tuple[str, ...], wish: Claim, stamp: Stamp, *, root: str | None = None
     ) -> Claimed | None:
-        """Look without a lock, unless there was something just now: to look costs little."""
+        """Check without a lock unless a turn was found just now: the check is cheap."""
         wanted = sql.queue.WantedTurns(wish.launcher_id, owners, agents, root)
         found: Claimed | int | None = 0
-        while isinstance(found, int):  # the place to go on looking from
+        while isinstance(found, int):  # where to continue the search
             is_likely = found == 0 and self._queued == wanted
             is_there = is_likely or await self._is_due(wanted, micros(stamp.at), found)
             found = await self._claim(wanted, wish, stamp, found) if is_there else None

@@ -1,7 +1,7 @@
-"""The view of a decision: a session with its open work, read by one statement and so from one instant.
+"""The view of a decision: a session with its open work, read by one statement, so at one instant.
 
-The statements stand here and not in files: hooks make decisions, and start in milliseconds. For the same reason what
-runs, turns and items are read with is imported only where there are some.
+The statements are here and not in files because hooks make decisions and must start in milliseconds. For the same
+reason the modules that read runs, turns and items are imported only if there are some.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ class Seen(NamedTuple):
 
 
 class _Words(NamedTuple):
-    """How a dialect says whose rows are meant, and which revision a session has."""
+    """How a dialect selects the rows of a session, and reads its revision."""
 
     ours: str
     revision: str
 
 
-# By whether it is PostgreSQL. SQLite keeps no revisions: what is decided there is written in the same transaction. It
-# would find an owner's rows as good as a session's.
+# By whether it is PostgreSQL. SQLite keeps no revisions: its decisions are written in the same transaction. With the
+# owner in the condition, SQLite might walk an index by owner instead of one by session.
 _WORDS = {
     False: _Words("session = s.pk", "0"),
     True: _Words("owner = s.owner AND session = s.pk", "s.revision"),
 }
 _OPEN_ITEMS = "state IN ('held', 'waiting', 'given') AND state <> 'consumed'"
 _ITEMS = f"SELECT {{item}}, n FROM moor.inbox WHERE {{ours}} AND {_OPEN_ITEMS}"
-# Of an inbox that may be long, what the delivery of a callback to run ?4 has to know: whether something waits and, once
-# none of the callbacks that belong together is on its way any more, those that were held back.
+# The part of a long inbox that the delivery of a callback to run ?4 needs: whether something waits and, once all
+# callbacks of the group have arrived, those that were held back.
 _TO_DELIVER = f"""
 SELECT * FROM (
     SELECT {{item}}, n FROM moor.inbox WHERE {{ours}} AND state = 'waiting' AND state <> 'consumed' LIMIT 1
@@ -102,7 +102,7 @@ def _view(is_postgres: bool, **how: str) -> str:
 
 _FROM = "FROM moor.sessions s WHERE s.owner = ?1 AND s.id = ?2"
 _BY_ID = f"{_view(True)} {_FROM}"
-# SQLite looks whether something is going on before it looks what: a long statement costs more than a second one.
+# SQLite first reads whether there is open work, then which: a long statement costs more than a second one.
 _HEAD_FIRST = f"SELECT 0, {_HEAD}, s.pending_approvals > 0 OR {_BUSY.format(ours=_WORDS[False].ours)} {_FROM}"
 _THEN_WORK = f"SELECT {_going_on(False)} {_FROM}"
 _NOTHING = (None,) * 5
@@ -116,8 +116,8 @@ _decode = msgspec.json.Decoder(list[Any]).decode
 
 
 async def load_view(db: Db, owner: str, ref: str) -> Seen:
-    """Return a session with what is going on in it."""
-    if db.lock():  # first the lock, then the look: what was read before the lock was had may be old
+    """Return a session with its open work."""
+    if db.lock():  # lock before reading: data read before the lock may be old
         ref = (await lookup.key_of(db, owner, ref)).session_id
     try:
         row = await _by_id(db, owner, ref) if lookup.may_be_ref(ref) else None
@@ -130,7 +130,7 @@ async def load_view(db: Db, owner: str, ref: str) -> Seen:
 
 
 async def load_head(db: Db, owner: str, ref: str) -> Seen:
-    """Return a session without what is going on in it."""
+    """Return a session without its open work."""
     session, key = await lookup.load(db, owner, ref)
     return Seen(key.pk, key.revision, View(session), key.root)
 
@@ -147,7 +147,7 @@ async def _by_id(db: Db, owner: str, session_id: str) -> Row | None:
 async def load_parent(db: Db, owner: str, callback: Callback, settled: list[str]) -> Seen | None:
     """Return a parent as if runs had settled; without most of its inbox.
 
-    A thousand children that end together must not read each other's results.
+    A thousand children that end together must not read the results of each other.
     """
     parent_id = callback.parent_session_id
     if db.lock() and not await db.all(f"{lookup.KEY} WHERE owner = ? AND id = ?{db.lock()}", (owner, parent_id)):
@@ -170,7 +170,7 @@ _NO_WORK = OpenWork()
 
 
 def seen_of(db: Db, row: Row) -> Seen:
-    """Return a session from the columns of a view; raise SessionCorrupt if they make none."""
+    """Return a session from the columns of a view. Raises SessionCorrupt if they are invalid."""
     revision, root, *head, pending, runs, turns, items, children = row
     session = session_of(tuple(head), db.opener)
     work = _NO_WORK
@@ -212,9 +212,9 @@ FROM moor.sessions s WHERE s.owner = ?1 AND s.pk = coalesce(
 
 
 async def asker_of(db: Db, owner: str, asker: Asker, pk: int | None) -> tuple[AskerView, Guard | None]:
-    """Return who asks for something new, and what must not change before that is committed.
+    """Return the asker, and a guard for what must not change before the commit.
 
-    `pk` is the session whose turn it is if nothing else is named.
+    `pk` is the session whose turn it is if the asker names no other.
     """
     names = [
         name if name is not None and lookup.may_be_ref(name) else None for name in (asker.run_id, asker.session_id)
@@ -223,7 +223,7 @@ async def asker_of(db: Db, owner: str, asker: Asker, pk: int | None) -> tuple[As
         return AskerView(), None
     sql = _ASKER.format(**_WORDS[db.is_postgres]._asdict())
     row = await db.one(sql, (owner, *names, pk))
-    if row is not None and db.lock():  # first the lock, then the look
+    if row is not None and db.lock():  # lock before reading
         await db.all("SELECT FROM moor.sessions WHERE owner = ? AND pk = ? FOR SHARE", (owner, row[1]))
         row = await db.one(sql, (owner, *names, pk))
     if row is None:

@@ -1,4 +1,4 @@
-"""Changes as SQLite writes them: one statement after another, within a transaction."""
+"""Writes changes to SQLite: one statement after another, within a transaction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 async def commit(jobs: Driven, unit: Commit) -> None:
-    """Write all of it. SQLite has one writer at a time, so the guard holds."""
+    """Write all changes. SQLite has one writer at a time, so the guard holds."""
     owner, once = unit.owner, unit.once
     if once is not None:
         await sql.once.check(jobs, owner, once)
@@ -60,12 +60,12 @@ _INSERT = (
 
 
 def insert(db: SqliteConnection, new: Session, pk: int | None, place: SessionPlace) -> int:
-    """Write the row of a new session, and what it shares; return its key."""
+    """Write the row of a new session, and the parts it shares; return its key."""
     stands = place_of(new, (place.parent, place.root), place.shared_upto)
     db.execute(_INSERT, (pk, *stands, *ALL.values(new, db.sealer)))
     pk = db.raw.last_insert_rowid()
     if place.segments:
-        db.execute("UPDATE sessions SET has_pins = 1 WHERE pk = ?", (pk,))  # its source may have some
+        db.execute("UPDATE sessions SET has_pins = 1 WHERE pk = ?", (pk,))  # its source may have pins
         shared = [(pk, segment, end) for _, segment, _, end in place.segments]
         db.executemany("INSERT INTO lineage VALUES (?, ?, ?)", shared)
     if new.labels:
@@ -85,7 +85,7 @@ SELECT (SELECT 1 FROM tombstones WHERE owner = ?1 AND id = ?2), (SELECT 1 FROM s
 
 
 def _check_names(db: SqliteConnection, owner: str, new: Session) -> None:
-    """An id is used once, ever; a name by one open session; no name is another's id."""
+    """Check that the id was never used, no open session has the name, and the name is no session's id."""
     row = db.one(_TAKEN, (owner, new.session_id))
     if row is not None and any(row):
         raise IdTaken(new.session_id, spent=row[0] is not None)
@@ -103,7 +103,7 @@ def _check_name(db: SqliteConnection, owner: str, name: str) -> None:
 # Heads ------------------------------------------------------------------------------------------
 
 _MOVING, _STATE, _TURNS = Columns(ColumnPart.MOVING), Columns(ColumnPart.STATE), Columns(ColumnPart.TURNS)
-_UPDATES = {  # by whether the state, and whether its turns have changed
+_UPDATES = {  # by whether the state and the turns have changed
     (is_moved, is_turned): f"UPDATE sessions SET {', '.join(part.assignments() for part in parts)} WHERE pk = ?"
     for is_moved, is_turned, *parts in (
         (False, False, _MOVING),
@@ -115,7 +115,7 @@ _UPDATES = {  # by whether the state, and whether its turns have changed
 
 
 def _write_head(db: SqliteConnection, pk: int, old: Session, new: Session) -> None:
-    """Write the head's changed columns; indexed ones only if they did change."""
+    """Write the head's changed columns; indexed ones only if they have changed."""
     if new.session_name != old.session_name:
         if new.session_name is not None:
             _check_name(db, new.owner, new.session_name)
@@ -139,7 +139,7 @@ _INSERT_ENTRY = f"INSERT INTO entries (segment, {ENTRY}) VALUES (?, ?, ?, ?, ?, 
 
 
 def add_entries(db: SqliteConnection, pk: int, owner: str, entries: Sequence[Entry]) -> None:
-    """Write entries with consecutive numbers, and their place in the feed."""
+    """Write consecutively numbered entries, and their rows in the feed."""
     if not entries:
         return
     rows = [entry_row(entry, pk, micros(entry.at), db.sealer) for entry in entries]
@@ -192,7 +192,7 @@ def _write_work(db: SqliteConnection, owner: str, pk: int, one: Written) -> None
 def _write_rows(
     db: SqliteConnection, table: Table[Any], owner: str, pk: int, values: Iterable[Any], known: Iterable[Any]
 ) -> None:
-    """Write values, those among `known` in the place of what was there. An id that comes twice is refused."""
+    """Write values; update those in `known`, insert the others. A repeated id is refused."""
     known_ids = {table.id_of(value) for value in known}
     insert, update = _statements(table)
     for value in values:
@@ -204,7 +204,7 @@ def _write_rows(
 
 @cache
 def _statements(table: Table[Any]) -> tuple[str, str]:
-    """Return how a table's new rows are inserted, and how those that were there are updated."""
+    """Return the statements that insert new rows of a table, and update existing ones."""
     root, its_root = "", ""
     if table.name == "turns":
         root, its_root = ", root", ", (SELECT coalesce(root, pk) FROM sessions WHERE pk = ?1)"
