@@ -1,4 +1,4 @@
-"""Adapters: the session stores of agent frameworks, kept in Moorage.
+"""Adapters: session stores of agent frameworks, backed by Moorage.
 
 Each framework has one module, named after it, and one extra with its packages. Importing a module imports its
 framework; this package imports none.
@@ -15,5 +15,5 @@ FRAMEWORKS = (
     "langgraph",
 )
 
-# Frameworks that a session can go on in.
+# Frameworks in which a session can continue.
 TARGETS = ("openai-agents", "langgraph", "claude", "pydantic-ai")

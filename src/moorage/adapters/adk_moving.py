@@ -1,7 +1,7 @@
 """Moving in: sessions and state of Google ADK's own services, from SQLite or PostgreSQL.
 
-Databases from before ADK wrote events as JSON hold pickled ones, which are never opened here: `adk migrate session`
-writes them anew.
+Databases from before ADK wrote events as JSON contain pickled events, which are never opened here: `adk migrate
+session` converts them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STATES = "SELECT app_name, NULL, state FROM app_states UNION ALL SELECT app_name
 
 
 def move_in(target: ConnectTarget, source: str, *, dry_run: bool = False) -> ImportReport:
-    """Bring in all sessions of a file or of a PostgreSQL URL, and the state of apps and users that is not there yet."""
+    """Import all sessions of a file or of a PostgreSQL URL, and states of apps and users that do not exist yet."""
     with tables_of(source, "Google ADK", {"sessions", "events", "app_states", "user_states"}) as tables:
         if "event_data" not in tables.columns("events"):
             raise InvalidField(
@@ -57,7 +57,7 @@ async def _move_all(target: ConnectTarget, tables: Tables, dry_run: bool) -> Imp
 
 def _events(tables: Tables, parts: Parts, report: ImportReport) -> list[Event]:
     events = []
-    sql = EVENTS.format(tie="id" if tables.is_postgres else "rowid")  # as ADK itself orders events of one time
+    sql = EVENTS.format(tie="id" if tables.is_postgres else "rowid")  # ADK's own order of events with the same time
     for event_id, text in tables.rows(sql, *parts):
         try:
             events.append(Event.model_validate_json(text))

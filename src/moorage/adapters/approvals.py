@@ -1,4 +1,4 @@
-"""Calls of tools that wait for a person, as approvals of a session."""
+"""Tool calls that wait for a person, as approvals of a session."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from moorage.core.approval import WITHDRAW, Approval, ApprovalState
 from moorage.core.errors import AlreadyDecided, ApprovalClosed, Forbidden
 
 ELSEWHERE = "The run went on: its caller answered."
-MAX_QUESTION = 200  # characters of a call that its question shows; the plan has all of it
+MAX_QUESTION = 200  # characters of a call shown in its question; the plan has all of it
 
 
 async def ask_once(moor: Moorage, ref: str, call_id: str, name: str, arguments: Any) -> Approval:
-    """Ask whether a tool may be called; asked again for the same call, return the same approval."""
+    """Ask whether a tool may be called; return the same approval if asked again for the same call."""
     shown = str(arguments)
     shown = shown if len(shown) <= MAX_QUESTION else f"{shown[:MAX_QUESTION]}…"
     plan = {"tool": name, "arguments": arguments, "call_id": call_id}
@@ -24,7 +24,7 @@ async def ask_once(moor: Moorage, ref: str, call_id: str, name: str, arguments: 
 
 
 async def withdraw(moor: Moorage, approval_id: str) -> None:
-    """End a question that the caller of the framework has answered, unless it is decided already."""
+    """Withdraw a question that the caller of the framework has answered, unless it is decided already."""
     with suppress(AlreadyDecided, ApprovalClosed, Forbidden):
         await moor.decide(approval_id, WITHDRAW, note=ELSEWHERE)
 

@@ -1,4 +1,4 @@
-"""Lists that only grow, as records: each call that adds to one writes its items as batches, in one commit."""
+"""Lists that only grow, stored as records: each append writes its items as batches, in one commit."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from moorage.adapters.payload import form_of, packed, unpacked
 from moorage.api import Moorage
 from moorage.core.record import Append, Record
 
-BATCH = 100  # items of one record: taking the last one away writes the others again
-FIRST_PAGE, PAGE = 100, 1000  # records read at once: few are read faster
+BATCH = 100  # items of one record: removing the last one rewrites the others
+FIRST_PAGE, PAGE = 100, 1000  # records read at once: a small page is faster
 
 T = TypeVar("T")
 Items = list[Any]
@@ -19,12 +19,12 @@ Decode = Callable[[Record], Items]  # the items of one batch
 
 
 def in_batches(items: Sequence[T], size: int = BATCH) -> list[Sequence[T]]:
-    """Return items in pieces of at most so many."""
+    """Return items in pieces of at most this size."""
     return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def appended(namespace: str, prefix: str, items: Items, where: str) -> list[Append]:
-    """Return the writes that add items at the end. Raises InvalidJson, naming the place, if one is no JSON."""
+    """Return the writes that append items. Raises InvalidJson, naming the place, if one is no JSON."""
     batches = [packed(batch, where) for batch in in_batches(items)]
     return [Append(namespace=namespace, prefix=prefix, value=data, form=form_of(data)) for data in batches]
 
@@ -38,7 +38,7 @@ def items_of(record: Record) -> Items:
 async def read_all(
     moor: Moorage, ref: str, namespace: str, prefix: str, decode: Decode = items_of
 ) -> tuple[Items, int]:
-    """Return all items, oldest first, and how many pages were read to find them."""
+    """Return all items, oldest first, and the number of pages read."""
     items: Items = []
     after, pages = None, 0
     while True:
@@ -53,7 +53,7 @@ async def read_all(
 async def read_last(
     moor: Moorage, ref: str, namespace: str, prefix: str, most: int, decode: Decode = items_of, *, each: int = 2
 ) -> Items:
-    """Return the latest items, oldest first, at most so many. `each` is how many a batch usually has."""
+    """Return the latest items, oldest first, at most so many. `each` is the usual size of a batch."""
     batches: list[Items] = []
     after, count = None, 0
     while count < most:

@@ -1,11 +1,11 @@
-"""Session ids of frameworks, which may contain anything, as ids of sessions; reversible.
+"""Convert session ids of frameworks, which may contain anything, to ids of sessions; reversible.
 
-An id that fits our pattern stays as it is. Otherwise each byte outside `A-Z a-z 0-9 . _ -` becomes `:` and two hex
+An id that fits our pattern is unchanged. Otherwise each byte outside `A-Z a-z 0-9 . _ -` becomes `:` and two hex
 digits, and the parts of an id that has several (app, user, session) are joined by `::`. An id that would be too long
-becomes a digest; `as_text` has its readable form, to be kept beside the session.
+becomes a digest; `as_text` is its readable form, to be stored beside the session.
 
-The id of a deleted session stays spent. A framework may use its own id again, so each later generation of a session has
-an id of its own: `g2:` and the id, and so on.
+The id of a deleted session is never reused. A framework may use its own id again, so each later generation of a session
+has a different id: `g2:` and the id, and so on.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hashlib import sha256
 from moorage.core.errors import InvalidField
 from moorage.core.ids import looks_like_ref
 
-ESCAPED, HASHED = "x:", "h:"  # how ids begin that do not stand for themselves
+ESCAPED, HASHED = "x:", "h:"  # prefixes of ids that are not the framework's own
 SEPARATOR = "::"
 MAX_LENGTH = 128
 
@@ -28,7 +28,7 @@ _generation = re.compile(r"g[0-9]+:")
 
 
 def session_id_of(*parts: str, generation: int = 1) -> str:
-    """Return the id of the session that a framework knows by these parts."""
+    """Return the id of the session that a framework identifies by these parts."""
     for part in parts:
         if not isinstance(part, str):
             raise InvalidField("session_id", f"is {part!r}; a session id of a framework must be text")
@@ -37,7 +37,7 @@ def session_id_of(*parts: str, generation: int = 1) -> str:
 
 
 def as_text(*parts: str) -> str:
-    """Return the parts as one text of plain characters, however long."""
+    """Return the parts as one text of plain characters, of any length."""
     if len(parts) == 1 and _is_plain(parts[0]):
         return parts[0]
     text = SEPARATOR.join(map(escaped, parts))
@@ -45,7 +45,7 @@ def as_text(*parts: str) -> str:
 
 
 def parts_of(session_id: str) -> tuple[str, ...]:
-    """Return the parts that a session id, or `as_text`, was made of. Raises InvalidField for a digest."""
+    """Return the parts of a session id or of an `as_text`. Raises InvalidField for a digest."""
     if session_id.startswith(HASHED):
         raise InvalidField("session_id", f"{session_id} is a digest; its parts are in the metadata of the session")
     session_id = _generation.sub("", session_id, count=1) if _generation.match(session_id) else session_id
@@ -67,7 +67,7 @@ def _parts(text: str) -> tuple[str, ...]:
     plain = text.split(SEPARATOR)
     if not any(":" in part for part in plain):  # the usual case, in a third of the time
         return tuple(plain)
-    # An escape is `:` and two digits, so `::` after it cannot be taken for a part of it.
+    # An escape is `:` and two digits, so a following `::` cannot be mistaken for a part of it.
     tokens = _token.split(text)
     parts = [""]
     for token in tokens:

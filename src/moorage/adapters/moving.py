@@ -1,7 +1,7 @@
-"""Moving in: tables that the backends of frameworks keep in SQLite or PostgreSQL. Existing sessions stay.
+"""Moving in: tables of frameworks' own backends in SQLite or PostgreSQL. Existing sessions are unchanged.
 
-Only the rows come from elsewhere: a reader of a framework asks both kinds of databases with the same statements where
-their tables are alike. `$1` is the first value for either.
+Only the source of the rows differs: a framework's reader sends both kinds of databases the same statements where
+their tables are alike. `$1` is the first value in both.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from moorage.remote.background import Background
 from moorage.service.importing import MAX_TOLD, ImportReport, LeftOut
 
 Row = tuple[Any, ...]
-POSTGRES = re.compile(r"postgres(ql)?(\+\w+)?://")  # SQLAlchemy's URLs name a driver, too
-AT_ONCE = 20  # rows of a stream that are in memory together; one may have a whole state
-PATIENCE = 5.0  # seconds for the server to say goodbye
+POSTGRES = re.compile(r"postgres(ql)?(\+\w+)?://")  # SQLAlchemy's URLs may name a driver
+AT_ONCE = 20  # rows of a stream in memory at once; a row may hold a whole state
+PATIENCE = 5.0  # seconds for the connection to close
 
-# For a user who is called like our own schema, PostgreSQL would find our own `sessions` first.
+# For a user with the name of our schema, PostgreSQL would find our own `sessions` first.
 _LEAVE_OUR_SCHEMA = """
     SELECT set_config('search_path', coalesce(string_agg(quote_ident(name), ', '), 'public'), true)
     FROM unnest(current_schemas(false)) AS name WHERE name <> 'moorage'
@@ -33,13 +33,13 @@ _COLUMNS = "SELECT attname FROM pg_attribute WHERE attrelid = to_regclass($1) AN
 
 
 class Tables(Protocol):
-    """The tables of a framework, to read."""
+    """The tables of a framework, for reading."""
 
     shown: str  # the file or the database, for a report
     is_postgres: bool
 
     def columns(self, table: str) -> set[str]:
-        """Return the names of the columns of a table, none if there is no such table."""
+        """Return the names of a table's columns; none if there is no such table."""
 
     def stream(self, sql: str) -> Iterator[Row]:
         """Yield rows, few of them in memory at a time."""
@@ -52,7 +52,7 @@ class Tables(Protocol):
 
 
 def is_postgres(source: str) -> bool:
-    """Say whether it is the URL of a PostgreSQL database, and not a file."""
+    """Return whether a source is the URL of a PostgreSQL database, and no file."""
     return POSTGRES.match(source) is not None
 
 
@@ -95,9 +95,9 @@ class SqliteTables:
 
 
 class PostgresTables:
-    """A database of PostgreSQL, in a read-only transaction that sees all of it at one instant.
+    """A PostgreSQL database, in a read-only transaction that sees all of it at one instant.
 
-    Adapters run on event loops and threads of all kinds, so the connection has a loop of its own.
+    Adapters run on event loops and threads of all kinds, so the connection has its own loop.
     """
 
     is_postgres = True
@@ -105,7 +105,7 @@ class PostgresTables:
     def __init__(self, url: str) -> None:
         with provided_by("postgres", "PostgreSQL"):
             import asyncpg
-        self.shown = without_password(url).partition("?")[0]  # a password may be among the options, too
+        self.shown = without_password(url).partition("?")[0]  # the options may contain a password, too
         self._failures = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError)
         self._loop = Background()
         try:
@@ -152,7 +152,7 @@ class PostgresTables:
 
 
 def leave_out(report: ImportReport, tables: Tables, reason: str) -> None:
-    """Tell that something does not come in."""
+    """Report that a session or a checkpoint is not imported."""
     if len(report.left_out) < MAX_TOLD:
         report.left_out.append(LeftOut(file=tables.shown, line=None, reason=reason))
     report.left_out_total += 1

@@ -18,9 +18,9 @@ ITEMS = "SELECT id, message_data FROM agent_messages WHERE session_id = $1 ORDER
 
 
 def move_in(target: ConnectTarget, source: str, *, dry_run: bool = False) -> ImportReport:
-    """Bring in all sessions of a file or of a PostgreSQL URL.
+    """Import all sessions of a file or of a PostgreSQL URL.
 
-    Of a session that is there, only items behind those it has come in.
+    Of a session imported before, import only later items.
     """
     report = ImportReport()
     with tables_of(source, "OpenAI's sessions", {"agent_sessions", "agent_messages"}) as tables:

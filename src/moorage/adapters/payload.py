@@ -1,7 +1,7 @@
-"""Payloads: what a framework hands over as JSON values, as bytes and back, exactly.
+"""Payloads: convert a framework's JSON values to bytes and back, exactly.
 
-Our own codec takes a set for a list and NaN for null, and refuses integers of more than 64 bits. A framework has to get
-back what it stored, or an error at once.
+Our own codec converts a set to a list and NaN to null, and refuses integers of more than 64 bits. A framework must get
+back exactly what it stored, or an error at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def packed(value: Any, where: str) -> bytes:
     """Return a value as JSON. Raises InvalidJson, naming the place, if it is none."""
     try:
         return _encoder.encode(value).encode()
-    except UnicodeEncodeError:  # a lone surrogate: JSON has an escape for it
+    except UnicodeEncodeError:  # a lone surrogate, for which JSON has an escape
         return _ascii_encoder.encode(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidJson(where, str(error)) from error
@@ -34,7 +34,7 @@ def unpacked(data: bytes) -> Any:
 
 
 def form_of(data: bytes) -> str:
-    """Return the form of a record that holds what was packed: JSON if every reader takes it for that."""
+    """Return the form of a record for packed data: JSON if every reader accepts it as JSON."""
     try:
         msgspec.json.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -43,7 +43,7 @@ def form_of(data: bytes) -> str:
 
 
 def json_or_text(text: Any) -> Any:
-    """Return the JSON value that a text holds, or what was given if it holds none."""
+    """Return the JSON value in a text, or the argument itself if it is no JSON text."""
     try:
         return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, TypeError):

@@ -1,8 +1,8 @@
-"""Projection: what a framework stores, as messages of the session's log.
+"""Projection: convert what a framework stores to messages of the session's log.
 
-The log says what was said in the words of every other door: text, tool calls, tool results. The framework's own form is
-stored verbatim as a part of the type `native`, unless the text is all of it. A message that the log cannot hold
-loses its native part, then the ends of its long texts. The framework's own records keep all of it, so a projection
+The log has messages in the form that every door uses: text, tool calls, tool results. The framework's own form is
+stored verbatim as a part of the type `native`, unless the text contains all of it. A message that is too large for the
+log loses its native part, then the ends of its long texts. The framework's own records keep all of it, so a projection
 never refuses what the framework may store.
 """
 
@@ -20,8 +20,8 @@ from moorage.service.histories.blocks import Part, fitting
 
 __all__ = ["Part", "ProjectedMessage", "message", "natives", "with_distinct_keys"]
 
-MAX_KEY = 128  # characters of a framework's own id; a longer one counts by its digest
-LARGEST_INTEGER = 1 << 63  # of what the log keeps as a number
+MAX_KEY = 128  # characters of a framework's own id; a longer one is replaced by its digest
+LARGEST_INTEGER = 1 << 63  # beyond the log's integers
 
 ProjectedMessage = dict[str, Any]  # a message for the log
 
@@ -29,14 +29,14 @@ ProjectedMessage = dict[str, Any]  # a message for the log
 def message(
     framework: str, role: str, parts: Sequence[Part], native: Any = None, *, key: str | None = None
 ) -> ProjectedMessage:
-    """Return a message for the log. `key` is the framework's own id of it."""
+    """Return a message for the log. `key` is the framework's id of the message."""
     content = _content(framework, role, list(parts), native)
     said: ProjectedMessage = {"role": role, "content": content}
     return said if key is None else {**said, "client_key": _client_key(framework, key, content)}
 
 
 def with_distinct_keys(messages: Iterable[ProjectedMessage]) -> list[ProjectedMessage]:
-    """Return messages of one write, where those that the framework gave the same id and words are told apart."""
+    """Return messages of one write with distinct keys, even if the framework gave several the same id and content."""
     seen: dict[str, int] = {}
     distinct = []
     for said in messages:
@@ -48,7 +48,7 @@ def with_distinct_keys(messages: Iterable[ProjectedMessage]) -> list[ProjectedMe
 
 
 def natives(framework: str, content: Any) -> list[Any]:
-    """Return what a framework stored of a message of the log, if it is there whole."""
+    """Return the framework's original form of a log message, if it is complete."""
     parts = content if isinstance(content, list) else []
     return [
         part["value"]
@@ -64,7 +64,7 @@ def _content(framework: str, role: str, parts: list[Part], native: Any) -> Any:
 
 
 def _native(framework: str, native: Any) -> list[Part]:
-    """Return the part that holds what a framework stored, or tells how much it was. Raises InvalidJson."""
+    """Return the part with the framework's original form, or with its size if it is too large. Raises InvalidJson."""
     if native is None:
         return []
     check_json(native, framework)
@@ -74,7 +74,7 @@ def _native(framework: str, native: Any) -> list[Part]:
 
 
 def _client_key(framework: str, key: str, content: Any) -> str:
-    """Return the framework's id of a message, and a digest: some frameworks give several messages one id."""
+    """Return the framework's id of a message with a digest: some frameworks give several messages one id."""
     named = key if key.isprintable() and len(key) <= MAX_KEY else _digest(key.encode(errors="surrogatepass"))
     return f"{framework}:{named}:{_digest(encode(content))[:12]}"
 
@@ -84,7 +84,7 @@ def _digest(data: bytes) -> str:
 
 
 def _clean(value: Any) -> Any:
-    """Return a value as the log can hold it: without broken text, and large integers as text."""
+    """Return a value that the log can store: without broken text, and with large integers as text."""
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     if isinstance(value, dict):

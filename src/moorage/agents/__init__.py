@@ -1,1 +1,1 @@
-"""Agents: what they are called, what the launcher hands them, and those that live inside it."""
+"""Agents: their definitions, their jobs from the launcher, and the agents that run inside it."""

@@ -1,6 +1,6 @@
-"""Agents that come with Moorage: to try things out with, and to test with. They need no model and no network.
+"""Agents that come with Moorage, for trials and tests. They need no model and no network.
 
-Each answers at once and does nothing but compute, so a thousand of them run side by side in one loop.
+Each answers at once and only computes, so a thousand of them can run concurrently in one loop.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ AnswerFunction = Callable[[Job], AgentEvent]
 
 
 class BuiltIn:
-    """Runs whichever of them the job is for."""
+    """Runs the built-in agent that the job names."""
 
     async def run(self, job: Job, emit: Emit, commands: Commands) -> None:
-        """Answer."""
+        """Run the agent, and emit its answer."""
         answer = ANSWERS.get(job.agent.name)
         if answer is None:
             await emit(failed(NOT_FOUND, f"no agent {job.agent.name!r} comes with Moorage"))
         else:
             if job.session_id and job.parameters:
-                await emit({"type": "context", "values": dict(job.parameters)})  # for the agents asked after this one
+                await emit({"type": "context", "values": dict(job.parameters)})  # for agents called after this one
             await emit(answer(job))
 
 
@@ -40,7 +40,7 @@ class BuiltIn:
 
 
 def echo(job: Job) -> AgentEvent:
-    """Repeat what was said; asked `/recall` or what one did say, tell what was said before in this session, too."""
+    """Repeat the prompt; for `/recall` or a question about earlier messages, add those of this session."""
     before = said_before(job)
     text = f"Echo Agent Response: {job.prompt}"
     if job.parameters:
@@ -67,7 +67,7 @@ def _facts(job: Job, before: list[str]) -> dict[str, Any]:
 
 
 def hello(job: Job) -> AgentEvent:
-    """Greet the user, in other words if the session goes on."""
+    """Greet the user; the greeting differs if the session continues."""
     before = said_before(job)
     if not before:
         return completed("Hello! How can I help you today?", metadata=_facts(job, before))
@@ -130,13 +130,13 @@ def _days(value: object) -> int:
 
 
 def _listed(value: object) -> list[str]:
-    """Words of a list, or of a text with commas."""
+    """Return the words of a list, or of a text with commas."""
     words = value if isinstance(value, list) else str(value or "").split(",")
     return [str(word).strip().lower() for word in words if str(word).strip()]
 
 
 def _day(interests: list[str], preferences: list[str], number: int) -> list[str]:
-    """One thing of each interest, another one every day; and what is preferred."""
+    """Return one activity for each interest, different every day, and the preferences."""
     ideas = [_IDEAS.get(interest, (interest,)) for interest in interests] or [_GENERAL]
     return [*(idea[(number - 1) % len(idea)] for idea in ideas), *(f"time for {each}" for each in preferences)]
 

@@ -1,6 +1,6 @@
-"""Running an agent that lives in the launcher: its limits, its stop, and its one result.
+"""Running an agent inside the launcher: its limits, its stop, and its single result.
 
-`run_inside` is what a launcher calls. However the agent behaves, its events end with exactly one result.
+Launchers call `run_inside`. Whatever the agent does, its events end with exactly one result.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def agent_inside(kind: AgentKind, secret: Secret | None = None) -> InProcess:
-    """The agents of a kind that live in the launcher; only that kind is loaded. `secret` reads variables."""
+    """Return the agent of a kind that runs in the launcher; load only that kind. `secret` reads variables."""
     if kind is AgentKind.BUILTIN:
         from moorage.agents.builtin import BuiltIn
 
@@ -52,7 +52,7 @@ async def run_inside(job: Job, emit: Emit, commands: Commands, secret: Secret | 
     try:
         agent = agent_inside(job.agent.kind, secret)
         if job.agent.kind is AgentKind.BUILTIN:
-            await agent.run(job, teller.emit, commands)  # over before anything could be asked of it
+            await agent.run(job, teller.emit, commands)  # it ends before any command can arrive
         else:
             await _watched(job, agent, teller, commands)
     except Exception as error:
@@ -61,14 +61,14 @@ async def run_inside(job: Job, emit: Emit, commands: Commands, secret: Secret | 
 
 
 class _EventRelay:
-    """Passes events on, up to the first result, and keeps what was said so far."""
+    """Passes events on, up to the first result, and collects the output so far."""
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
         self.is_over = False
         self._pieces: list[str] = []
         self._waits: set[str] = set()
-        self.spoken = 0  # events so far
+        self.spoken = 0  # number of events so far
 
     async def emit(self, event: AgentEvent) -> None:
         if self.is_over:
@@ -84,7 +84,7 @@ class _EventRelay:
         await self._emit(event)
 
     async def conclude(self, ending: AgentEvent) -> None:
-        """End with this, unless there is an end already."""
+        """End with this event, unless the agent has ended already."""
         await self.emit(ending | {"text": ending["text"] or "".join(self._pieces)})
 
     def heard(self, command: AgentCommand) -> None:
@@ -93,7 +93,7 @@ class _EventRelay:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a question of the agent's waits for its answer."""
+        """Return whether a question of the agent waits for its answer."""
         return bool(self._waits)
 
 
@@ -118,7 +118,7 @@ async def _watched(job: Job, agent: InProcess, teller: _EventRelay, commands: Co
 
 
 async def _cancelled(task: asyncio.Future[Any]) -> None:
-    """End a task, whatever it says to that."""
+    """Cancel a task and wait for its end; ignore its errors."""
     import asyncio
 
     task.cancel()
@@ -128,7 +128,7 @@ async def _cancelled(task: asyncio.Future[Any]) -> None:
 
 
 async def _hear_stop(commands: Commands, answers: asyncio.Queue[AgentCommand], teller: _EventRelay) -> AgentEvent:
-    """Pass commands on to the agent until one of them is to stop."""
+    """Pass commands on to the agent until a stop command."""
     while True:
         command = await commands.get()
         if command.get("type") == "stop":
@@ -140,7 +140,7 @@ async def _hear_stop(commands: Commands, answers: asyncio.Queue[AgentCommand], t
 
 
 async def _time_up(job: Job, teller: _EventRelay) -> AgentEvent:
-    """Wait until one of the job's limits is reached; time in which a person is asked does not count."""
+    """Wait until one of the job's limits is reached; the time of an open question does not count."""
     import asyncio
 
     tick, limits = 0.05, job.limits

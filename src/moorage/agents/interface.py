@@ -1,34 +1,34 @@
-"""Between launcher and agent: the job that goes in, the events that come out, the commands in between.
+"""The interface between launcher and agent: the job, the agent's events, and the commands to it.
 
 Events are JSON objects, in order; each has a `type`::
 
-    message     role, content                      something said, whole: it belongs in the log
-    chunk       text                               the same while it is being said: shown, not kept
-    phase       phase, metadata?                   what the agent is doing now
-    metadata    metadata                           what it wants known of itself
-    error       error                              something went wrong, and it went on
+    message     role, content                      a complete message for the log
+    chunk       text                               a piece of a message: streamed, not stored
+    phase       phase, metadata?                   the agent's current phase
+    metadata    metadata                           metadata for the session
+    error       error                              an error after which the agent continued
     checkpoint  checkpoint                         state for its next turn
-    context     values                             what it wants remembered in the session, by key; kept where an agent
-                                                   is called by name with a session id (gRPC, MCP)
+    context     values                             values to store in the session, by key; stored if the agent is
+                                                   called by name with a session id (gRPC, MCP)
     approval    id, question, plan?, options?, expires_in?, wait
-                                                   a question to a person; with `wait` the turn stays for the answer
+                                                   a question to a person; with `wait` the turn waits for the answer
     usage       input_tokens?, output_tokens?, total_tokens?
-                                                   what it cost since the last of these; kept with the turn's end
-    note        note, data?                        for watchers only: it is not kept in the log
-    problem     expected, field?, line?, text?     a line of its own that does not validate
+                                                   usage since the last of these; stored with the turn's end
+    note        note, data?                        for watchers only: it is not stored in the log
+    problem     expected, field?, line?, text?     an output line that does not validate
     result      outcome, text, said, error?, reason?, metadata?, problems?, cut_off?
-                                                   exactly one, the last of all; `cut_off` if it died without a report
+                                                   exactly one, the last event; `cut_off` if it died without a report
 
-`result.text` is the answer. With `said` it stands in the log already, as the last messages of this
-turn; without it is the launcher's to keep (what an agent that was stopped had said so far, or an
+`result.text` is the answer. With `said` it is in the log already, as the last messages of this
+turn; without it the launcher has to store it (the partial output of a stopped agent, or an
 answer too short for a message of its own). Outcomes are completed, failed and stopped.
 
-Commands go the other way::
+Commands to the agent::
 
-    renewed     at?                                the launcher lives and has the turn
-    pause       /  go_on                           limits stand still: the agent waits for a sync child
+    renewed     at?                                the launcher runs and has the turn
+    pause       /  go_on                           pause limits while the agent waits for a sync child, and resume
     decision    id, decision, note?                the answer to an approval; `expired` and `withdrawn` are answers too
-    stop                                           end it
+    stop                                           end the turn
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from moorage.core.agent import AgentDefinition
 AgentEvent = dict[str, Any]
 AgentCommand = dict[str, Any]
 Emit = Callable[[AgentEvent], Awaitable[None]]
-Secret = Callable[[str], str | None]  # an environment variable's name → its value
+Secret = Callable[[str], str | None]  # returns the value of an environment variable by its name
 
-# Why a turn did not complete. An agent may give a reason of its own; these are ours.
+# Reasons for an incomplete turn. An agent may give its own reason; these are ours.
 AGENT_FAILED = "agent_failed"
 TIMED_OUT = "timed_out"
 IDLE_TIMEOUT = "idle_timeout"
@@ -68,7 +68,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, agent: AgentDefinition) -> Limits:
-        """The limits that a definition sets."""
+        """Return the limits of a definition."""
         return cls(
             timeout=None if agent.timeout is None else agent.timeout.total_seconds(),
             idle_timeout=None if agent.idle_timeout is None else agent.idle_timeout.total_seconds(),
@@ -77,7 +77,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Job(Struct, frozen=True, kw_only=True):
-    """One turn for one agent, with everything it needs."""
+    """One turn for one agent, with all its input."""
 
     agent: AgentDefinition
     session_id: str
@@ -88,16 +88,16 @@ class Job(Struct, frozen=True, kw_only=True):
     session_name: str | None = None
     task_id: str | None = None
     run_id: str | None = None
-    items: list[dict[str, Any]] = field(default_factory=list)  # the same one by one: kind and body
-    history: list[dict[str, Any]] = field(default_factory=list)  # role and content of what came before
-    parameters: dict[str, Any] = field(default_factory=dict)  # named values besides the prompt, where the door has them
+    items: list[dict[str, Any]] = field(default_factory=list)  # the same as separate items: kind and body
+    history: list[dict[str, Any]] = field(default_factory=list)  # role and content of earlier messages
+    parameters: dict[str, Any] = field(default_factory=dict)  # named values besides the prompt, if the door has them
     tools: list[str] = field(default_factory=list)  # named by the caller
-    turns: int = 0  # how often something was asked in the session before, as far as the door knows
+    turns: int = 0  # number of earlier requests in the session, as far as the door knows
     streams: bool = False  # whether a caller receives partial output
     system_prompt: str | None = None
     checkpoint: dict[str, Any] | None = None
     context: dict[str, Any] = field(default_factory=dict)
-    cut_off: bool = False  # whether the turn before was lost in the middle of its work
+    cut_off: bool = False  # whether the turn before was lost during its work
     env: dict[str, str] = field(default_factory=dict)  # to set for the agent
     cwd: str | None = None
     limits: Limits = Limits()
@@ -105,26 +105,26 @@ class Job(Struct, frozen=True, kw_only=True):
 
 
 class Commands(Protocol):
-    """Where an agent inside the launcher hears commands; an asyncio.Queue will do."""
+    """The source of commands for an agent inside the launcher; an asyncio.Queue fits."""
 
     async def get(self) -> AgentCommand:
-        """The next command, as soon as there is one."""
+        """Return the next command, as soon as there is one."""
 
 
 class InProcess(Protocol):
-    """An agent that lives in the launcher."""
+    """An agent that runs in the launcher."""
 
     async def run(self, job: Job, emit: Emit, commands: Commands) -> None:
         """Do the job: emit events, the result last. Cancelled when its time is up or it is stopped."""
 
 
 def completed(text: str, **more: Any) -> AgentEvent:
-    """The last event of a turn that went well."""
+    """Return the last event of a completed turn."""
     return {"type": "result", "outcome": "completed", "text": text, "said": False, **more}
 
 
 def failed(reason: str, error: str, *, text: str = "", **more: Any) -> AgentEvent:
-    """The last event of one that did not, with what was said so far."""
+    """Return the last event of a failed turn, with its output so far."""
     return {
         "type": "result",
         "outcome": "failed",

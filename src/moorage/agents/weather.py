@@ -1,6 +1,6 @@
-"""weather-tool: what the weather is usually like, made up from sample climate data and saying so.
+"""weather-tool: the usual weather, computed from sample climate data and marked as such.
 
-It needs no network: the same place and day always get the same answer, so agents can be tried with it.
+It needs no network: the same place and day always give the same answer, so agents can be tried with it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from moorage.core.tool import Occasion, Refused, Tool, ToolOperation
 SOURCE = "sample climate data, not a forecast"
 MAX_DAYS = 14
 SKIES = ("sunny", "partly cloudy", "cloudy", "light rain", "rain", "windy")
-# The mean of the year, how far the seasons are from it (below the equator the other way round), and rain in percent.
+# The yearly mean, the amplitude of the seasons (reversed south of the equator), and rain in percent.
 CLIMATES = {
     "amsterdam": (10.5, 7.5, 50),
     "berlin": (10.0, 10.0, 40),
@@ -85,7 +85,7 @@ def _place(parameters: dict[str, Any]) -> str:
 
 
 def _days(days: object) -> int:
-    """A number of days; a text that is one will do."""
+    """Return a number of days, also from a text."""
     number = int(days) if isinstance(days, str) and days.strip().isdecimal() else days
     if type(number) is not int or not 1 <= number <= MAX_DAYS:
         raise Refused(f"days must be a number from 1 to {MAX_DAYS}")

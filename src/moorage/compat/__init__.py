@@ -1,11 +1,11 @@
-"""Earlier names for what Moorage does, each a thin face of it.
+"""Earlier names for operations of Moorage, as thin wrappers.
 
     AgentSessionManager     sessions of one connection: create, get, list, suspend, resume, complete
     AgentPluginExecutor     `moorage.executor.AgentExecutor`
     get_child_sessions      the children of a session, as dictionaries
-    count_child_sessions    how many there are
+    count_child_sessions    the number of a session's children
 
-They are loaded when they are used: hooks start from this package, and have no time for the rest.
+They are loaded at their first use: hooks import this package and must start fast.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The commands of `python -m moorage.agent_session`.
 
-Exit codes: 0 done, 1 refused or a "no", 2 a wrong request, 3 no such session.
+Exit codes: 0 done, 1 refused or a negative answer, 2 an invalid request, 3 no such session.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DONE, NO, NOT_FOUND = 0, 1, 3
 
 
 class _Commands(AgentSession):
-    """The sessions of the usual store; what is refused raises."""
+    """The sessions of the default store; refusals raise."""
 
     def _refused(self, error: Exception) -> None:
         raise error
@@ -31,7 +31,7 @@ class _Commands(AgentSession):
         print(self.create_session(args.agent, args.purpose, args.metadata))
 
     def update(self, args: argparse.Namespace) -> None:
-        """Change a session and print what was changed."""
+        """Change a session and print the changes."""
         self.update_state(args.agent_id, args.phase, args.metadata, args.error)
         changes = [
             f"phase {args.phase}" if args.phase else "",
@@ -64,7 +64,7 @@ class _Commands(AgentSession):
         print(f"Finalized {args.agent_id}: {args.outcome}")
 
     def cleanup(self, args: argparse.Namespace) -> None:
-        """Delete old sessions and print how many."""
+        """Delete old sessions and print their number."""
         removed = self.cleanup_old_sessions(args.hours)
         print(f"Removed {removed} {'session' if removed == 1 else 'sessions'}")
 
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except MoorageError as error:
         print(f"{error.code}: {error}", file=sys.stderr)
         return edge_of(error).exit_code if error.family in ("invalid", "not_found") else NO
-    except BrokenPipeError:  # the reader has left; do not fail again when Python flushes at exit
+    except BrokenPipeError:  # the reader has closed the pipe; do not fail again when Python flushes at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     return code or DONE

@@ -8,7 +8,7 @@ from moorage.core.render import session_json
 
 
 def get_child_sessions(parent_session_id: str) -> list[Json]:
-    """Return the direct children of a session, oldest first; none of a session that is not there."""
+    """Return the direct children of a session, oldest first; an empty list if the session does not exist."""
     try:
         return [session_json(child) for child in every(connection().children, parent_session_id)]
     except NotFound:
@@ -16,7 +16,7 @@ def get_child_sessions(parent_session_id: str) -> list[Json]:
 
 
 def count_child_sessions(parent_session_id: str) -> int:
-    """Return how many direct children a session has; 0 for a session that is not there."""
+    """Return the number of a session's direct children; 0 if the session does not exist."""
     try:
         return connection().count_children(parent_session_id)
     except NotFound:

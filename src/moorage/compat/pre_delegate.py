@@ -1,4 +1,4 @@
-"""The question before delegating and its answer, as JSON.
+"""The request before a delegation and its answer, as JSON.
 
 ::
 
@@ -22,11 +22,11 @@ from moorage.service.delegation import Delegated
 Json = dict[str, Any]
 
 PHASE_KINDS = (Kind.PHASE.value, Kind.FINALIZED.value)
-MAX_PURPOSE = 1000  # characters of a task's description that a session opened for it keeps
+MAX_PURPOSE = 1000  # characters of a task's description stored in the session opened for it
 
 
 class Request(Struct, frozen=True, kw_only=True):
-    """Work about to be handed to an agent."""
+    """Work that is about to be delegated to an agent."""
 
     agent_name: str | None
     agent_id: str | None
@@ -38,7 +38,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
 
 def read_request(context: object) -> Request:
-    """Return the request in a JSON object; raise InvalidField if it is none."""
+    """Return the request in a JSON object. Raises InvalidField if it is none."""
     if not isinstance(context, dict):
         raise InvalidField("context", "must be a JSON object")
     texts = {name: _text_in(context, name) for name in ("agent_name", "agent_id", "task_id", "project_dir")}
@@ -52,13 +52,13 @@ def read_request(context: object) -> Request:
 
 
 def _text_in(context: Json, name: str) -> str | None:
-    """Return a text of the request; missing, null and empty are the same."""
+    """Return a text field of the request; missing, null and empty are the same."""
     value = context.get(name)
     return None if value is None or value == "" else check_label(name, value, 4096)
 
 
 def working_folder() -> str | None:
-    """Return the working folder; None if it is gone, or its name is not printable."""
+    """Return the working folder; None if it was deleted, or its name is not printable."""
     try:
         folder = os.getcwd()
     except OSError:
@@ -67,7 +67,7 @@ def working_folder() -> str | None:
 
 
 def no_answer(context: object, reason: str) -> Json:
-    """Return the answer when nothing could be found out: go on without earlier work."""
+    """Return the answer after an error: continue without earlier work."""
     return {
         "should_resume": False,
         "reason": reason,
@@ -99,7 +99,7 @@ def as_answer(done: Delegated, history: list[dict[str, str]]) -> Json:
 
 
 def phase_changes(entries: Iterable[Entry]) -> Iterator[dict[str, str]]:
-    """Yield the changes of phase in these entries, as JSON."""
+    """Yield the phase changes in these entries, as JSON."""
     for entry in entries:
         data = entry.data or {}
         if "from" in data:

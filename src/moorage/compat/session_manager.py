@@ -1,4 +1,4 @@
-"""`AgentSessionManager`: the life of sessions, as an earlier plan named it."""
+"""`AgentSessionManager`: operations on sessions, with the names of an earlier plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AgentSessionManager:
     async def create_session(
         self, agent_name: str, task_id: str | None = None, metadata: dict[str, Any] | None = None, **birth: Any
     ) -> Session:
-        """Make a session. `birth` is what `Moorage.create` takes besides: name, session_id, parent …"""
+        """Create a session. `birth` holds further arguments of `Moorage.create`: name, session_id, parent …"""
         return await self.moor.create(agent_name, task_id=task_id, metadata=metadata, **birth)
 
     async def get_session(self, session_id: str) -> Session | None:
@@ -37,21 +37,21 @@ class AgentSessionManager:
         return (await self.moor.list(state=state, agent=agent_name, limit=limit)).items
 
     async def add_message(self, session_id: str, role: str, content: Any) -> Entry:
-        """Add to the history; this starts no run."""
+        """Append to the history; this starts no run."""
         return (await self.moor.append(session_id, [{"role": role, "content": content}]))[0]
 
     async def get_history(self, session_id: str, last: int | None = None) -> list[Entry]:
-        """Return what was said, the last messages of it if a number is given."""
+        """Return the messages, only the last ones if a number is given."""
         return (await self.moor.messages(session_id, last=last)).items
 
     async def suspend_session(
         self, session_id: str, checkpoint: dict[str, Any] | None = None, reason: str | None = None
     ) -> Session:
-        """Pause a session, with a checkpoint for when it goes on."""
+        """Pause a session, with a checkpoint for its continuation."""
         return await self.moor.suspend(session_id, checkpoint=checkpoint, reason=reason)
 
     async def resume_session(self, session_id: str) -> Session:
-        """Let a session go on; one that goes on already is left as it is. Raises SessionNotFound, SessionClosed."""
+        """Resume a session; an active one is unchanged. Raises SessionNotFound, SessionClosed."""
         found = await self.moor.get(session_id)
         return await AgentExecutor(self.moor).session(None, found.session_id)
 

@@ -1,5 +1,5 @@
-"""Files of this machine that have sessions in them: `finding` tells which and what they are, `taking` brings them in.
+"""Files of this machine that contain sessions: `finding` finds and identifies them, `taking` imports them.
 
-This is the rim: whatever opens a file for an import does it here, and whatever a file says is
-judged in `service`.
+Imports open files only in this package. `service` validates their
+content.
 """

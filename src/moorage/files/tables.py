@@ -1,4 +1,4 @@
-"""A table of another program's PostgreSQL database, as a file of its rows to be imported."""
+"""Export a table of another program's PostgreSQL database to a file of rows for the import."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import IO
 from moorage.core.errors import InvalidImport
 from moorage.core.extras import provided_by
 
-AT_ONCE = 500  # rows that are on their way together
-# Whatever the types of the columns are, they come as texts and as a time that JSON can carry.
+AT_ONCE = 500  # rows fetched at once
+# Columns of any type are cast to text, and the time to a form for JSON.
 _ROWS = """
 SELECT row_to_json(r)::text FROM (
     SELECT session_id::text AS session_id, context::text AS context, updated_at FROM {table} ORDER BY 1
@@ -17,7 +17,7 @@ SELECT row_to_json(r)::text FROM (
 
 
 def write_rows(url: str, table: str, file: IO[bytes]) -> int:
-    """Write the rows of a table (session_id, context, updated_at), all of one instant; how many."""
+    """Write the rows of a table (session_id, context, updated_at), all of one instant; return their number."""
     import asyncio
 
     return asyncio.run(_write(url, table, file))

@@ -1,1 +1,1 @@
-"""The launcher: takes turns, starts agents, reports what they say and how they end."""
+"""The launcher: takes turns, starts agents, reports their output and their end."""

@@ -1,7 +1,7 @@
-"""The agent as processes: its pipes, its end, and whatever it started.
+"""The agent's processes: its pipes, its end, and the processes it started.
 
-It leads a session and a group of its own. Its processes that left the group are found too, as soon
-as their parents are gone: the supervisor adopts orphans.
+The agent leads its own session and process group. Its processes that left the group are found too, as soon
+as their parents have ended: the supervisor adopts orphans.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CLOSED = -1
 
 
 class AgentProcess:
-    """One agent, from its start signal to its last orphan."""
+    """One agent, from its start signal to the end of its last process."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class AgentProcess:
             selector.register(end, selectors.EVENT_READ, lambda end=end: self._read(end))
 
     def let_in(self) -> None:
-        """Let it become the agent. Raises CannotStart."""
+        """Let the process become the agent. Raises CannotStart."""
         try:
             self._child.let_in()
         except Exception:
@@ -62,22 +62,22 @@ class AgentProcess:
 
     @property
     def is_silent(self) -> bool:
-        """Whether its pipes are closed, and all their output has been read."""
+        """Return whether its pipes are closed, and all their output has been read."""
         return not self._open
 
     def hang_up(self) -> None:
-        """Listen no longer."""
+        """Close its pipes."""
         for end in list(self._open):
             self._close(end)
 
     def send(self, data: bytes) -> None:
-        """Write to its standard input, as soon as it reads."""
+        """Write to its standard input as soon as it reads."""
         if not self._input_ends:
             self._unsent += data
             self._write()
 
     def close_input(self) -> None:
-        """End its standard input, after all that was sent."""
+        """Close its standard input after all data is sent."""
         self._input_ends = True
         self._write()
 
@@ -107,7 +107,7 @@ class AgentProcess:
             if self._input not in self._selector.get_map():
                 self._selector.register(self._input, selectors.EVENT_WRITE, self._write)
             return
-        except OSError:  # it does not listen any more, which is its own affair
+        except OSError:  # the agent has closed its input, which is no error
             self._unsent.clear()
             self._input_ends = True
         if self._input in self._selector.get_map():
@@ -138,7 +138,7 @@ class AgentProcess:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has ended and left nothing behind."""
+        """Return whether it has ended and left no process behind."""
         return self.exit is not None and not self.leftovers()
 
     def signal(self, number: signal.Signals) -> None:
@@ -153,7 +153,7 @@ class AgentProcess:
                 _kill(os.kill, pid, number)
 
     def reap(self) -> None:
-        """Leave nothing behind, not even what has come up in the last moment."""
+        """End all remaining processes, including those that were started just now."""
         self.hang_up()
         self._unsent.clear()
         self.close_input()

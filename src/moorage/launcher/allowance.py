@@ -1,4 +1,4 @@
-"""The time an agent has. No clock here: instants come in."""
+"""The time limits of an agent. This module reads no clock: callers pass instants."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ TIMED_OUT, IDLE = "timed_out", "idle_timeout"
 
 
 class Allowance:
-    """Wall time and idle time; neither goes on while something else is waited for."""
+    """Wall time and idle time; both are paused while the agent waits."""
 
     def __init__(self, timeout: float | None, idle_timeout: float | None, now: float) -> None:
         self._timeout, self._idle_timeout = timeout, idle_timeout
@@ -15,17 +15,17 @@ class Allowance:
         self._waits: set[str] = set()
 
     def heard(self, now: float) -> None:
-        """The agent gave a sign of life."""
+        """Record output of the agent."""
         self._heard = now
 
     def wait_for(self, what: str, now: float) -> None:
-        """From now on the agent waits."""
+        """Pause the limits: the agent begins to wait."""
         if not self._waits:
             self._paused_at = now
         self._waits.add(what)
 
     def go_on(self, what: str, now: float) -> None:
-        """It need not wait for this any longer."""
+        """Resume the limits unless the agent waits for something else."""
         self._waits.discard(what)
         if self._waits or self._paused_at is None:
             return
@@ -34,13 +34,13 @@ class Allowance:
         self._paused_at = None
 
     def slept(self, seconds: float, now: float) -> None:
-        """The machine slept for so long, and the agent with it; one that waits has no time to lose."""
+        """Subtract a sleep of the machine; an agent that waits loses no time anyway."""
         if not self._waits:
             self._began += seconds
             self._heard = min(now, self._heard + seconds)
 
     def is_used_up(self, now: float) -> str | None:
-        """The reason to end the agent, if there is one."""
+        """Return the reason to end the agent, if there is one."""
         if self._waits:
             return None
         if self._timeout is not None and now - self._began >= self._timeout:
@@ -51,5 +51,5 @@ class Allowance:
 
 
 def patience(lost_after: float) -> float:
-    """How long a launcher may be silent before its agents are ended: early enough to be over when the turn is lost."""
+    """Return how long a launcher may be silent before its agents are ended: they must end before the turn is lost."""
     return max(lost_after - 30, lost_after / 3)

@@ -1,4 +1,4 @@
-"""One turn of an agent in a scratch session, to see what it says wrongly.
+"""One turn of an agent in a temporary session, to find its invalid output.
 
 The store is temporary and private. Questions of the agent are rejected, because no person is there to answer them.
 """
@@ -29,24 +29,24 @@ ALL = 1000  # entries of one turn
 
 
 class Checked(Struct, frozen=True, kw_only=True):
-    """How the turn of a checked agent went."""
+    """The result of an agent's check."""
 
     agent_name: str
     outcome: str  # completed, failed or stopped
-    problems: int  # all of them
-    items: list[Problem]  # the first of them
+    problems: int  # the number of all problems
+    items: list[Problem]  # the first problems
     result: str | None = None
     error: str | None = None
     reason: str | None = None
 
     @property
     def is_sound(self) -> bool:
-        """Whether the agent answered and said nothing wrong."""
+        """Return whether the agent answered without an invalid line."""
         return self.outcome == "completed" and not self.problems
 
 
 async def check_agent(name: str, prompt: str, *, timeout: float | None = None) -> Checked:
-    """Run an agent of this machine for one turn, and say what was wrong with it. Raises AgentNotFound."""
+    """Run an agent of this machine for one turn, and return its problems. Raises AgentNotFound."""
     deps = config.open_deps(SCRATCH, threaded=True)
     caller = Caller(interface="check")
     agent = config.agents_of(deps).get(name)
@@ -67,7 +67,7 @@ async def check_agent(name: str, prompt: str, *, timeout: float | None = None) -
 
 
 def _once(deps: Deps, agent: AgentDefinition) -> Embedded:
-    """Return a launcher that takes one turn: a failed one would be tried again."""
+    """Return a launcher that takes one turn; a second attempt after a failure is not wanted."""
     taken = False
 
     def agents() -> dict[str, AgentDefinition]:
@@ -97,13 +97,13 @@ async def _one_turn(deps: Deps, caller: Caller, run: Run, timeout: float | None)
 
 async def _stop_after(deps: Deps, caller: Caller, run: Run, seconds: float) -> None:
     await asyncio.sleep(seconds)
-    with suppress(Conflict):  # it is over
+    with suppress(Conflict):  # it has ended
         await runs.stop_run(deps, caller, run.run_id)
 
 
 async def _reject_questions(deps: Deps, caller: Caller, session_id: str) -> None:
     for approval in await list_approvals(deps, caller, ref=session_id):
-        with suppress(Conflict):  # it was withdrawn
+        with suppress(Conflict):  # the question was withdrawn
             await decide_approval(
                 deps, caller, approval.approval_id, "reject", note="this is a check; approvals are rejected"
             )

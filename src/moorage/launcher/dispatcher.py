@@ -2,7 +2,7 @@
 
 Every report carries the turn and its epoch, and is refused with TurnLost once another launcher has the turn. A
 launcher repeats a report whose answer got lost; the repetition has no further effect. StoreError means that the
-store could not be asked: that is no refusal.
+store could not be reached, which is no refusal.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Dispatcher(Protocol):
     async def claim(
         self, launcher: Launcher, agents: dict[str, Retry], *, full: tuple[str, ...] = ()
     ) -> Claimed | None:
-        """Claim the next turn of one of these agents, without those that are `full`; None if there is none."""
+        """Claim the next turn of one of these agents, except those that are `full`; None if there is none."""
 
     async def given(self, claimed: Claimed) -> Given:
         """Return the input of a claimed turn for its agent."""
@@ -39,13 +39,13 @@ class Dispatcher(Protocol):
         """Renew the lease and return the current turn, which may have a stop request."""
 
     async def is_unwanted(self, owner: str, turn: Turn) -> bool:
-        """Return whether the turn has a stop request or is gone; False if the store cannot answer now."""
+        """Return whether the turn has a stop request or was deleted; False if the store cannot answer now."""
 
     async def adopt(self, owner: str, turn: Turn, launcher_id: str) -> Turn:
         """Take over a turn from before this launcher's restart, under a new epoch."""
 
     async def speak(self, owner: str, turn: Turn, text: str) -> None:
-        """Show partial output to readers of the stream, if possible; it is not stored."""
+        """Stream partial output to readers, if possible; it is not stored."""
 
     async def say(self, owner: str, turn: Turn, messages: object) -> None:
         """Store messages of the agent; a repeated client key is stored once."""
@@ -54,7 +54,7 @@ class Dispatcher(Protocol):
         """Store `phase`, `metadata` or `error`; with `since`, unless the log has it after that entry already."""
 
     async def misspoken(self, owner: str, turn: Turn, problem: Problem) -> None:
-        """Store a line of the agent that does not validate; a repeated report is stored once."""
+        """Store the report of an output line that does not validate; a repeated report is stored once."""
 
     async def checkpoint(self, owner: str, turn: Turn, state: object, *, since: int | None = None) -> Session:
         """Store a checkpoint; with `since`, unless the log has it after that entry already."""
@@ -71,7 +71,7 @@ class Dispatcher(Protocol):
         """End the turn: store its end, settle runs and send callbacks in one commit."""
 
     async def release(self, owner: str, turn: Turn) -> None:
-        """Give an unfinished turn back to the queue."""
+        """Return an unfinished turn to the queue."""
 
     async def waiting(self, launcher_id: str) -> set[str]:
         """Return the turns that wait for a sync child and need no slot meanwhile."""

@@ -1,8 +1,8 @@
 """A launcher inside the caller's own process: for scripts, for the command line, and for tests.
 
-It takes the turns of one family, or of all, as long as it is open. Agents under a supervisor
-that it has started end with it. Its folder is a temporary one; that of a process that was killed proves
-that its turns are lost (`service.presence`), and is cleared away later by the next.
+It takes the turns of one family, or all turns, while it is open. Agents under a supervisor
+that it has started end with it. Its folder is temporary. The folder of a killed process proves
+that its turns are lost (`service.presence`), and is removed later by the next launcher.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SLOTS = 32
 
 
 class Embedded:
-    """A launcher for as long as the block lasts."""
+    """A launcher for the duration of a block."""
 
     def __init__(
         self,
@@ -75,15 +75,15 @@ class Embedded:
 
     @property
     def at_work(self) -> set[str]:
-        """The sessions it has turns of."""
+        """Return the sessions whose turns run here."""
         return self._loop.at_work
 
     async def give_back(self, session_id: str) -> None:
-        """End the agent at work on a session, and give its turn back as cut off."""
+        """End the agent of a session, and return its turn as cut off."""
         await self._loop.give_back(session_id)
 
     async def close(self, *, drain: bool = True) -> None:
-        """Let agents end, a while, or with no `drain` not at all; what is left is ended, and its turns are given back.
+        """Let agents end for a while, or not at all without `drain`; then end the rest and return their turns.
 
         Cancellation ends the wait, and still leaves no agent behind.
         """

@@ -1,7 +1,7 @@
-"""A turn's folder, from the launcher's side: put a job in, start its supervisor, read events, send commands.
+"""A turn's folder, from the launcher's side: store a job, start its supervisor, read events, send commands.
 
-The supervisor at the other end is another process, maybe started by a former life of this launcher.
-Everything between the two is in the files that `supervisor` describes; nothing else is shared.
+The supervisor is another process, which an earlier process of this launcher may have started.
+The two communicate only through the files that `supervisor` describes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from moorage.launcher.turn_file import locked, private, write_private
 
 
 class Who(Struct, frozen=True):
-    """A process: its id, and when it was started, because ids are used again."""
+    """A process: its id, and its start time, because ids are reused."""
 
     pid: int
     start_time: int | None = None
@@ -28,12 +28,12 @@ class Who(Struct, frozen=True):
 
     @property
     def is_alive(self) -> bool:
-        """Whether that very process runs."""
+        """Return whether exactly this process runs."""
         return processes.is_alive(self.pid, self.start_time)
 
 
 class Pids(Struct, frozen=True):
-    """Who works in a folder."""
+    """The processes of a folder."""
 
     supervisor: Who
     agent: Who | None = None
@@ -42,7 +42,7 @@ class Pids(Struct, frozen=True):
 
 
 class TurnFolder:
-    """One job's folder."""
+    """The folder of one job."""
 
     def __init__(self, path: str) -> None:
         self.path = os.path.abspath(path)
@@ -50,17 +50,17 @@ class TurnFolder:
     # Beginning
 
     def prepare(self, job: Job) -> None:
-        """Make the folder, readable by this user only, and put a job into it."""
+        """Create the folder, readable by this user only, and store a job in it."""
         agent = job.agent.for_session(session_id=job.session_id, session_name=job.session_name)
         os.makedirs(self.path, mode=0o700, exist_ok=True)
         whole = {**msgspec.to_builtins(replace(job, agent=agent)), "given_at": processes.clock()}
         write_private(self._at("job.json"), msgspec.json.encode(whole))
 
     def start(self, *, tied: bool = False) -> subprocess.Popen[bytes]:
-        """Start the supervisor. It outlives this process; with `tied` it stops when this process is gone.
+        """Start the supervisor. It outlives this process; with `tied` it stops when this process ends.
 
-        It is a child of this process, which has to reap it (`poll` or `wait`). The lock of the folder is
-        handed over to it without a gap: from now on, until it ends, the folder is attended.
+        It is a child of this process, which has to reap it (`poll` or `wait`). The supervisor inherits the
+        folder's lock without a gap: from now on, until it ends, the folder is attended.
         """
         lock = locked(self._at("lock"))
         if lock is None:
@@ -82,9 +82,9 @@ class TurnFolder:
     # While it works
 
     def events(self, offset: int = 0, at_most: int = -1) -> tuple[list[AgentEvent], int]:
-        """The events after an offset in the file, and the offset of the next.
+        """Return the events after an offset in the file, and the offset of the next one.
 
-        Of a long file, those of the next so many bytes; one that is longer is read whole.
+        Read at most so many bytes of a long file; an event that is longer is read completely.
         """
         data = self._read("out.jsonl", offset, at_most)
         whole = data[: data.rfind(b"\n") + 1]
@@ -93,7 +93,7 @@ class TurnFolder:
         return [_event(line) for line in whole.split(b"\n") if line], offset + len(whole)
 
     def send(self, command: AgentCommand) -> None:
-        """Tell the supervisor something."""
+        """Send a command to the supervisor."""
         line = msgspec.json.encode(command) + b"\n"
         file = os.open(self._at("in.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
@@ -102,19 +102,19 @@ class TurnFolder:
             os.close(file)
 
     def told(self) -> list[AgentCommand]:
-        """All that the supervisor was told so far."""
+        """Return all commands sent to the supervisor so far."""
         return [_event(line) for line in self._read("in.jsonl").split(b"\n") if line]
 
     def renewed(self, at: float | None = None) -> None:
-        """Say that the lease lives since `at` (`processes.clock()` before it was asked for)."""
+        """Report that the lease was renewed at `at` (`processes.clock()` before the request)."""
         self.send({"type": "renewed", "at": processes.clock() if at is None else at})
 
     def job(self) -> Job:
-        """The job, as it was put here."""
+        """Return the stored job."""
         return msgspec.json.decode(self._read("job.json"), type=Job)
 
     def pids(self) -> Pids | None:
-        """Who works here, or did; None if nothing was started."""
+        """Return the processes that run or ran here; None if none was started."""
         try:
             return msgspec.json.decode(self._read("pid.json"), type=Pids)
         except msgspec.DecodeError:
@@ -122,7 +122,7 @@ class TurnFolder:
 
     @property
     def is_attended(self) -> bool:
-        """Whether its supervisor lives, be it that it has not even begun."""
+        """Return whether its supervisor runs, even if it has not begun its work yet."""
         try:
             lock = locked(self._at("lock"))
         except FileNotFoundError:
@@ -132,15 +132,15 @@ class TurnFolder:
         return lock is None
 
     def errors(self) -> str:
-        """The last of what the agent wrote to its standard error."""
+        """Return the end of the agent's standard error."""
         return self._read("stderr").decode("utf-8", "replace")
 
     # After it
 
     def end_leftovers(self) -> list[int]:
-        """Kill what a supervisor that was itself killed could not end; the ids of what was found.
+        """Kill the processes that a killed supervisor could not end; return the ids of those found.
 
-                The system kills the agent when its supervisor goes. Processes of the agent are
+        The system kills the agent when its supervisor ends. The agent's own processes are
         recognised by the mark in their environment and by the agent's process group.
         """
         pids = self.pids()
@@ -165,7 +165,7 @@ class TurnFolder:
 
 
 def _event(line: bytes) -> AgentEvent:
-    """An event; what cannot be read is told instead of raised, because what comes after it can."""
+    """Return an event; an unreadable one becomes a problem and no exception, because later ones may be readable."""
     try:
         event = msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:

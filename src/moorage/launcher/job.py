@@ -1,4 +1,4 @@
-"""A turn as a job for an agent: what it is to know, and the environment it works in."""
+"""Convert a turn to a job for an agent: its input, and its environment."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from moorage.service.turns import Given
 
 
 def job_for(given: Given, agent: AgentDefinition, environment: dict[str, str]) -> Job:
-    """The job of a turn. The session it is about is the parent of whatever the agent starts.
+    """Return the job of a turn. The turn's session is the parent of sessions that the agent starts.
 
-    That the turn before was cut off is told to those it was cut off for: another run's turn only has its log repaired.
+    Only the runs that a lost turn worked on learn that it was cut off: for the turn of another run the log is repaired.
     """
     session, turn = given.session, given.turn
     run = given.runs[0] if given.runs else None
     run_id = None if run is None else run.run_id
-    parameters = {} if run is None else run.parameters  # a run with some of its own has a turn of its own
+    parameters = {} if run is None else run.parameters  # a run with its own parameters has its own turn
     name = session.session_name or session.session_id
     was_cut_off = turn.cut_off and (not given.runs or any(run.cut_off for run in given.runs))
     return Job(
@@ -56,7 +56,7 @@ def job_for(given: Given, agent: AgentDefinition, environment: dict[str, str]) -
 
 
 def _with_parameters(prompt: str, agent: AgentDefinition, parameters: dict[str, Any]) -> str:
-    """The prompt of a program, which may have no other way to hear of parameters."""
+    """Return the prompt of a program with the parameters, which it may have no other way to receive."""
     if not parameters or not agent.is_supervised:
         return prompt
     return f"{prompt}\n\nParameters: {encode_text(parameters)}"

@@ -254,7 +254,7 @@ class Loop:
             self._is_to_drain = await self._dispatcher.register(told)
         except MoorageError as error:
             if self._is_draining and isinstance(error, StoreUnavailable):
-                self.hurry()  # the end of a turn could not be stored any more
+                self.hurry()  # nothing that ends now could be kept
 
     def _confirm(self, owner: str, turn: Turn) -> None:
         """Report that a lost turn has no process left: the caller that deleted it may wait for that."""

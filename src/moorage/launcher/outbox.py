@@ -1,6 +1,6 @@
-"""The files of a supervisor: its agent's events, one line of JSON each, the end of its stderr, and its commands.
+"""The supervisor's files: the agent's events as JSON lines, the end of its stderr, and the commands to it.
 
-A disk that is full holds nothing up: lines wait in memory and are tried again.
+A full disk stops nothing: lines wait in memory and are written later.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-LASTING = ("message", "checkpoint", "approval", "result")  # on disk before anything else happens
-CHUNK_EVERY = 0.05  # seconds; smaller pieces of an answer travel together
+LASTING = ("message", "checkpoint", "approval", "result")  # written to disk before anything else happens
+CHUNK_EVERY = 0.05  # seconds; smaller pieces of an answer are sent together
 CHUNK_SIZE = 16 * 1024
 STDERR_SIZE = 64 * 1024
 STDERR_EVERY = 1.0
@@ -30,10 +30,10 @@ class Outbox:
         self._unwritten = bytearray()
         self._chunks: list[str] = []
         self._chunks_size, self._chunks_since = 0, 0.0
-        self._is_due = False  # something has to reach the disk
+        self._is_due = False  # whether a lasting event still has to reach the disk
 
     def put(self, event: dict[str, Any]) -> None:
-        """Write an event after all before it."""
+        """Write an event after all earlier ones."""
         if event["type"] == "chunk":
             self._put_chunk(event["text"])
             return
@@ -43,7 +43,7 @@ class Outbox:
         self.flush()
 
     def flush(self) -> bool:
-        """Write what is due by now; whether nothing is left to be written."""
+        """Write what is due; return whether nothing is left to write."""
         if self._chunks and clock() - self._chunks_since >= CHUNK_EVERY:
             self._close_chunk()
         try:
@@ -74,7 +74,7 @@ class Outbox:
 
 
 class StderrTail:
-    """The last of what an agent wrote to its standard error."""
+    """The end of an agent's standard error."""
 
     def __init__(self, path: str) -> None:
         self._path, self._kept = path, bytearray()
@@ -82,13 +82,13 @@ class StderrTail:
         self._is_saved = True
 
     def add(self, data: bytes) -> None:
-        """Keep this, and forget what is too old."""
+        """Append data, and discard the oldest above the limit."""
         self._kept += data
         del self._kept[:-STDERR_SIZE]
         self._is_saved = False
 
     def save(self, *, now: bool = False) -> None:
-        """Write it down, now and then."""
+        """Save it to the file, at intervals."""
         if self._is_saved or not (now or self._saved_at is None or clock() - self._saved_at >= STDERR_EVERY):
             return
         try:
@@ -98,17 +98,17 @@ class StderrTail:
         self._is_saved, self._saved_at = True, clock()
 
     def text(self, limit: int = 2000) -> str:
-        """The last of it, for people."""
+        """Return its end for display."""
         return self._kept[-limit:].decode("utf-8", "replace").strip()
 
 
 def line_of(event: dict[str, Any]) -> bytes:
-    """An event as a line that every reader of JSON takes; what is no text in it is replaced."""
+    """Return an event as valid JSON on one line; characters that are no valid text are replaced."""
     return json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
 
 
 class Follower:
-    """The lines of a file as they come; one that is not complete waits, one that makes no sense is skipped."""
+    """Reads the lines of a growing file; an incomplete line waits, an invalid one is skipped."""
 
     def __init__(self, path: str) -> None:
         self._path = path

@@ -1,7 +1,7 @@
-"""Processes: their identity, whether they live, and what they started.
+"""Processes: their identity, whether they run, and their descendants.
 
-A process id alone is ambiguous: the system uses it again. It is unique together with the start time of its process and
-the boot that this time counts from. Where the system does not tell (no /proc), the id has to do.
+A process id alone is ambiguous, because the system reuses it. It is unique together with the start time of its process
+and the boot that this time counts from. Where the system does not report these (no /proc), the id alone is used.
 """
 
 from __future__ import annotations
@@ -10,30 +10,30 @@ import os
 import signal
 import time
 
-from moorage.clocks import boot_id as boot_id  # part of this module's face
+from moorage.clocks import boot_id as boot_id  # part of this module's interface
 
 PDEATHSIG, CHILD_SUBREAPER = 1, 36  # numbers of prctl(2)
-_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while the machine sleeps, as leases do
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # continues while the machine sleeps, as leases do
 
 
 def clock() -> float:
-    """Seconds since some instant, the same for every process of this boot."""
+    """Return seconds since a fixed instant, the same for every process of this boot."""
     return time.clock_gettime(_CLOCK)
 
 
 def slept() -> float:
-    """Seconds that the machine has slept since its boot, where the system tells."""
+    """Return the seconds that the machine has slept since its boot, if the system reports them."""
     return clock() - time.monotonic()
 
 
 def start_time(pid: int) -> int | None:
-    """Return when a process was started, in ticks of this boot; None if there is none or the system does not tell."""
+    """Return a process's start time in ticks of this boot; None if there is none or the system does not report it."""
     fields = _stat(pid)
     return None if fields is None else int(fields[19])
 
 
 def is_alive(pid: int, started: int | None) -> bool:
-    """Whether that very process still runs; one that only waits to be reaped does not."""
+    """Return whether exactly this process still runs; a zombie does not."""
     fields = _stat(pid)
     if fields is not None:
         return fields[0] not in ("Z", "X") and started in (None, int(fields[19]))
@@ -41,7 +41,7 @@ def is_alive(pid: int, started: int | None) -> bool:
 
 
 def end_exactly(pid: int, started: int | None, number: int = signal.SIGKILL) -> bool:
-    """Send a signal to that very process and no other; False if it is gone."""
+    """Send a signal to exactly this process; return False if it has ended."""
     try:
         handle = os.pidfd_open(pid)
     except (OSError, AttributeError):
@@ -62,7 +62,7 @@ def end_exactly(pid: int, started: int | None, number: int = signal.SIGKILL) -> 
 
 
 def children() -> list[int]:
-    """This process's children, those that wait to be reaped among them."""
+    """Return this process's children, including zombies."""
     me = os.getpid()
     try:
         with open(f"/proc/self/task/{me}/children", encoding="ascii") as file:
@@ -72,13 +72,13 @@ def children() -> list[int]:
 
 
 def marked(mark: str) -> list[int]:
-    """Processes of this user that have MOORAGE_MARK with this value in the environment they began with."""
+    """Return processes of this user that started with MOORAGE_MARK set to this value."""
     wanted = f"MOORAGE_MARK={mark}".encode()
     return [pid for pid in process_ids() if wanted in _environment(pid) and is_alive(pid, None)]
 
 
 def process_ids() -> list[int]:
-    """Return all process ids, as far as the system tells."""
+    """Return all process ids that the system reports."""
     try:
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
@@ -86,17 +86,17 @@ def process_ids() -> list[int]:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of whatever our descendants leave behind, where the system can do that."""
+    """Become the parent of all orphaned descendants, where the system supports it."""
     _prctl(CHILD_SUBREAPER, 1)
 
 
 def die_with_parent() -> None:
-    """Have the system kill this process when the one that started it is gone, where it can do that."""
+    """Let the system kill this process when its parent ends, where it supports that."""
     _prctl(PDEATHSIG, signal.SIGKILL)
 
 
 def load() -> None:
-    """Get ready for the two functions above, for callers that have no time to lose later."""
+    """Prepare the two functions above, for callers that must be fast later."""
     _libc()
 
 
@@ -120,7 +120,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields of a process from its state on; its name before them may contain anything."""
+    """Return the fields of a process from its state on; the name before them may contain any character."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].decode("ascii").split()

@@ -1,7 +1,7 @@
-"""Starting an agent: in a session of its own, with pipes of its own, and not before its parent is ready.
+"""Starting an agent: in its own session, with its own pipes, and only when its parent is ready.
 
-The new process waits for a start signal until the supervisor has written down who it is; if that never
-happens, it never becomes the agent. Should the supervisor be killed later, so is the agent.
+The new process waits for a start signal until the supervisor has recorded its process id; without
+the signal it never becomes the agent. If the supervisor is killed later, the agent is killed too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ", "SIGHUP")  # an agent expects them as they come
+IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ", "SIGHUP")  # an agent expects their default handlers
 
 
 class CannotStart(Exception):
@@ -30,7 +30,7 @@ class SpawnedProcess:
     """A process that waits for its start signal, with our ends of its pipes."""
 
     def __init__(self, argv: list[str], env: dict[str, str], cwd: str) -> None:
-        processes.load()  # before the fork: the new process has nothing to do but become the agent
+        processes.load()  # before the fork, so that the new process only has to become the agent
         ends = [os.pipe() for _ in range(5)]
         (self._their_input, self.input), (self.output, self._their_output) = ends[0], ends[1]
         (self.errors, self._their_errors), (self._start_signal, self._key) = ends[2], ends[3]
@@ -44,7 +44,7 @@ class SpawnedProcess:
             os.close(end)
 
     def let_in(self) -> None:
-        """Send the start signal. Raises CannotStart if what comes of it is no agent."""
+        """Send the start signal. Raises CannotStart if the program cannot be executed."""
         os.write(self._key, b"1")
         os.close(self._key)
         said = b""
@@ -59,7 +59,7 @@ class SpawnedProcess:
         try:
             os.setsid()
             processes.die_with_parent()
-            os.close(self._key)  # ours would keep the signal pipe from ever closing
+            os.close(self._key)  # our copy would keep the signal pipe open
             if os.getppid() != parent or os.read(self._start_signal, 1) == b"":
                 os._exit(127)
             self._exec()
@@ -79,7 +79,7 @@ class SpawnedProcess:
 
 
 def _trouble(error: BaseException, program: str, cwd: str) -> bytes:
-    """Return the error for the parent process: whether a file is missing, and which."""
+    """Return the error for the parent process: whether a file is missing, and which one."""
     is_missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
     why = getattr(error, "strerror", None) or repr(error)
     what = f"the program {program!r}" if os.path.isdir(cwd) else f"the folder {cwd!r}"

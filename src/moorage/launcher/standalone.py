@@ -1,4 +1,4 @@
-"""A launcher as a process of its own: it survives servers, and adopts what its former life has started."""
+"""A launcher as a separate process: it outlives servers, and adopts the agents of its former process."""
 
 from __future__ import annotations
 
@@ -33,10 +33,9 @@ async def serve(
     beat_every: float = HEARTBEAT,
     on_signal: Callable[[], None] = lambda: None,
 ) -> None:
-    """Take turns until `stop`, or SIGTERM or SIGINT; then finish what ends soon and leave the rest to the next start.
+    """Take turns until `stop`, or SIGTERM or SIGINT; then finish short turns and leave the rest to the next start.
 
-    A second signal ends it at once. Without a `stop`, it also ends when it is to drain and no agent is at work any
-    more.
+    A second signal ends it at once. Without a `stop`, it also ends when it is draining and no agent runs any more.
     """
     with alone_in(folder):
         now = datetime.now(UTC)
@@ -79,7 +78,7 @@ def _told_by_signals(loop: Loop, on_signal: Callable[[], None]) -> asyncio.Event
 
 @contextmanager
 def alone_in(folder: str) -> Iterator[None]:
-    """One launcher for one folder: two would adopt each other's agents."""
+    """Hold the folder's lock: two launchers with one folder would adopt each other's agents."""
     os.makedirs(os.path.join(folder, "turns"), mode=0o700, exist_ok=True)
     lock = locked(os.path.join(folder, "lock"))
     if lock is None:

@@ -328,7 +328,7 @@ def main(folder: str, *flags: str) -> int:
         return _refuse("this job was started before; an agent is never started twice")
     if os.getsid(0) != os.getpid():
         os.setsid()  # a hang-up of the launcher's terminal must not end this process
-    if parent is not None and os.getppid() != parent:  # the parent was killed before this process had started
+    if parent is not None and os.getppid() != parent:  # it was killed before we had begun
         _remove(folder)
         return 0
     processes.adopt_orphans()

@@ -1,7 +1,7 @@
 """The files that describe a turn to its agent.
 
-turn.json describes the turn: it is the first line of the JSON lines protocol, and a file that any other agent can
-read. mcp.json has the MCP servers, in the form that most programs take as their configuration.
+turn.json describes the turn: it is the first line of the JSON lines protocol, and a file for all other agents.
+mcp.json contains the MCP servers, in the format that most programs use for their configuration.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ TOLD = (
 
 
 def turn_of(job: dict[str, Any]) -> dict[str, Any]:
-    """The public part of a job."""
+    """Return the public part of a job."""
     agent = job["agent"]
     told = {key: job.get(key) for key in TOLD}
     return {"type": "turn", **told, "agent_name": agent["name"], "mcp_servers": agent.get("mcp_servers") or {}}
 
 
 def write_turn(folder: str, job: dict[str, Any]) -> bytes:
-    """Write the files; the turn as a line."""
+    """Write the files; return the turn as a line."""
     line = json.dumps(turn_of(job), ensure_ascii=False).encode("utf-8", "replace") + b"\n"
     write_private(os.path.join(folder, TURN), line)
     if servers := job["agent"].get("mcp_servers"):
@@ -49,7 +49,7 @@ def write_turn(folder: str, job: dict[str, Any]) -> bytes:
 
 
 def write_private(path: str, data: bytes, *, lasting: bool = True) -> None:
-    """Put data into a file that only this user can read, whole or not at all; if it is `lasting`, on disk."""
+    """Write a file that only this user can read, completely or not at all; if it is `lasting`, sync it to disk."""
     with open(f"{path}.part", "wb", opener=private) as file:
         file.write(data)
         if lasting:
@@ -59,7 +59,7 @@ def write_private(path: str, data: bytes, *, lasting: bool = True) -> None:
 
 
 def locked(path: str) -> int | None:
-    """Lock a file, made if need be; None if it is locked. The system lets go of the lock when its last holder ends."""
+    """Lock a file, created if needed; None if it is locked. The system releases the lock when its last holder ends."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

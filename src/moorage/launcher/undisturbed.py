@@ -1,4 +1,4 @@
-"""Work that is finished even if its caller is cancelled."""
+"""Work that finishes even if its caller is cancelled."""
 
 from __future__ import annotations
 

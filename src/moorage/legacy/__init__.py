@@ -1,1 +1,1 @@
-"""Databases of older orchestrators: brought in place into a SQLite store."""
+"""Databases of older orchestrators: imported in place into a SQLite store."""

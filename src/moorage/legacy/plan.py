@@ -1,4 +1,4 @@
-"""Which of our sessions each session of an older orchestrator becomes: its key, id, name and family."""
+"""The plan of an import from an older orchestrator: the new key, id, name and family of each session."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from moorage.core.ids import looks_like_ref, uuid7
 
 
 class Planned(Struct, eq=False):
-    """One of their sessions: what its row says, and what it becomes."""
+    """One of the old sessions: the facts from its row, and its new identity."""
 
     source: int  # the row
     old_id: Any
@@ -21,13 +21,13 @@ class Planned(Struct, eq=False):
     is_open: bool
     parent_ref: Any  # an id
     parent_name: Any
-    n: int = 0  # the key of ours, in order of creation
+    n: int = 0  # the new key, in order of creation
     id: str = ""
     name: str | None = None
     parent: Planned | None = None
     root: Planned | None = None
     depth: int = -1  # not known yet
-    is_cut: bool = False  # whether its parent link led back to itself
+    is_cut: bool = False  # whether its parent link was part of a cycle
 
     @property
     def family(self) -> tuple[int | None, int | None]:
@@ -41,7 +41,7 @@ class Planned(Struct, eq=False):
 
 
 def planned(scanned: Iterable[Planned], now: int) -> list[Planned]:
-    """Put sessions in the order of creation, and give each its key, id, name and family."""
+    """Sort sessions in the order of creation, and give each its key, id, name and family."""
     plan = list(scanned)
     first = min((each.at for each in plan if each.at is not None), default=now)
     for each in plan:
@@ -69,7 +69,9 @@ def _give_ids(plan: list[Planned]) -> dict[Any, Planned]:
 
 
 def _find_parents(plan: list[Planned], by_id: dict[Any, Planned]) -> None:
-    """An id means one session: if that is gone, another of the same name is no replacement. A name means the newest."""
+    """Link parents. An id means one session: if it was deleted, no other of the same name replaces it. A name means the
+    newest session.
+    """
     by_name: dict[Any, Planned] = {}
     for each in plan:
         if each.parent_ref is not None:
@@ -81,7 +83,7 @@ def _find_parents(plan: list[Planned], by_id: dict[Any, Planned]) -> None:
 
 def _cut_cycles(plan: list[Planned]) -> None:
     """Make the oldest session of each cycle a root."""
-    met: dict[int, int] = {}  # a session, and from which one the way up led there
+    met: dict[int, int] = {}  # a session, and the session from which the walk up reached it
     for start in plan:
         line: list[Planned] = []
         each: Planned | None = start
@@ -95,7 +97,7 @@ def _cut_cycles(plan: list[Planned]) -> None:
 
 
 def _place(session: Planned) -> None:
-    """Set depth and root, from the first ancestor whose own are known."""
+    """Set depth and root, from the first ancestor whose depth is known."""
     line = [session]
     while (parent := line[-1].parent) is not None and parent.depth < 0:
         line.append(parent)
@@ -105,7 +107,7 @@ def _place(session: Planned) -> None:
 
 
 def _keep_names(plan: list[Planned]) -> None:
-    """Keep valid names; one belongs to the newest open session that has it, and to none if it is another's id."""
+    """Keep valid names; the newest open session with a name keeps it, unless it is another session's id."""
     newest = {each.old_name: each for each in plan if each.is_open}
     by_id = {each.id: each for each in plan}
     for each in plan:

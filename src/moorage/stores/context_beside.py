@@ -1,7 +1,7 @@
-"""A store whose contexts are on a server of their own: `context_url`.
+"""A store whose contexts are on a separate server: `context_url`.
 
-The log and everything else stay in the store. A change of both is two commits: Moorage first checks that the context's
-server answers. A context whose deletion fails ends with its time to live.
+The log and all other data stay in the store. A change of both is two commits: Moorage first checks that the context's
+server answers. A context whose deletion fails expires with its time to live.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ log = logging.getLogger(__name__)
 
 
 class ContextBeside:
-    """A store, but for the context of its sessions."""
+    """A store that keeps the context of its sessions elsewhere."""
 
     def __init__(self, store: Store, open_context: Callable[[], SessionContext], clock: Clock) -> None:
-        """`open_context` is called when the first context is asked for: hooks do without."""
+        """Wrap a store. `open_context` is called for the first context: hooks need none."""
         self._store, self._open_context, self._clock = store, open_context, clock
         self.capabilities = store.capabilities | {Capability.SHARED_CONTEXT}
 
@@ -97,7 +97,7 @@ class ContextBeside:
         now, session = self._clock.now(), bundle.session
         items = {key: item for key, item in items_in(bundle.records).items() if item.lives(now)}
         if items:
-            await self._context.load(owner, session.session_id, now)  # raises while it is away: nothing comes in then
+            await self._context.load(owner, session.session_id, now)  # raises before anything is written
         others = [record for record in bundle.records if record.namespace != CONTEXT]
         is_new = await self._store.restore(owner, replace(bundle, records=others))
         if is_new and items:
@@ -115,7 +115,7 @@ class ContextBeside:
         return swept
 
     async def _forget(self, owner: str, session_ids: list[str]) -> None:
-        """Delete contexts of sessions that are gone; one that cannot be reached ends with its time to live."""
+        """Delete contexts of deleted sessions; one that cannot be reached expires with its time to live."""
         if not session_ids:
             return
         try:

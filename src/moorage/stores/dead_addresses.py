@@ -1,4 +1,4 @@
-"""Addresses at which no server answers, as far as one attempt tells.
+"""Detect addresses without a server, from one attempt to connect.
 
 A server that was reached before is restarting, so callers wait for it. At an address that was never reached there is
 probably no server at all, and waiting would only delay the error.
@@ -25,6 +25,6 @@ def is_dead(error: BaseException | None) -> bool:
 
 
 def _is_refused_everywhere(error: BaseException) -> bool:
-    """Return whether all addresses of a name refused: asyncio has them in the text of one error."""
+    """Return whether all addresses of a name refused: asyncio puts their errors into the text of one error."""
     numbers = {int(number) for number in _NUMBER.findall(str(error))} if isinstance(error, OSError) else set()
     return numbers == {errno.ECONNREFUSED}

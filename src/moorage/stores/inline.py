@@ -1,6 +1,6 @@
-"""The store for those who have no event loop: scripts, commands, hooks.
+"""A wrapper for callers without an event loop: scripts, commands, hooks.
 
-A loop in a thread of its own does the waiting, until the store is closed. Here a coroutine never
+A loop on a separate thread does the waiting, until the store is closed. Here a coroutine never
 suspends, so it can be driven to its end like those of the other stores.
 """
 
@@ -20,7 +20,7 @@ NAME = "moorage-store"
 
 
 class InlineStore:
-    """Every method of a store that needs an event loop, done at once."""
+    """Runs every method of a store that needs an event loop, at once."""
 
     def __init__(self, store: Any) -> None:
         self._store, self._process = store, os.getpid()
@@ -57,7 +57,7 @@ class InlineStore:
             raise
 
     async def close(self) -> None:
-        """Let go of everything. Twice is harmless."""
+        """Close the store. A second call is harmless."""
         if self._loop.is_closed() or os.getpid() != self._process:
             return
         self._run(self._store.close())

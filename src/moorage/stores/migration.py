@@ -1,4 +1,4 @@
-"""Numbered files that make the schema of a SQL store, one after the other."""
+"""Numbered files that build the schema of a SQL store, one after another."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ class Migration(NamedTuple):
 
     @property
     def checksum(self) -> int:
-        """Changes when the file does."""
+        """Return a checksum of the file."""
         return crc32(self.sql.encode())
 
     @property
     def needs(self) -> int:
-        """Which schema a release has to know at least to work on what this makes of it."""
+        """Return the oldest schema that a release must know to work with the migrated one."""
         said = re.match(r"-- needs (\d+)\n", self.sql)
         return int(said[1]) if said else self.number
 

@@ -1,5 +1,7 @@
-"""Places in lists along times, and the rows of what is listed so: a place is a time and, among those of the same time,
-a key."""
+"""Places in lists ordered by time, and the rows of such lists.
+
+A place is a time and, among rows of the same time, a key.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ SortPlace = tuple[int, int]  # a time as stored, and a key
 
 
 def delegation_of(row: Row) -> Delegation:
-    """A delegation from the columns of DELEGATION and a key."""
+    """Return a delegation from the columns of DELEGATION and a key."""
     delegation_id, at, resumed, reason, agent, task, project_dir, session, host, _ = row
     return Delegation(
         delegation_id=delegation_id,
@@ -32,9 +34,9 @@ def delegation_of(row: Row) -> Delegation:
 
 
 def by_time(span: Span, at: str, key: str, place: SortPlace) -> tuple[list[str], list[Any]]:
-    """A span from a place on, as conditions on these columns and `agent` and `task`.
+    """Return a span from a place on, as conditions on these columns and `agent` and `task`.
 
-    The place takes the span's beginning in: with two lower bounds SQLite may walk from the wrong one.
+    The place includes the span's beginning: with two lower bounds SQLite may walk from the wrong one.
     """
     wanted = (
         (f"({at}, {key}) > (?, ?)", place),
@@ -47,7 +49,7 @@ def by_time(span: Span, at: str, key: str, place: SortPlace) -> tuple[list[str],
 
 
 def start(span: Span, cursor: str | None, mark: int) -> SortPlace:
-    """Where a list begins: after the cursor's place, else before everything that the span takes in."""
+    """Return where a list begins: after the cursor's place, else at the beginning of the span."""
     if cursor is None:
         return (-MAX_POSITION if span.created_after is None else micros(span.created_after)), -1
     text, _, rest = str(cursor).rpartition(".")
@@ -62,6 +64,6 @@ def start(span: Span, cursor: str | None, mark: int) -> SortPlace:
 
 
 def cursor_at(place: SortPlace, mark: int) -> str:
-    """A cursor for a page that ended here."""
+    """Return a cursor for a page that ended here."""
     at, key = place
     return f"{at:x}.{make_cursor(key, mark)}"

@@ -22,7 +22,7 @@ class Pulse:
         self._guard = allocate_lock()
 
     def listen(self) -> None:
-        """Begin to hear of other processes' commits, if that has not begun. Do nothing if there are none."""
+        """Begin to listen for other processes' commits, if not done yet. Do nothing if there are no other processes."""
 
     def pulse(self) -> int:
         """Return a number that changes with every commit."""
@@ -84,7 +84,7 @@ def call_on(loop: AbstractEventLoop, function: Callable[..., object], *args: obj
 
 
 def _running_loop() -> AbstractEventLoop | None:
-    """Return the event loop of this thread; without one, asyncio need not even be imported."""
+    """Return the event loop of this thread; without one, asyncio need not be imported."""
     if "asyncio" not in sys.modules:
         return None
     from asyncio import get_running_loop

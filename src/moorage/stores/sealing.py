@@ -1,7 +1,7 @@
 """Encryption at rest: bodies are sealed before a store writes them, and opened after it has read them.
 
-A sealed text says with which key: `~sealed1:KEY_ID:` and, in base64, a nonce and what
-AES-256-GCM made of the body. The place of the body
+A sealed text names its key: `~sealed1:KEY_ID:`, then in base64 a nonce and the AES-256-GCM
+ciphertext of the body. The place of the body
 (`about`) is authenticated with it, so an encrypted text cannot be moved to another place. Several keys may be
 configured: the first one encrypts, all of them decrypt.
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 KEY_BYTES = 32
-NONCE_BYTES = 12  # by chance: one key is good for four thousand million records
+NONCE_BYTES = 12  # random: one key is good for four thousand million records
 MAX_KEY_ID = 64
 _ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
 
 
 class SealBroken(ValueError):
-    """A sealed text does not open: it was damaged or changed, or was sealed for another place."""
+    """A sealed text cannot be opened: it was damaged or changed, or was sealed for another place."""
 
     def __init__(self, key_id: str, about: str) -> None:
         self.key_id = key_id
@@ -43,27 +43,27 @@ class Sealer:
     """Seals with one key, opens with several."""
 
     def __init__(self, keys: Mapping[str, bytes], *, seals: bool = True) -> None:
-        """Keys by their ids, the first one seals; without `seals` they open only."""
+        """Take keys by their ids. The first one seals; without `seals` they only open."""
         if not keys:
             raise InvalidField("encryption", "has no keys")
         self.key_id = next(iter(keys))
         self.seals = seals
         self._keys = {key_id: _checked(key_id, key) for key_id, key in keys.items()}
         self._ciphers: dict[str, AESGCM] = {}
-        self._refusals: tuple[type[Exception], ...] = (ValueError,)  # by which a sealed text does not open
+        self._refusals: tuple[type[Exception], ...] = (ValueError,)  # errors for a text that cannot be opened
 
     def __repr__(self) -> str:
-        return f"Sealer({', '.join(self._keys)})"  # never a key
+        return f"Sealer({', '.join(self._keys)})"  # never show a key
 
     def seal(self, body: str, about: str) -> str:
-        """A body as a text that only the key opens, and only as the same thing."""
+        """Return a body as a sealed text, which only this key opens, and only with the same `about`."""
         beginning = f"{SEALED}{self.key_id}:"
         nonce = os.urandom(NONCE_BYTES)
         sealed = self._cipher(self.key_id).encrypt(nonce, body.encode(), f"{beginning}{about}".encode())
         return beginning + b2a_base64(nonce + sealed, newline=False).decode()
 
     def open(self, sealed: str, about: str) -> str:
-        """The body of a sealed text. Raises EncryptionKeyMissing or SealBroken."""
+        """Return the body of a sealed text. Raises EncryptionKeyMissing or SealBroken."""
         key_id = key_id_of(sealed)
         if key_id not in self._keys:
             raise EncryptionKeyMissing(key_id)
@@ -75,11 +75,11 @@ class Sealer:
             raise SealBroken(key_id, about) from error
 
     def is_newest(self, text: str) -> bool:
-        """Whether a text is sealed with the key that seals now."""
+        """Return whether a text is sealed with the current sealing key."""
         return text.startswith(f"{SEALED}{self.key_id}:")
 
     def fingerprints(self) -> dict[str, str]:
-        """Something that differs where keys do, by their ids: it tells nothing about a key made by chance."""
+        """Return a fingerprint of each key, by key id. It reveals nothing about a random key."""
         from hashlib import sha256
 
         return {key_id: sha256(b"moorage encryption key" + key).hexdigest()[:16] for key_id, key in self._keys.items()}
@@ -94,7 +94,7 @@ class Sealer:
 
 
 def key_id_of(sealed: str) -> str:
-    """Which key a sealed text names."""
+    """Return the key id in a sealed text."""
     end = sealed.find(":", len(SEALED), len(SEALED) + MAX_KEY_ID + 1)
     return sealed[len(SEALED) : end] if end >= 0 else ""
 
@@ -117,11 +117,11 @@ def _aes(key: bytes) -> AESGCM:
     return AESGCM(key)
 
 
-# Keys as they are written down ------------------------------------------------------------------
+# Keys in text form -----------------------------------------------------------------------------
 
 
 def read_keys(text: str) -> dict[str, bytes]:
-    """Keys by their ids, from ID:BASE64 separated by commas or lines. Raises InvalidField, and never shows a key."""
+    """Return keys by their ids, from ID:BASE64 separated by commas or lines. Raises InvalidField; never shows a key."""
     keys: dict[str, bytes] = {}
     lines = (line.partition("#")[0] for line in text.splitlines())
     for number, pair in enumerate((pair.strip() for line in lines for pair in line.split(",") if pair.strip()), 1):
@@ -139,5 +139,5 @@ def read_keys(text: str) -> dict[str, bytes]:
 
 
 def written_key(key_id: str, key: bytes) -> str:
-    """A key as `read_keys` reads it."""
+    """Return a key in the form that `read_keys` reads."""
     return f"{key_id}:{b2a_base64(_checked(key_id, key), newline=False).decode()}"

@@ -1,4 +1,4 @@
-"""Options in the URL of a store that several kinds of stores have."""
+"""URL options that several kinds of stores share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from moorage.core.errors import InvalidField
 
 
 def whole_number(name: str, value: str, most: int) -> int:
-    """Return a number from 1 on."""
+    """Return a positive whole number."""
     if not value.isdecimal() or not 1 <= int(value) <= most:
         raise InvalidField("url", f"has {name}={value!r}; give a whole number from 1 to {most}")
     return int(value)

@@ -1,4 +1,4 @@
-"""The rows of runs, turns and inboxes to values and back: a body of JSON, and columns that say some of it again."""
+"""Convert rows of runs, turns and inboxes to values and back: a body of JSON, and columns that repeat parts of it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PARENT_CORRUPT = "parent_corrupt"  # what became of a callback whose parent does not read back whole
+PARENT_CORRUPT = "parent_corrupt"  # the fate of a callback whose parent cannot be read
 
 _decode_run = msgspec.json.Decoder(Run).decode
 _decode_turn = msgspec.json.Decoder(Turn).decode
@@ -30,17 +30,17 @@ _ITEM_STATES = {state.value: state for state in ItemState}
 
 
 def run_of(db: Db, row: Sequence[str]) -> Run:
-    """A run from its body, its id and its session's; SessionCorrupt if it makes none."""
+    """Return a run from its body, its id and its session's. Raises SessionCorrupt if they are invalid."""
     return _decoded(db, _decode_run, row, "run")
 
 
 def turn_of(db: Db, row: Sequence[str]) -> Turn:
-    """A turn from its body, its id and its session's; SessionCorrupt if it makes none."""
+    """Return a turn from its body, its id and its session's. Raises SessionCorrupt if they are invalid."""
     return _decoded(db, _decode_turn, row, "turn")
 
 
 def item_of(db: Db, row: Row, session_id: str) -> Item:
-    """An item from the columns of ITEM and, if it follows, its body."""
+    """Return an item from the columns of ITEM and its body, if that follows."""
     id_, kind, state, given, turn, run, entry, is_joined, created_at = row[:9]
     try:
         return Item(
@@ -71,7 +71,7 @@ def _decoded(db: Db, decode: Callable[[str], T], row: Sequence[str], what: str) 
 
 
 def due_at(turn: Turn) -> int | None:
-    """When silence has consequences: one that was not started is given out again, one that was is lost."""
+    """Return when a silent turn is overdue: an unstarted one is given out again, a started one is lost."""
     if turn.state is not TurnState.RUNNING or turn.lease_until is None or turn.lost_at is None:
         return None
     return micros(turn.lease_until if turn.started_at is None else max(turn.lease_until, turn.lost_at))
@@ -129,10 +129,10 @@ ITEMS: Table[Item] = Table(
 
 
 def turns_in(view: View) -> list[Turn]:
-    """Return the turns that a decision has seen: they are updated, others are new."""
+    """Return the turns in a decision's view: they are updated, others are inserted."""
     return [turn for turn in (view.work.queued, view.work.running, view.turn) if turn is not None]
 
 
 def items_in(view: View) -> list[Item]:
-    """Return the items that a decision has seen."""
+    """Return the items in a decision's view."""
     return [*view.work.items, *view.dead_letters, *([] if view.item is None else [view.item])]

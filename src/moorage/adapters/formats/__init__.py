@@ -1,4 +1,4 @@
-"""Formats: how each framework writes a message, and how the log says the same.
+"""Formats: convert messages of each framework to messages of the log.
 
 Pure functions over plain values. No module here imports a framework.
 """

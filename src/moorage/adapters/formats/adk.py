@@ -12,7 +12,7 @@ AdkEvent = dict[str, Any]
 
 
 def said(event: AdkEvent) -> list[ProjectedMessage]:
-    """Return the messages for the log that an event stands for: none if nothing is said in it."""
+    """Return the messages for the log for an event; none if it contains no message."""
     content = event.get("content") or {}
     words: list[Part] = []
     results: list[Part] = []

@@ -9,7 +9,7 @@ from moorage.adapters.projection import Part, ProjectedMessage, message
 
 FRAMEWORK = "agent-framework"
 ROLES = ("user", "assistant", "system", "tool")
-SAID = {"type", "role", "contents", "message_id"}  # fields that the words say
+SAID = {"type", "role", "contents", "message_id"}  # fields that the log's message contains
 SAID_OF_A_CONTENT = {"type", "text", "call_id", "name", "arguments", "result", "items", "hosted"}
 
 FrameworkItem = dict[str, Any]

@@ -29,7 +29,7 @@ def said(item: Any) -> ProjectedMessage:
 
 
 def answered_calls(items: list[Any]) -> set[str]:
-    """Return the ids of the calls whose results, or whose approvals, are among these items."""
+    """Return the ids of the calls whose results or approvals are among these items."""
     kinds = [(item, str(item.get("type"))) for item in items if isinstance(item, dict)]
     ids = [item.get("call_id") for item, kind in kinds if kind.endswith("_output")]
     ids += [item.get("approval_request_id") for item, kind in kinds if kind == "mcp_approval_response"]
@@ -47,7 +47,7 @@ def _role_and_parts(item: OpenaiItem) -> tuple[str, list[Part]]:
     if kind in _OUTPUTS:
         output = {"call_id": str(item.get("call_id")), "output": _output(item.get("output")), "is_error": False}
         return "tool", [{"type": "tool_result", **output}]
-    return "assistant", []  # reasoning, a hosted tool: kept as it is, for this framework only
+    return "assistant", []  # reasoning, a hosted tool: stored for this framework only
 
 
 def _parts(content: Any) -> list[Part]:
@@ -77,7 +77,7 @@ def _output(output: Any) -> Any:
 
 
 def _is_all_said(item: OpenaiItem) -> bool:
-    """Return whether the words hold all of it but ids and states of the provider."""
+    """Return whether the text contains everything except ids and states of the provider."""
     if any(value for name, value in item.items() if name not in _SAID):
         return False
     return all(_is_plain(item.get(name)) for name in ("content", "output"))

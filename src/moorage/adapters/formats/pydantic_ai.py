@@ -1,4 +1,4 @@
-"""Messages of Pydantic AI, as JSON: a request or a response, made of parts."""
+"""Messages of Pydantic AI, as JSON: a request or a response with several parts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MEDIA = {"image-url": "image", "audio-url": "audio", "document-url": "document"
 
 
 def said(spoken: PydanticMessage, key: str) -> list[ProjectedMessage]:
-    """Return the messages for the log that a message of the framework stands for: one for each speaker in a row."""
+    """Return the messages for the log for a message of the framework: one per consecutive speaker."""
     parts = [found for part in spoken.get("parts") or () for found in _parts(part)]
     rows = groupby(parts, key=lambda found: found[0])
     return [message(FRAMEWORK, role, [part for _, part in some], key=key) for role, some in rows]
@@ -41,7 +41,7 @@ def _parts(part: PydanticMessage) -> list[tuple[str, Part]]:
         case "tool-call" | "builtin-tool-call":
             call = {"id": str(part.get("tool_call_id")), "name": str(part.get("tool_name"))}
             return [("assistant", {"type": "tool_call", **call, "input": json_or_text(part.get("args"))})]
-    return []  # thoughts, files: kept as they are, for this framework only
+    return []  # thoughts, files: stored for this framework only
 
 
 def _text(content: Any) -> Part:

@@ -1,4 +1,4 @@
-"""LangGraph: `MoorageSaver` keeps the checkpoints of a graph, `MoorageStore` its long-term memory.
+"""LangGraph: `MoorageSaver` stores the checkpoints of a graph, `MoorageStore` its long-term memory.
 
     from moorage.adapters.langgraph import MoorageSaver
 

@@ -1,4 +1,4 @@
-"""Interrupts of a graph as questions to a person, and the answers as what `interrupt()` returns."""
+"""Interrupts of a graph as questions to a person, and the answers as the return values of `interrupt()`."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ LONGEST = 4000  # characters of a question
 WORDS = ("question", "query", "message", "description")  # fields in which graphs put their question
 DECISIONS: dict[str, Any] = {"approve": True, "reject": False}
 
-PendingWrite = tuple[str, str, Any]  # a task, a channel and what was written to it
+PendingWrite = tuple[str, str, Any]  # a task, a channel and the value written to it
 
 
 class PendingInterrupt(NamedTuple):
     """An interrupt that waits for an answer."""
 
     id: str  # a task has one id for all of its interrupts
-    number: int  # how many of them were answered before
+    number: int  # how many of the task's interrupts were answered before
     value: Any
 
     @property
@@ -54,7 +54,7 @@ def waiting_in(writes: Iterable[PendingWrite]) -> list[PendingInterrupt]:
 
 
 async def ask(moor: Moorage, session_id: str, waiting: Iterable[PendingInterrupt]) -> None:
-    """Put interrupts to a person, each once."""
+    """Ask a person about interrupts, each once."""
     for it in waiting:
         if await moor.records.get(session_id, APPROVALS, it.key) is not None:
             continue
@@ -81,7 +81,7 @@ async def answers(moor: Moorage, session_id: str, waiting: Sequence[PendingInter
 
 
 async def settle(moor: Moorage, session_id: str) -> None:
-    """Withdraw the questions of a session whose graph went on: its own caller gave the answers."""
+    """Withdraw the questions of a session whose graph continued: its own caller gave the answers."""
     asked = {record.value.decode() async for record in each_record(moor, session_id, APPROVALS)}
     for approval in await moor.approvals(session_id):
         if approval.approval_id in asked:
@@ -89,7 +89,7 @@ async def settle(moor: Moorage, session_id: str) -> None:
 
 
 class InterruptQuestion(NamedTuple):
-    """Return the question for a person."""
+    """The question for a person."""
 
     text: str
     plan: Any
@@ -97,7 +97,7 @@ class InterruptQuestion(NamedTuple):
 
 
 def question_of(value: Any) -> InterruptQuestion:
-    """Return what the value of an interrupt asks."""
+    """Return the question in the value of an interrupt."""
     plan = _as_json(value)
     if isinstance(plan, str):
         return InterruptQuestion(plan[:LONGEST] or "The graph waits for an answer.", None, ())
@@ -112,7 +112,7 @@ def question_of(value: Any) -> InterruptQuestion:
 
 
 def answer_to(value: Any, approval: Approval) -> Any:
-    """Return what a decision means to the interrupt: True, False, the chosen option, or decisions on actions."""
+    """Return a decision as the interrupt expects it: True, False, the chosen option, or decisions on actions."""
     decision = approval.decision or ""
     requests = value.get("action_requests") if isinstance(value, dict) else None
     if isinstance(requests, list) and requests:

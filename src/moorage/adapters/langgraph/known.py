@@ -11,7 +11,7 @@ from langgraph.checkpoint.base import ChannelVersions, Checkpoint
 from moorage.adapters.langgraph.layout import InlineValue, ValuePlace
 from moorage.adapters.langgraph.lists import KnownList
 
-MOST_ITEMS = 200_000  # of lists that are remembered, of all threads together
+MOST_ITEMS = 200_000  # of cached lists, of all threads together
 
 Spot = tuple[str, str]  # a session id and a checkpoint namespace
 
@@ -27,19 +27,19 @@ class Known(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How much it takes to remember it."""
+        """Return the cache size of the checkpoint."""
         return 1 + sum(len(each.items) for each in self.lists.values())
 
     def place_of(self, channel: str, checkpoint: Checkpoint, new_versions: ChannelVersions) -> ValuePlace | None:
-        """Return where a value is stored that a checkpoint after this one did not change."""
+        """Return where a value is stored that a following checkpoint did not change."""
         version = checkpoint["channel_versions"].get(channel)
         is_old = channel not in new_versions and version is not None and self.versions.get(channel) == version
         place = self.places.get(channel) if is_old else None
-        return None if isinstance(place, InlineValue) else place  # an inline value is quickly written again
+        return None if isinstance(place, InlineValue) else place  # writing an inline value again is cheap
 
 
 class Threads:
-    """The newest checkpoints of threads, as this process knows them; the least used are forgotten first."""
+    """The newest checkpoints of threads that this process knows; the least used are dropped first."""
 
     def __init__(self) -> None:
         self._known = OrderedDict[Spot, Known]()
@@ -47,12 +47,12 @@ class Threads:
         self._size = 0
 
     def find(self, spot: Spot) -> Known | None:
-        """Return what is known of a thread."""
+        """Return the cached checkpoint of a thread."""
         with self._guard:
             return self._known.get(spot)
 
     def remember(self, spot: Spot, known: Known) -> None:
-        """Remember a checkpoint instead of the one before."""
+        """Cache a checkpoint in place of the one before."""
         with self._guard:
             self._drop(spot)
             self._known[spot] = known

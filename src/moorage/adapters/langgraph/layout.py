@@ -1,4 +1,4 @@
-"""How a thread is kept: records of a session, in three namespaces.
+"""The storage of a thread: records of a session, in three namespaces.
 
 | namespace | key | value |
 |---|---|---|
@@ -6,9 +6,9 @@
 | `langgraph.write` | checkpoint namespace / checkpoint id / task id / index | a pending write |
 | `langgraph.value` | made up, unique | a channel's value, or a segment of a list |
 
-A value that is stored never changes, so checkpoints share values. Two records guard that: every put writes `HEAD`, and
-a removal expects it unchanged; a removal raises `EPOCH`, and a put that shares values expects that unchanged. So no
-value goes that a checkpoint needs.
+A stored value never changes, so checkpoints share values. Two records guard them: every put writes `HEAD`, and
+a removal expects it unchanged; a removal increments `EPOCH`, and a put that shares values expects that unchanged. So no
+value is deleted that a checkpoint needs.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from moorage.records import Record
 CHECKPOINTS, WRITES, VALUES = "langgraph.checkpoint", "langgraph.write", "langgraph.value"
 APPROVALS = "langgraph.approval"  # interrupt id to approval id
 HEAD, EPOCH = "head", "epoch"  # keys of VALUES
-LONGEST = 200  # characters of a part of a key; a longer one counts by its digest
-SMALL = 512  # bytes of a value that stays in its checkpoint
+LONGEST = 200  # characters of a part of a key; a longer part is replaced by its digest
+SMALL = 512  # bytes of a value that is stored in its checkpoint
 
 
 class InlineValue(Struct, frozen=True, array_like=True, tag=0):
@@ -41,7 +41,7 @@ class InlineValue(Struct, frozen=True, array_like=True, tag=0):
 
 
 class Stored(Struct, frozen=True, array_like=True, tag=1):
-    """A value with a record of its own."""
+    """A value with its own record."""
 
     key: str
 
@@ -68,7 +68,7 @@ class Header(Struct, frozen=True, array_like=True):
     values: dict[str, ValuePlace]
 
     def needs(self, lists: KnownLists = NO_LISTS) -> list[str]:
-        """Return the keys of the values it needs, without what is remembered of lists."""
+        """Return the keys of the values it needs, except cached parts of lists."""
         return [key for channel, place in self.values.items() for key in keys_of(place, lists.get(channel))]
 
 
@@ -83,7 +83,7 @@ class Write(Struct, frozen=True, array_like=True):
 
 
 def keys_of(place: ValuePlace, known: KnownList | None = None) -> list[str]:
-    """Return the keys of the records that hold a value, without what is remembered of a list."""
+    """Return the keys of the records that hold a value, except cached parts of a list."""
     match place:
         case Stored():
             return [place.key]
@@ -115,7 +115,7 @@ def write_key(namespace: str, checkpoint_id: str, task_id: str, index: int) -> s
 
 
 def version_of(found: Mapping[str, Record], key: str) -> int:
-    """Return the version of a record; 0 if it is not there."""
+    """Return the version of a record; 0 if it does not exist."""
     return found[key].version if key in found else 0
 
 

@@ -12,11 +12,11 @@ from moorage.service.histories.blocks import Part
 
 FRAMEWORK = "langgraph"
 ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool", "function": "tool"}
-SAID = {"content", "type", "id", "tool_calls", "tool_call_id", "status"}  # fields that the words say
+SAID = {"content", "type", "id", "tool_calls", "tool_call_id", "status"}  # fields that the log's message contains
 
 
 def said_by(channel: str, items: Iterable[tuple[int, Any]]) -> list[ProjectedMessage]:
-    """Return the messages among the items of a channel, each with its place, for the log."""
+    """Return the messages among the items of a channel, each with its index, for the log."""
     found = ((index, item) for index, item in items if isinstance(item, BaseMessage))
     return with_distinct_keys(_said(item, item.id or f"{channel}.{index}") for index, item in found)
 

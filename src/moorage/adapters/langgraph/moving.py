@@ -1,4 +1,4 @@
-"""Moving in: threads that LangGraph's own savers for SQLite and PostgreSQL have kept."""
+"""Moving in: threads stored by LangGraph's own savers for SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from moorage.core.errors import InvalidField
 from moorage.service.importing import ImportReport
 
 SQLITE, POSTGRES = {"checkpoints", "writes"}, {"checkpoints", "checkpoint_blobs", "checkpoint_writes"}
-WITH_SENDS = 4  # the format of checkpoints from which on they hold their `Send`s
+WITH_SENDS = 4  # the first format of checkpoints that contain their `Send`s
 CHECKPOINTS = """
     SELECT thread_id, checkpoint_ns, checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata
     FROM checkpoints ORDER BY thread_id, checkpoint_ns, checkpoint_id
@@ -37,9 +37,9 @@ BLOBS = """
 
 
 def move_in(target: ConnectTarget, source: str, *, dry_run: bool = False) -> ImportReport:
-    """Bring in all threads of a file or of a PostgreSQL URL.
+    """Import all threads of a file or of a PostgreSQL URL.
 
-    Existing sessions stay; unreadable checkpoints are left out and reported.
+    Existing sessions are unchanged; unreadable checkpoints are left out and reported.
     """
     report = ImportReport()
     wanted = POSTGRES if is_postgres(source) else SQLITE
@@ -54,10 +54,10 @@ def move_in(target: ConnectTarget, source: str, *, dry_run: bool = False) -> Imp
 
 
 class SavedThreads:
-    """Checkpoints and writes as a saver of LangGraph keeps them.
+    """Checkpoints and writes in the form of LangGraph's savers.
 
-    The one for SQLite writes each checkpoint whole. The one for PostgreSQL writes it as JSON, and values that are no
-    plain ones into a table of their own.
+    The saver for SQLite writes each checkpoint as a whole. The one for PostgreSQL writes it as JSON, and values that
+    are not plain into a separate table.
     """
 
     def __init__(self, tables: Tables, serde: Any) -> None:
@@ -69,7 +69,7 @@ class SavedThreads:
             self._writes = WRITES.format(path=path, value="value", table="writes")
 
     def checkpoint(self, row: Row) -> Any:
-        """Return the checkpoint of a row. Raises whatever the serializer raises."""
+        """Return the checkpoint of a row. Raises any error of the serializer."""
         thread_id, namespace, checkpoint_id, parent, kind, data, _metadata = row
         if not self.tables.is_postgres:
             return self._with_sends(self._serde.loads_typed((kind, data)), thread_id, namespace, parent)
@@ -98,7 +98,7 @@ class SavedThreads:
         }
 
     def writes(self, *place: Any) -> list[Write]:
-        """Return the pending writes of a checkpoint, all of them readable."""
+        """Return the pending writes of a checkpoint. Raises an error if one is unreadable."""
         writes = []
         for task, path, index, channel, kind, data in self.tables.rows(self._writes, *place):
             self._serde.loads_typed((kind, data))
@@ -107,15 +107,15 @@ class SavedThreads:
 
 
 def _move(saver: MoorageSaver, threads: SavedThreads, row: Row, report: ImportReport, dry_run: bool) -> bool:
-    """Bring in one checkpoint with its writes, unless it is there; return whether it was not."""
+    """Import one checkpoint with its writes, unless it exists; return whether it was new."""
     thread_id, namespace, checkpoint_id, parent, _kind, _data, metadata = row
     if saver.has(config_of(str(thread_id), namespace, checkpoint_id)):
         return False
     try:
         checkpoint, writes = threads.checkpoint(row), threads.writes(thread_id, namespace, checkpoint_id)
-    except InvalidField:  # the database fails, not a value
+    except InvalidField:  # an error of the database, not of a value
         raise
-    except Exception as error:  # whatever a serializer raises
+    except Exception as error:  # a serializer may raise anything
         leave_out(report, threads.tables, f"thread {thread_id}, checkpoint {checkpoint_id}: {error}")
         return False
     if not dry_run:

@@ -1,4 +1,4 @@
-"""Reads of what belongs to threads, and the words for them."""
+"""Reads of the stored data of threads, and their configs."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ PAGE = 500  # records or sessions read at once
 
 
 def thread_of(config: RunnableConfig) -> str:
-    """Return the id of the thread that a config is about."""
+    """Return the thread id in a config."""
     return str(config["configurable"]["thread_id"])
 
 
 def namespace_of(config: RunnableConfig) -> str:
-    """Return the checkpoint namespace that a config is about: that of the graph, or of a subgraph."""
+    """Return the checkpoint namespace in a config: that of the graph, or of a subgraph."""
     return str(config["configurable"].get("checkpoint_ns") or "")
 
 
@@ -32,7 +32,7 @@ def config_of(thread_id: str, namespace: str, checkpoint_id: str) -> RunnableCon
 
 
 async def records_of(moor: Moorage, session_id: str, keys: Sequence[str]) -> dict[str, Record]:
-    """Return values by their keys, those that are there."""
+    """Return the existing values by their keys."""
     found: dict[str, Record] = {}
     keys = list(dict.fromkeys(keys))
     for start in range(0, len(keys), MAX_WRITES):
@@ -51,7 +51,7 @@ async def each_record(
     after: str | None = None,
     page: int | None = None,
 ) -> AsyncIterator[Record]:
-    """Yield all records of a namespace whose keys begin so, in the order of their keys, read so many at once."""
+    """Yield all records of a namespace with this key prefix, in the order of their keys, read so many at once."""
     limit = min(max(page or PAGE, 1), PAGE)
     while True:
         found = await moor.records.list(

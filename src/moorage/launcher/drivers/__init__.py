@@ -1,4 +1,4 @@
-"""How a supervisor speaks with each kind of agent: bytes come in, bytes and events go out. Pipes are not its affair."""
+"""Drivers: the protocol of each kind of agent. They take bytes, and return bytes and events; they own no pipes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
 
 
 def driver_for(job: JobTable, line: DriverChannel) -> Driver:
-    """The driver for a job's kind of agent; only that one is loaded."""
+    """Return the driver for a job's kind of agent; only that one is loaded."""
     agent = job["agent"]
     if agent["kind"] == "acp":
         from moorage.launcher.drivers.acp import AcpDriver

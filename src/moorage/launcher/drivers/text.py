@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class TextDriver(Driver):
-    """Hands over the prompt, closes the input, and takes everything that is printed for the answer."""
+    """Writes the prompt, closes the input, and takes all output as the answer."""
 
     def __init__(self, job: JobTable, line: DriverChannel) -> None:
         super().__init__(job, line)

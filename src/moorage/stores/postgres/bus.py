@@ -1,10 +1,10 @@
 """Notify other processes of commits, and receive their notifications.
 
-A NOTIFY that names only the owner follows a commit, off the write path: after ten milliseconds, and every forty while
-commits keep coming, however many there were. A notification is a hint: it gets lost when a connection breaks, or when
-the process that committed dies before it notifies. So a waiting process also checks every second whether any
-transaction has ended since: the database's snapshot says so without reading a table. LISTEN does not work behind a
-transaction pooler: there these checks are all there is.
+A NOTIFY with the owner follows a commit, off the write path: after ten milliseconds, and every forty while
+commits continue, however many there were. A notification is a hint: it is lost when a connection breaks, or when
+the process dies between commit and notification. So a waiting process also checks every second whether any
+transaction has ended since: the database's snapshot tells that without reading a table. LISTEN does not work behind
+a transaction pooler: there only these checks remain.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from moorage.stores.postgres.access import Pool
     from moorage.stores.postgres.options import PostgresOptions
 
-TELL_AFTER, TELL_EVERY = 0.01, 0.04  # seconds after the first commit, and between two while there are more
+TELL_AFTER, TELL_EVERY = 0.01, 0.04  # seconds after the first commit, and between notifications while commits continue
 LOOK_EVERY = 1.0
-LONGEST_LOOK = 10.0  # seconds; then the connection counts as dead
+LONGEST_LOOK = 10.0  # seconds until the connection is considered dead
 LOOK_EVERY_BEHIND_A_POOLER = 0.1
-AGAIN_AFTER = 0.5  # seconds after the connection broke
-CLOCK_STEP = 0.005  # seconds by which clocks may differ before it counts
+AGAIN_AFTER = 0.5  # seconds until reconnecting after the connection broke
+CLOCK_STEP = 0.005  # seconds by which clocks may differ without a correction
 
 _LOOK = "SELECT pg_current_snapshot()::text, extract(epoch FROM clock_timestamp())::float8"
 
@@ -46,13 +46,13 @@ class PostgresBus(Pulse):
         self._listener: asyncio.Task[None] | None = None
         self._hears: asyncio.Future[None] | None = None  # done once LISTEN is active
         self._has_news = False
-        self._name = os.urandom(6).hex()  # by which it knows what it told itself
-        self.offset = time.time() - time.monotonic()  # how far the database's clock is ahead of it
+        self._name = os.urandom(6).hex()  # identifies its own notifications
+        self.offset = time.time() - time.monotonic()  # by which the database's clock is ahead
 
-    # Telling ------------------------------------------------------------------------------------
+    # Notifying ----------------------------------------------------------------------------------
 
     def committed(self) -> None:
-        """Something was committed here: those who wait here hear it at once, the others in a moment."""
+        """Wake local waiters at once, and notify other processes shortly after: a commit was made here."""
         self.beat()
         if self._options.pooler:
             return
@@ -65,12 +65,12 @@ class PostgresBus(Pulse):
         while self._has_news:
             await asyncio.sleep(pause)
             self._has_news = False
-            with suppress(MoorageError, LostConnection, Stale):  # those who listen look by themselves, too
+            with suppress(MoorageError, LostConnection, Stale):  # listeners also check by themselves
                 async with self._pool.connection(self._pool.patience()) as db:
                     await db.all("SELECT pg_notify(?, ?)", (self._options.channel, self._name))
             pause = min(2 * pause, TELL_EVERY)
 
-    # Hearing ------------------------------------------------------------------------------------
+    # Listening ----------------------------------------------------------------------------------
 
     def listen(self) -> None:
         if self._listener is None:
@@ -87,7 +87,7 @@ class PostgresBus(Pulse):
                     await asyncio.shield(self._hears)
 
     async def _hear(self) -> None:
-        """Keep a connection that listens and looks, for as long as the store is open."""
+        """Keep a connection that listens and checks, for as long as the store is open."""
         while True:
             db: PostgresConnection | None = None
             try:
@@ -103,7 +103,7 @@ class PostgresBus(Pulse):
                     db.raw.terminate()
 
     def _told(self, _: object, __: int, ___: str, whose: object) -> None:
-        if whose != self._name:  # what is committed here was heard at once
+        if whose != self._name:  # local waiters were woken at once
             self.beat()
 
     def _is_heard(self) -> None:
@@ -126,18 +126,18 @@ class PostgresBus(Pulse):
             await asyncio.sleep(every)
 
     async def set_clock(self, db: PostgresConnection) -> str:
-        """Measure how far the database's clock is ahead of ours; which transactions have ended, besides."""
+        """Measure how far the database's clock is ahead of ours; also return the snapshot of ended transactions."""
         asked = time.monotonic()
         row = await db.one(_LOOK)
         assert row is not None
         took = time.monotonic() - asked
         offset = row[1] - asked - took / 2
-        if abs(offset - self.offset) > took / 2 + CLOCK_STEP:  # else it is as good as it was
+        if abs(offset - self.offset) > took / 2 + CLOCK_STEP:  # otherwise the known offset is accurate enough
             self.offset = offset
         return str(row[0])
 
     async def close(self) -> None:
-        """Tell what has not been told, and stop."""
+        """Send pending notifications, and stop."""
         if self._has_news and self._teller is not None and not self._teller.done():
             with suppress(TimeoutError):
                 async with asyncio.timeout(1):

@@ -16,7 +16,7 @@ _DANGLING = (
 
 
 async def check(db: PostgresConnection) -> list[str]:
-    """Return what is wrong, in words."""
+    """Return the problems found, as text."""
     problems = [f"migration {name} was edited after it was applied" for name in await edited_migrations(db)]
     for table in _HANGING:
         [(count,)] = await db.all(_DANGLING.format(table))
@@ -32,6 +32,6 @@ _SIZE = (
 
 
 async def size(db: PostgresConnection) -> Size:
-    """Return the size of the tables with their indexes; what is free in them is theirs to use again, and counts."""
+    """Return the size of the tables with their indexes; free space inside them is reusable, and counts."""
     [(in_all, sessions)] = await db.all(_SIZE, (db.prefix[:-1],))
     return Size(bytes=in_all, used_bytes=in_all, sessions=sessions)

@@ -1,7 +1,7 @@
-"""Appends in groups: whatever waits while a group is on its way goes with the next one, in one statement.
+"""Appends in groups: appends that arrive while a group is under way share the next one, in one statement.
 
-An append never waits for others: a single one is sent at once, by its own task. Two groups
-may be under way, so that one is put together while the other is synced to disk; a session is in one of
+An append never waits for company: a single one is sent at once, by its own task. Two groups
+may be under way, so that one is assembled while the other is synced to disk; a session is in only one of
 them at a time.
 """
 
@@ -34,7 +34,7 @@ class Groups:
         self._waiting: list[Waiting] = []
         self._under_way: set[Place] = set()
         self._senders: set[asyncio.Task[None]] = set()
-        self._alone = 0  # under way without a group
+        self._alone = 0  # single appends under way
         self._none_alone = asyncio.Event()
 
     async def append(self, one: AppendedMessages) -> list[Entry] | None:
@@ -47,7 +47,7 @@ class Groups:
         return await future
 
     async def finish(self) -> None:
-        """Send what waits, and wait for all of it, single appends too: the next group may start behind them."""
+        """Send and await all appends, single ones too: a next group may start meanwhile."""
         while self._senders or self._alone:
             if self._senders:
                 await asyncio.wait(self._senders)
@@ -83,7 +83,7 @@ class Groups:
         self._send()
 
     def _next_group(self) -> list[Waiting]:
-        """The oldest that can go together: each session once, and none that another group is about."""
+        """Return the oldest appends that can go together: each session once, and none of a session in another group."""
         group, left, weight = list[Waiting](), list[Waiting](), 0
         for place, one in enumerate(self._waiting):
             if len(group) == MAX_GROUP or weight > MAX_GROUP_BYTES:
@@ -105,7 +105,7 @@ class Groups:
 
         try:
             done = await self._access.write(job)
-        except BaseException as error:  # an error fails the whole group, honestly
+        except BaseException as error:  # an error fails the whole group
             for _, future in group:
                 if not future.done():
                     future.set_exception(error)

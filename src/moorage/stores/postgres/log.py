@@ -1,4 +1,4 @@
-"""The log and the feed. Appending is the hot path: whatever waits is committed by one statement, in one round trip."""
+"""The log and the feed. Appending is the hot path: one statement commits all waiting appends, in one round trip."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class AppendedMessages:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it can go with others: nothing has to be looked up before."""
+        """Return whether it can join a group: it needs no lookup first."""
         return lookup.may_be_ref(self.ref) and all(message.client_key is None for message in self.messages)
 
 
@@ -36,7 +36,7 @@ _APPEND_ALL, _APPEND_ONE = Query("append_all"), Query("append_one")
 
 
 async def append_all(db: PostgresConnection, group: Sequence[AppendedMessages]) -> list[list[Entry] | None]:
-    """Add plain messages to several sessions, all different; None for those that were refused."""
+    """Append plain messages to several different sessions; None for those that were refused."""
     if len(group) == 1:
         return [await append_one(db, group[0])]
     asked = [_asked(one) for one in group]
@@ -51,20 +51,20 @@ async def append_all(db: PostgresConnection, group: Sequence[AppendedMessages]) 
 
 
 async def append_one(db: PostgresConnection, one: AppendedMessages) -> list[Entry] | None:
-    """Add plain messages to a session; None if they were refused."""
+    """Append plain messages to a session; None if they were refused."""
     rows = await db.commit_one(_APPEND_ONE(db), (*_asked(one), _encode(_rows(db, one)).decode()))
     return message_entries(one.messages, one.stamp, rows[0][0] + 1, one.ref, rows[0][1]) if rows else None
 
 
 def _asked(one: AppendedMessages) -> Row:
-    """Whose messages they are, how many, and what they do to their session."""
+    """Return owner, session, number of messages, and their effect on the session."""
     hold_until = None if one.token is None else micros(one.stamp.at + HOLD_FOR)
     has_pins = any(message.role == "system" for message in one.messages)
     return one.owner, one.ref, len(one.messages), micros(one.stamp.at), one.token, hold_until, has_pins
 
 
 def _rows(db: PostgresConnection, one: AppendedMessages) -> list[Row]:
-    """Messages as entries, numbered from 1."""
+    """Return messages as entries, numbered from 1."""
     at, entries = micros(one.stamp.at), message_entries(one.messages, one.stamp, 1, one.ref, "")
     return [entry_row(entry, 0, at, db.sealer)[1:9] for entry in entries]
 
@@ -81,6 +81,6 @@ async def number(db: PostgresConnection, owner: str) -> None:
 
 
 async def number_all(db: PostgresConnection) -> None:
-    """Give everything that has arrived its cursors."""
+    """Assign cursors to all new feed rows."""
     for (owner,) in await db.all("SELECT DISTINCT owner FROM moor.arrivals"):
         await number(db, owner)

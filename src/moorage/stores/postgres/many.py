@@ -1,4 +1,4 @@
-"""Reads of many sessions: one statement for all of them, wherever that is possible."""
+"""Reads of many sessions: one statement for all of them, if possible."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def tails(
     *,
     before: int | None = None,
 ) -> list[Tail]:
-    """The end of each conversation, or what is before a number."""
+    """Return the end of each conversation, or the part before a number."""
     found_keys = await db.all(f"{lookup.KEY} WHERE owner = ? AND id = ANY(?::text[])", (owner, _askable(session_ids)))
     keys = {row[1]: SessionColumns(*row) for row in found_keys}
     plain = [key for key in keys.values() if not key.shared_upto and (before is not None or not key.has_pins)]
@@ -56,7 +56,7 @@ async def _newest(
 def _entries(db: PostgresConnection, key: SessionColumns, rows: list[Row]) -> list[Entry]:
     try:
         return entries_of(rows, key.session_id, key.task_id, db.opener)
-    except SessionCorrupt:  # one that is damaged hides no other
+    except SessionCorrupt:  # a damaged session must not hide others
         return []
 
 
@@ -66,13 +66,13 @@ _APPROVALS = Query("approvals_of_many")
 async def approvals_of(
     db: PostgresConnection, owner: str, session_ids: list[str], *, pending_only: bool = True, limit: int = 100
 ) -> list[list[Approval]]:
-    """The approvals of each, oldest first."""
+    """Return the approvals of each session, oldest first."""
     found: dict[str, list[Approval]] = {}
     damaged: set[str] = set()
     for row in await db.all(_APPROVALS(db), (owner, _askable(session_ids), pending_only, limit)):
         try:
             found.setdefault(row[-1], []).append(approval_of(row, db.opener))
-        except SessionCorrupt:  # that hides no other session's
+        except SessionCorrupt:  # a damaged session must not hide others
             damaged.add(row[-1])
     return [[] if each in damaged else found.get(each, []) for each in session_ids]
 

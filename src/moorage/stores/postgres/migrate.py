@@ -1,12 +1,12 @@
-"""Migrations: numbered SQL files, forward only, each applied once, safe to race for.
+"""Migrations: numbered SQL files, forward only, each applied once, safe under concurrent starts.
 
-A file that has been applied is never edited; its checksum is kept in the database, so
-that an edited one is noticed. The first process does the work under an advisory
+An applied file is never edited; its checksum is stored in the database, so
+that an edit is noticed. The first process does the work under an advisory
 lock of the schema; the others wait and find it done.
 
 Servers are upgraded one by one, so a release has to work on the schema of the next. A migration that only adds
-(expands) says on its first line which schema a release must know at least: `-- needs 1`. One that takes away what
-an older release uses (contracts) says nothing, and from then on older ones are refused.
+(expands) names on its first line the oldest schema that a release must know: `-- needs 1`. One that removes what
+an older release uses (contracts) has no such line, and from then on older releases are refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from moorage.stores.postgres.connection import PostgresConnection
 
 LATEST = 1  # the newest migration in this release; a test compares it with the folder
 
-LONGEST = 3600.0  # seconds that a migration may take, here or at another server: to index a large store takes a while
+LONGEST = 3600.0  # seconds that a migration may take, here or on another server: indexing a large store takes long
 _NO_HURRY = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0"
 
 _LEDGER = """
@@ -31,12 +31,12 @@ CREATE TABLE IF NOT EXISTS moor.migrations (
 
 
 def migrations() -> list[Migration]:
-    """All migrations of this release, in order."""
+    """Return all migrations of this release, in order."""
     return read_migrations(__file__)
 
 
 async def schema_version(db: PostgresConnection) -> int:
-    """The newest migration applied; 0 if there is none, or no such schema."""
+    """Return the newest migration applied; 0 if there is none, or no such schema."""
     ledger = await db.one("SELECT to_regclass('moor.migrations')::text")
     if ledger is None or ledger[0] is None:
         return 0
@@ -59,7 +59,7 @@ async def migrate(db: PostgresConnection) -> list[int]:
 
 
 async def _check_usable(db: PostgresConnection, found: int) -> None:
-    """Raise StoreTooNew if a newer release has taken something away that this one uses."""
+    """Raise StoreTooNew if a newer release has removed something that this one uses."""
     row = await db.one("SELECT max(coalesce(needs, number)) FROM moor.migrations")
     if row is None or row[0] > LATEST:
         raise StoreTooNew(db.path, found, LATEST)
@@ -87,7 +87,7 @@ _STRANGER = (
 
 
 async def _check_free(db: PostgresConnection) -> None:
-    """A schema that has tables and no ledger of ours is another program's: it is left alone."""
+    """Refuse a schema that has tables but no migrations table of ours: it belongs to another program."""
     schema = db.prefix[:-1]
     if row := await db.one(_STRANGER, (schema,)):
         raise StoreUnavailable(
@@ -98,7 +98,7 @@ async def _check_free(db: PostgresConnection) -> None:
 
 
 async def edited_migrations(db: PostgresConnection) -> list[str]:
-    """Names of applied migrations whose file has changed since."""
+    """Return the names of applied migrations whose file has changed since."""
     known = {migration.number: migration.checksum for migration in migrations()}
     applied = await db.all("SELECT number, name, checksum FROM moor.migrations")
     return [name for number, name, checksum in applied if known.get(number, checksum) != checksum]

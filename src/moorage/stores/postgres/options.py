@@ -1,12 +1,12 @@
 """The URL of a PostgreSQL store and its options.
 
-Everything that PostgreSQL's own URLs may say is passed on: user, password, host, port, database,
-`sslmode`, `sslrootcert`, `host=/folder/of/a/socket` … Besides, for us alone:
+All options of PostgreSQL's own URLs are passed on: user, password, host, port, database,
+`sslmode`, `sslrootcert`, `host=/folder/of/a/socket` … Further options of ours:
 
-    schema=moorage         where the tables are
-    pool=10                 how many connections at most
-    pooler=transaction      there is a transaction pooler in between: no prepared statements, poll only
-    patience=30             seconds that a caller waits for a connection, and for a database that is away
+    schema=moorage         schema of the tables
+    pool=10                 maximum number of connections
+    pooler=transaction      connections go through a transaction pooler: no prepared statements, poll only
+    patience=30             seconds that a caller waits for a connection, and for an unreachable database
     statement_timeout=30    seconds that one statement may take
 """
 
@@ -23,13 +23,13 @@ from msgspec import Struct
 from moorage.core.errors import InvalidField
 from moorage.stores.url_options import seconds, whole_number
 
-MAX_SCHEMA = 48  # bytes: what hangs on its name has 63
+MAX_SCHEMA = 48  # bytes: names derived from it have at most 63
 _FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 _SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class PostgresOptions(Struct, frozen=True, kw_only=True):
-    """How to reach a PostgreSQL store."""
+    """The address and options of a PostgreSQL store."""
 
     dsn: str  # for the driver
     shown: str  # without a password
@@ -41,7 +41,7 @@ class PostgresOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def channel(self) -> str:
-        """On which servers of this store tell each other to look again."""
+        """Return the channel on which servers of this store notify each other."""
         return f"moorage_{self.schema}"
 
 
@@ -64,7 +64,7 @@ def read_url(url: str) -> PostgresOptions:
 
 
 def _check_file(name: str, value: str) -> None:
-    """The driver would only say that some file is missing."""
+    """Raise an error that names a missing file: the driver would not name it."""
     if name in _FILES and not os.path.isfile(value):
         raise InvalidField("url", f"has {name}={value!r}, and there is no such file")
 

@@ -1,8 +1,8 @@
 """The queue: which launcher gets which turn, and which turns are overdue.
 
 A claim reads the oldest turn and takes it with the statement that commits. That statement is refused if a concurrent
-claim won. Claims of one process do not collide: they look one after another, and each passes by the turns that the
-others have in hand. Against other processes, a claim locks the turn and its session while it reads them, and skips
+claim won. Claims of one process do not collide: they search one after another, and each skips the turns that the
+others are taking. Against other processes, a claim locks the turn and its session while it reads them, and skips
 those that others have locked.
 """
 
@@ -22,7 +22,7 @@ from moorage.stores.sql.query import Query
 from moorage.stores.sql.queue import WantedTurns, take
 from moorage.stores.sql.views import WHOLE_VIEW, seen_of
 
-SIDE_BY_SIDE = 32  # claims that can have locked a turn at once before one of them goes away empty-handed
+SIDE_BY_SIDE = 32  # claims that can lock a turn concurrently before one of them finds none
 
 
 _MAY_CLAIM = f"NOT EXISTS (SELECT FROM moor.documents WHERE kind = '{DocumentKind.DRAINED_LAUNCHER}' AND key = ?6)"
@@ -30,9 +30,9 @@ _DUE, _DUE_IN_FAMILY = (Query(name, may_claim=_MAY_CLAIM) for name in ("next_tur
 
 
 # Lock the turn with its session, which every change locks first, so that two lockers never wait for each other. A turn
-# that is locked now is announced again by the commit that locks it.
+# that is locked now is announced again by the commit that holds the lock.
 _SKIP_LOCKED = "FOR NO KEY UPDATE OF t, s SKIP LOCKED"
-_AS_IT_IS = "OFFSET 0"  # keeps it one look for each
+_AS_IT_IS = "OFFSET 0"  # makes the planner look up each turn separately
 _TAKE = {
     locks: Query("take_turn", view=WHOLE_VIEW[True].replace("SELECT ", "SELECT taken.n, ", 1), lock=lock)
     for locks, lock in ((False, _AS_IT_IS), (True, _SKIP_LOCKED))
@@ -40,14 +40,14 @@ _TAKE = {
 
 
 def _due(db: PostgresConnection, wanted: WantedTurns, root: int) -> str:
-    """Return the statement that finds turns that are due; `root` is which of its values names a family."""
+    """Return the statement that finds due turns; `root` is the number of the value that names a family."""
     return _DUE(db) if wanted.root is None else _DUE_IN_FAMILY(db).format(root=root)
 
 
 class Hands:
-    """Turns that this process is about to take; and whether others lately were faster."""
+    """Turns that this process is about to take; and whether other processes won recently."""
 
-    LOCKED_FOR = 50  # claims, after one that lost to another process
+    LOCKED_FOR = 50  # claims that lock after one that lost to another process
 
     def __init__(self) -> None:
         self.turns: set[int] = set()
@@ -56,11 +56,11 @@ class Hands:
 
     @property
     def must_lock(self) -> bool:
-        """Whether to lock at once."""
+        """Return whether the next claim must lock at once."""
         return self._left > 0
 
     def note(self, *, has_collided: bool) -> None:
-        """Remember how a claim went."""
+        """Record whether a claim collided."""
         self._left = self.LOCKED_FOR if has_collided else max(0, self._left - 1)
 
 
@@ -70,7 +70,7 @@ def _values(wanted: WantedTurns, at: int, after: int, choice: int, *rest: object
 
 
 async def is_due(db: PostgresConnection, wanted: WantedTurns, at: int, after: int) -> bool:
-    """Whether there is a queued turn that is due and wanted, behind another."""
+    """Return whether a wanted turn is due behind `after`."""
     if wanted.root is not None and not lookup.may_be_ref(wanted.root):
         return False
     return await db.one(_due(db, wanted, 7), _values(wanted, at, after, 1)) is not None
@@ -79,9 +79,9 @@ async def is_due(db: PostgresConnection, wanted: WantedTurns, at: int, after: in
 async def claim_next(
     db: PostgresConnection, wanted: WantedTurns, wish: Claim, stamp: Stamp, after: int, hands: Hands
 ) -> Claimed | int | None:
-    """Give the oldest turn after `after` that can be taken to a launcher; otherwise return where to go on looking.
+    """Give the oldest available turn after `after` to a launcher; otherwise return where to continue.
 
-    Some due turns cannot be taken: their session is held, or does not read back whole. The rule of claims puts off
+    Some due turns cannot be taken: their session is held, or cannot be read. The rule of claims postpones
     the first kind; the second is skipped.
     """
     row = await _next(db, wanted, micros(stamp.at), after, hands)
@@ -97,7 +97,7 @@ async def claim_next(
 
 async def _next(db: PostgresConnection, wanted: WantedTurns, at: int, after: int, hands: Hands) -> Row | None:
     sql = _TAKE[db.is_locking](db).format(due=_due(db, wanted, 8))
-    async with hands.looking:  # else two would see the same one
+    async with hands.looking:  # otherwise two claims would find the same turn
         choice = SIDE_BY_SIDE if db.is_locking else len(hands.turns) + 1
         row = await db.one(sql, _values(wanted, at, after, choice, list(hands.turns)))
         if row is not None:

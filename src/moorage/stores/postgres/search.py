@@ -1,4 +1,4 @@
-"""The index of words in PostgreSQL. `search_words` says what a word is: a search must find the same in every store."""
+"""The index of words in PostgreSQL. `search_words` defines words: a search must find the same in every store."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from moorage.core.event import Hit, search_words
 from moorage.stores import sql
 from moorage.stores.postgres.connection import PostgresConnection
 
-MOST_ROOM = 700_000  # bytes of an entry's words, each once: a tsvector has room for a megabyte
-LONGEST_WORD = 500  # characters, of which PostgreSQL takes 2046 bytes
-MOST_PLACES = 4  # of a word in an entry: how often it comes tells how well it fits, up to here
+MOST_ROOM = 700_000  # bytes of an entry's distinct words: a tsvector has room for a megabyte
+LONGEST_WORD = 500  # characters; PostgreSQL's limit is 2046 bytes
+MOST_PLACES = 4  # of a word in an entry: its frequency up to this limit determines the rank
 LAST_PLACE = 16383
 
 _MARK = "SELECT feed FROM moor.search_marks WHERE owner = ?"
@@ -22,15 +22,15 @@ ON CONFLICT DO NOTHING
 
 
 async def is_behind(db: PostgresConnection, owner: str, upto: int) -> bool:
-    """Whether there is something to index up to that cursor of the feed."""
+    """Return whether there is something to index up to that cursor of the feed."""
     row = await db.one(_MARK, (owner,))
     return upto > (row[0] if row else 0)
 
 
 async def catch_up(db: PostgresConnection, owner: str) -> None:
-    """Index one chunk of what is new, within a transaction."""
+    """Index one chunk of new entries, within a transaction."""
     await db.run("INSERT INTO moor.search_marks (owner, feed) VALUES (?, 0) ON CONFLICT DO NOTHING", (owner,))
-    [(mark,)] = await db.all(f"{_MARK} FOR UPDATE", (owner,))  # the second caller finds it done
+    [(mark,)] = await db.all(f"{_MARK} FOR UPDATE", (owner,))  # a second caller finds it done
     if (chunk := await sql.search.unindexed(db, owner, mark)) is None:
         return
     upto, entries = chunk
@@ -41,7 +41,7 @@ async def catch_up(db: PostgresConnection, owner: str) -> None:
 
 
 def vector_of(text: str) -> str:
-    """A text's words with their places, as a tsvector is written: nothing in a word needs quoting but itself."""
+    """Return a text's words and positions as a tsvector literal: within a word only the quote needs quoting."""
     places: dict[str, list[int]] = {}
     room = MOST_ROOM
     for place, word in enumerate(search_words(text), 1):
@@ -56,7 +56,7 @@ def vector_of(text: str) -> str:
 
 
 def folded(word: str) -> str:
-    """A word as the index has it."""
+    """Return a word in the form of the index."""
     return word.rstrip("*").casefold()[:LONGEST_WORD]
 
 

@@ -1,8 +1,8 @@
-"""Statistics for a young store.
+"""Statistics for a new store.
 
-PostgreSQL analyzes its tables every minute or so. Until then it takes any index that begins with the owner to be as
-good as the one that finds the row, and a store that fills quickly is read whole for every change. So a process that
-fills a store runs ANALYZE early, a few times, off the write path. A store known to be large is left alone.
+PostgreSQL analyzes its tables about every minute. Until then it considers any index that begins with the owner as
+good as the one that finds the row, and every change of a quickly growing store reads all of it. So a process that
+fills a store runs ANALYZE early, a few times, off the write path. A store known to be large is skipped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from moorage.stores.postgres.access import Pool
 
 AFTER = (50, 1_000, 20_000)  # changes of this process
-YOUNG = 20_000  # rows of a table that the database knows of
+YOUNG = 20_000  # rows of a table according to the database
 
 _KNOWN = "SELECT max(reltuples) FROM pg_class WHERE oid IN ('moor.sessions'::regclass, 'moor.entries'::regclass)"
 _TABLES = ("sessions", "entries", "arrivals", "runs", "turns", "inbox", "records", "approvals")
@@ -27,7 +27,7 @@ _COUNT = f"ANALYZE (SKIP_LOCKED) {', '.join(f'moor.{table}' for table in _TABLES
 
 
 class Statistics:
-    """Counts changes, and has the tables counted."""
+    """Counts changes, and runs ANALYZE."""
 
     def __init__(self, pool: Pool) -> None:
         self._pool = pool
@@ -35,21 +35,21 @@ class Statistics:
         self._counting: asyncio.Task[None] | None = None
 
     def committed(self, changes: int) -> None:
-        """Something was committed here."""
+        """Count the changes of a commit."""
         self._changes += changes
         if self._left and self._changes >= self._left[0]:
             self._left.pop(0)
             self._counting = asyncio.create_task(self._count())
 
     async def _count(self) -> None:
-        with suppress(MoorageError, LostConnection, Stale):  # the database will count by itself, later
+        with suppress(MoorageError, LostConnection, Stale):  # the database will analyze by itself later
             async with self._pool.connection(self._pool.patience()) as db:
                 known = await db.one(_KNOWN)
                 if known is not None and known[0] < YOUNG:
                     await db.script(_COUNT)
 
     async def close(self) -> None:
-        """Stop."""
+        """Stop the task."""
         if self._counting is not None:
             self._counting.cancel()
             with suppress(asyncio.CancelledError):

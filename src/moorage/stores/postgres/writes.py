@@ -1,4 +1,4 @@
-"""Changes as the SQL function `commit_changes` takes them: one JSON value, one statement, one round trip."""
+"""Writes changes with the SQL function `commit_changes`: one JSON value, one statement, one round trip."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def commit(db: PostgresConnection, unit: Commit) -> None:
     owner, changes, once, open_at_most, guard = unit
     payload: Fields = {"owner": owner, "changes": [_payload(db, owner, one) for one in changes]}
     root = None if changes[0].place is None else changes[0].place.root
-    if root is not None and open_at_most is not None and not db.is_locking:  # who locks has the family to themselves
+    if root is not None and open_at_most is not None and not db.is_locking:  # a lock protects the family anyway
         payload["room"] = {"root": root, "open_at_most": open_at_most}
     if once is not None:
         payload["once"] = _once(once)
@@ -113,7 +113,7 @@ def _payload(db: PostgresConnection, owner: str, one: Written) -> Fields:
 
 
 def _new(db: PostgresConnection, change: Change, place: SessionPlace, has_pins: bool) -> Fields:
-    """Return a session that was not there, and what it shares; its source may have pins."""
+    """Return a new session, and the parts it shares; its source may have pins."""
     new = new_fields(change.session, db.sealer, (place.parent, place.root), place.shared_upto)
     payload: Fields = {"new": {**new, "has_pins": has_pins or bool(place.segments)}}
     if place.segments:

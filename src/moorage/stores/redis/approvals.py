@@ -15,7 +15,7 @@ from moorage.stores.rows import micros
 
 
 class RedisApprovals(Base):
-    """Keeps the approvals of sessions."""
+    """Stores the approvals of sessions."""
 
     async def approval(self, owner: str, approval_id: str) -> Approval:
         found = await heads.row(self.db, owner, "approvals", APPROVALS, approval_id)

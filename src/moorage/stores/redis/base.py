@@ -1,4 +1,4 @@
-"""The base of the store: its servers, its side of the seam, and the retry of changes that lose to a concurrent one.
+"""The base of the store: its servers, its backend for `seam`, and the retry of changes that lose to a concurrent one.
 
 One script reads the data for a decision, another commits it. The commit is refused if any of that data has changed.
 Writers of one session queue inside a process, because a collision costs a round trip. A writer that loses too often
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENT_TRIES = 4  # lost against other processes; then a lock keeps them away
+PATIENT_TRIES = 4  # attempts lost against other processes; then a lock keeps those away
 LOCKED_FOR = 500  # milliseconds at most
 
 
@@ -41,15 +41,15 @@ class Base:
     def __init__(
         self, url: str, sealer: Sealer | None = None, *, patience: float | None = None, is_known: bool = False
     ) -> None:
-        """The store that a URL names. With `patience`, callers wait so many seconds for it and no longer.
+        """Open the store of a URL. With `patience`, callers wait at most so many seconds for it.
 
-        `is_known`: a server is known to be there, so wait for it even if the first connection is refused.
+        With `is_known`, wait for the server even if the first connection is refused.
         """
         self.db = RedisDb(url, sealer, patience, is_known=is_known)
         self.db.committed = self._committed
         self.bus = RedisBus(self.db)
         self.ready = Ready(self.db)
-        self.tokens: dict[tuple[str, str], str] = {}  # of the locks this process has, by owner and session
+        self.tokens: dict[tuple[str, str], str] = {}  # of this process's locks, by owner and session
         self._watcher: CommitWatcher | None = None
         self._locks: dict[tuple[str, str | None], asyncio.Lock] = {}
 
@@ -63,22 +63,22 @@ class Base:
             self._watcher(1, seconds)
 
     async def known_owners(self) -> list[str]:
-        """Return owners that ever had anything."""
+        """Return all owners that ever had data."""
         return [owner.decode() for owner in await self.db.one("SMEMBERS", self.db.shared("owners"))]
 
     # The seam -----------------------------------------------------------------------------------
 
     async def load_session(self, owner: str, session_id: str) -> Loaded | None:
-        """Return the session with this very id, and all its open work."""
+        """Return the session with exactly this id, and all its open work."""
         return await heads.load(self.db, owner, session_id)
 
     async def settled_run(self, owner: str, run_id: str) -> Run | None:
-        """Return a run, if it is over."""
+        """Return a run if it has ended."""
         found = await heads.row(self.db, owner, "runs", RUNS, run_id)
         return found[1] if found is not None and found[1].is_settled else None
 
     async def commit(self, unit: Unit) -> None:
-        """Write a unit, all of it or nothing."""
+        """Write a unit completely or not at all."""
         await writes.commit(self.db, unit, self.tokens)
         is_queued = any(
             isinstance(value, Turn) and value.state is TurnState.QUEUED
@@ -89,11 +89,11 @@ class Base:
             await self.ready.note(unit.owner)
 
     async def settle(self, owner: str) -> None:
-        """Wait until what an owner's earlier commits wrote is as durable as asked for."""
+        """Wait until an owner's earlier commits are as durable as requested."""
         await self.db.settle(self.db.keys(owner)("settled"))
 
     async def told(self, owner: str, story: Callable[[], Awaitable[T]], ref: str | None = None) -> T:
-        """Run a story until it loses to no concurrent change; stories about one session run one after the other."""
+        """Run a story until it loses to no concurrent change; stories about one session run one after another."""
         locked: set[str] = set()
 
         async def wait(tries: int, error: Stale) -> None:
@@ -131,5 +131,5 @@ class Base:
         if token is not None:
             plan.guards.append(CommitGuard("GET", key, None, token, writes.stale("the lock is another's")))
             plan.writes.append(("DEL", key))
-            with suppress(Stale, MoorageError):  # it ends by itself
+            with suppress(Stale, MoorageError):  # the lock expires by itself
                 await self.db.commit(plan)

@@ -1,7 +1,7 @@
-"""Hearing of commits: by a channel on which every commit tells, and by the clock.
+"""Notifications of commits: by a channel for every commit, and by a timer.
 
-A message is a hint. It gets lost when a connection breaks, so a new connection counts as one; in a cluster it may get
-lost between servers, so there time counts as one too.
+A message is a hint. It is lost when a connection breaks, so a new connection counts as one; in a cluster it may be
+lost between servers, so there each check of the timer counts as one too.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from moorage.core.errors import MoorageError
 from moorage.stores.pulse import Pulse
 from moorage.stores.redis.db import RedisDb
 
-LOOK_EVERY = 1.0  # seconds between two looks at the clock and the connection
-AGAIN_AFTER = 0.5  # seconds after the connection broke
-LONGEST_LOOK = 10.0  # seconds; then the connection counts as dead
-CLOCK_STEP = 0.005  # seconds by which clocks may differ before it counts
+LOOK_EVERY = 1.0  # seconds between two checks of the clock and the connection
+AGAIN_AFTER = 0.5  # seconds until reconnecting after the connection broke
+LONGEST_LOOK = 10.0  # seconds until the connection is considered dead
+CLOCK_STEP = 0.005  # seconds by which clocks may differ without a correction
 
 
 class RedisBus(Pulse):
@@ -34,7 +34,7 @@ class RedisBus(Pulse):
         self._listener: asyncio.Task[None] | None = None
         self._hears: asyncio.Future[None] | None = None  # done once the subscription is active
         self._heard_at = 0.0
-        self.offset = time.time() - time.monotonic()  # how far the server's clock is ahead of it
+        self.offset = time.time() - time.monotonic()  # seconds that the server's clock is ahead of the monotonic clock
 
     async def ready(self) -> None:
         """Wait until the subscription is active: earlier commits would go unnoticed."""
@@ -43,7 +43,7 @@ class RedisBus(Pulse):
                 async with asyncio.timeout(1):
                     await asyncio.shield(self._hears)
 
-    # Hearing ------------------------------------------------------------------------------------
+    # Listening ----------------------------------------------------------------------------------
 
     def listen(self) -> None:
         if self._listener is None or self._listener.done():
@@ -70,7 +70,7 @@ class RedisBus(Pulse):
                 await asyncio.sleep(AGAIN_AFTER)
 
     async def _follow(self, connection: AbstractConnection) -> None:
-        """Read messages; ping besides, so that a dead connection is found."""
+        """Read messages; also ping, so that a dead connection is noticed."""
         self._heard_at = time.monotonic()
         pinger = asyncio.create_task(self._ping(connection))
         try:
@@ -119,7 +119,7 @@ class RedisBus(Pulse):
 
 
 class ServerClock(SystemClock):
-    """The server's clock, as far as this machine knows it: so leases mean the same on every machine."""
+    """The server's clock, as measured by this machine, so that leases mean the same on every machine."""
 
     def __init__(self, bus: RedisBus) -> None:
         self._bus = bus

@@ -1,4 +1,4 @@
-"""Whether what is stored is whole: every head reads back, and every log has all its entries."""
+"""Checks of stored data: every head can be read, and every log has all its entries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OPS = 5  # for each session
 
 
 async def look(url: str) -> tuple[dict[str, Any], list[str]]:
-    """Return what the servers of a store keep, and what a crash or a failover can cost, in plain words."""
+    """Return the servers' facts, and what a crash or a failover can lose, as text."""
     db = RedisDb(url)
     try:
         return summary(await db.facts(), db.options.durability)
@@ -23,7 +23,7 @@ async def look(url: str) -> tuple[dict[str, Any], list[str]]:
 
 
 async def problems_of(db: RedisDb, owner: str, session_ids: list[str]) -> list[str]:
-    """Return what is wrong with some sessions, in words."""
+    """Return the problems of some sessions, as text."""
     keys, ops = db.keys(owner), list[Op]()
     for id_ in session_ids:
         log = keys.of("l", id_)

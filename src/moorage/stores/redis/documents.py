@@ -1,4 +1,4 @@
-"""Documents: a hash for each kind, a list of its keys in order, and when some of them end."""
+"""Documents: a hash for each kind, a list of its keys in order, and their expiry times."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def every(db: RedisDb, kind: str, after: str, limit: int) -> list[Document
 
 
 class RedisDocuments(RedisRecords):
-    """Keeps small JSON values that belong to no session."""
+    """Stores small JSON values that belong to no session."""
 
     async def document(self, kind: str, key: str) -> Document | None:
         return await get(self.db, kind, key)
@@ -111,7 +111,7 @@ def _writes(db: RedisDb, kind: str, key: str, new: Document | None) -> list[Op]:
 
 
 async def load(db: RedisDb, documents: list[Document]) -> None:
-    """Write documents as they are."""
+    """Write documents unchanged."""
     plan = Plan()
     for each in documents:
         plan.writes += _writes(db, each.kind, each.key, each)

@@ -1,6 +1,6 @@
-"""Pages of lists: a cursor names the place of the last one seen.
+"""Pages of lists: a cursor names the place of the last item returned.
 
-Every list is walked from where the cursor stands, in parts. Filters that no list answers alone are asked of the values.
+Every list is walked from the cursor on, in parts. Filters without a list of their own are applied to the values.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ async def page_of(
     limit: int,
     fingerprint: int,
 ) -> Page[T]:
-    """Return a page of what a list leads to."""
+    """Return a page of the values in a list."""
     found: list[tuple[int, T]] = []
     async for part in parts(places, limit + 1):
         values = await read([member for _, member in part])
@@ -69,7 +69,7 @@ async def parts(places: AsyncIterator[PlacedId], size: int) -> AsyncIterator[lis
 
 
 async def rows_of(db: RedisDb, key: str, rows: Rows[T], ids: list[str]) -> list[T | None]:
-    """Return values by id; None for one that is not there."""
+    """Return values by id; None for a missing one."""
     if not ids:
         return []
     found = await db.one("HMGET", key, *ids)

@@ -3,13 +3,13 @@
     redis://[user:password@]host[:port][/database]    rediss:// with TLS, unix:///path/of/the.socket
     redis+cluster://host:port                         or ?cluster=true
 
-All that redis-py's own URLs may say is passed on (`ssl_ca_certs`, `db` …). Besides, for us alone:
+All options of redis-py's own URLs are passed on (`ssl_ca_certs`, `db` …). Further options of ours:
 
-    prefix=moorage          how every key begins
-    pool=50                 how many connections at most, to each server
-    patience=30             seconds that a caller waits for a server that is away
+    prefix=moorage          prefix of every key
+    pool=50                 maximum number of connections to each server
+    patience=30             seconds that a caller waits for an unreachable server
     timeout=30              seconds that one command may take
-    durability=server       when a change counts as made: once the server has it (`server`), once it is in the
+    durability=server       when a change is acknowledged: once the server has it (`server`), once it is in the
                             server's append-only file (`fsync`), once a replica has it too (`replica`)
 """
 
@@ -31,7 +31,7 @@ _PREFIX = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
 class RedisOptions(Struct, frozen=True, kw_only=True):
-    """How to reach a Redis store."""
+    """The address and options of a Redis store."""
 
     url: str  # for the driver
     shown: str  # without a password
@@ -44,12 +44,12 @@ class RedisOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def channel(self) -> str:
-        """On which the processes of this store tell each other to look again."""
+        """Return the channel on which processes of this store notify each other."""
         return f"{self.prefix}:commits"
 
 
 def read_url(url: str) -> RedisOptions:
-    """Return what a URL says. Raises InvalidField."""
+    """Parse a URL. Raises InvalidField."""
     parts = urlsplit(url)
     scheme, _, kind = parts.scheme.partition("+")
     ours: dict[str, Any] = {"cluster": kind == "cluster"}

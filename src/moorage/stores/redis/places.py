@@ -1,7 +1,7 @@
-"""Places: in which lists a value stands, and where. A commit writes the difference between two of them.
+"""Places: the lists that contain a value, and its position in them. A commit writes the changes of places.
 
 A place is (list, member) and a score: a serial number, a number of arrival, or a time in microseconds. All of them stay
-below 2**53, so that a score tells them apart.
+below 2**53, where a score is exact.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from moorage.stores.rows import micros
 from moorage.stores.work_rows import due_at
 
 SortPlaces = dict[tuple[str, str], int]
-WIDTH = 16  # digits, so that numbers are in order as text
+WIDTH = 16  # digits, so that numbers sort as text
 
 
 def padded(number: int) -> str:
-    """Return a number as part of a member whose order is that of its bytes."""
+    """Return a number as part of a member that sorts by its bytes."""
     return f"{number:0{WIDTH}d}"
 
 
@@ -33,14 +33,14 @@ _OF_SESSION = attrgetter(
 
 
 def session_moved(keys: Keys, before: Session, after: Session, serial: int) -> list[Op]:
-    """Return the writes that lead from the places of a session to its new ones; most often there are few."""
+    """Return the writes from a session's old places to its new ones; usually there are few."""
     if _OF_SESSION(before) == _OF_SESSION(after):
         return []
     return moved(of_session(keys, before, serial), of_session(keys, after, serial))
 
 
 def of_session(keys: Keys, session: Session, serial: int) -> SortPlaces:
-    """Lists of sessions. `updated`, by the feed's cursor, is written with the entries."""
+    """Return the lists of a session. `updated`, by the feed's cursor, is written with the entries."""
     list_, id_ = keys.list, session.session_id
     places = {
         (list_("ids"), id_): 0,
@@ -67,7 +67,7 @@ def of_session(keys: Keys, session: Session, serial: int) -> SortPlaces:
 
 
 def of_approval(keys: Keys, approval: Approval, number: int) -> SortPlaces:
-    """Lists of approvals."""
+    """Return the lists of an approval."""
     list_, id_ = keys.list, approval.approval_id
     places = {(list_("approvals"), id_): number, (list_("approvals_of", approval.session_id), id_): number}
     if approval.state is ApprovalState.PENDING:
@@ -78,7 +78,7 @@ def of_approval(keys: Keys, approval: Approval, number: int) -> SortPlaces:
 
 
 def of_run(keys: Keys, run: Run, number: int) -> SortPlaces:
-    """Lists of runs."""
+    """Return the lists of a run."""
     list_, id_ = keys.list, run.run_id
     places = {(list_("runs"), id_): number, (list_("runs_of", run.session_id), id_): number}
     if run.parent_session_id is not None:
@@ -93,7 +93,7 @@ def of_run(keys: Keys, run: Run, number: int) -> SortPlaces:
 
 
 def of_turn(keys: Keys, turn: Turn, number: int, root: str) -> SortPlaces:
-    """Lists of turns: queues by agent, those that have to wait for a time apart; leases."""
+    """Return the lists of a turn: queues by agent, with turns for a later time apart; leases."""
     list_, id_, agent = keys.list, turn.turn_id, turn.agent_name or ""
     places = {(list_("turns_of", turn.session_id), id_): number, (list_("turns"), id_): number}
     if turn.state is TurnState.QUEUED:
@@ -110,7 +110,7 @@ def of_turn(keys: Keys, turn: Turn, number: int, root: str) -> SortPlaces:
 
 
 def of_item(keys: Keys, item: Item, number: int) -> SortPlaces:
-    """Lists of items, by state."""
+    """Return the lists of an item, by state."""
     list_, id_, state = keys.list, item.item_id, item.state.value
     member = f"{item.session_id}\0{id_}"
     places = {(list_("inbox", state), member): number, (list_(f"inbox_{state}", item.session_id), id_): number}
@@ -122,7 +122,7 @@ def of_item(keys: Keys, item: Item, number: int) -> SortPlaces:
 
 
 def moved(before: SortPlaces, after: SortPlaces) -> list[Op]:
-    """Return the writes that lead from some places to others."""
+    """Return the writes from some places to others."""
     gone: list[Op] = [("ZREM", key, member) for key, member in before if (key, member) not in after]
     new = [(place, score) for place, score in after.items() if before.get(place) != score]
     return [*gone, *(("ZADD", key, str(score), member) for (key, member), score in new)]

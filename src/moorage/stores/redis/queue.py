@@ -1,8 +1,8 @@
-"""The queue: which turns are due, whose leases have ended, who is at work.
+"""The queue: due turns, expired leases, and the turns of launchers.
 
-Turns wait in a list for each agent of each owner. Owners with queued turns are noted in one shared set, which is a
-hint: it keeps a launcher for thousands of owners from looking at all of them each time. Every few seconds it looks at
-all of them nevertheless.
+Turns wait in a list for each agent of each owner. One shared set, which is a hint, holds the owners with queued turns:
+so a launcher for thousands of owners need not check all of them each time. Every few seconds it checks all of them
+nevertheless.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from moorage.stores.redis.values import RUNS, TURNS
 from moorage.stores.rows import micros
 from moorage.stores.seam import Out
 
-MANY = 16  # owners that are all looked at each time
+MANY = 16  # with at most this many owners, all are checked each time
 LOOK_AT_ALL_EVERY = 5.0  # seconds
-CHOICE = 16  # turns of one agent that are looked at, so that several launchers find one each
+CHOICE = 16  # turns of one agent that are considered, so that concurrent launchers find different ones
 
 
 class Ready:
-    """Which owners have turns for a launcher, as far as the hint goes."""
+    """The owners that may have turns for a launcher, according to the hint."""
 
     def __init__(self, db: RedisDb) -> None:
         self._db, self._key = db, db.shared("ready")
-        self._looked_at = 0.0  # when all owners were looked at
+        self._looked_at = 0.0  # when all owners were checked last
         self.in_hand: set[tuple[str, str]] = set()  # sessions whose turns this process is about to take
 
     @contextmanager
     def taking(self, owner: str, session_id: str) -> Iterator[None]:
-        """Keep other claims of this process away from a session meanwhile."""
+        """Keep other claims of this process away from a session during the block."""
         self.in_hand.add((owner, session_id))
         try:
             yield
@@ -44,7 +44,7 @@ class Ready:
             self.in_hand.discard((owner, session_id))
 
     async def among(self, owners: tuple[str, ...]) -> tuple[str, ...]:
-        """Return those of these owners that are worth a look."""
+        """Return those of these owners that may have turns."""
         now = time.monotonic()
         if len(owners) <= MANY:
             return owners
@@ -56,12 +56,12 @@ class Ready:
         return tuple(owner for owner, is_noted in zip(owners, noted, strict=True) if is_noted)
 
     async def note(self, owner: str) -> None:
-        """Note that an owner has a queued turn. It is committed by now: a hint that gets lost is no error."""
+        """Record that an owner has a queued turn. The turn is committed already: losing the hint is no error."""
         with suppress(MoorageError):
             await self._db.one("SADD", self._key, owner)
 
     async def _repair(self, owners: tuple[str, ...]) -> None:
-        """Take those without queued turns out of the hint; one that gets a turn just now is found by the next look."""
+        """Remove owners without queued turns from the hint; the next check finds an owner that gets a turn just now."""
         noted = await self._db.one("SMISMEMBER", self._key, *owners)
         known = [owner for owner, is_noted in zip(owners, noted, strict=True) if is_noted]
         counts = await gather(*(self._db.one("ZCARD", self._db.keys(owner).list("queued")) for owner in known))
@@ -72,7 +72,7 @@ class Ready:
 async def due(
     db: RedisDb, owners: tuple[str, ...], agents: tuple[str, ...], at: int, root: str | None
 ) -> list[tuple[int, str, str]]:
-    """Return number, owner and session of queued turns whose time has come, oldest first."""
+    """Return number, owner and session of due queued turns, oldest first."""
     found = await gather(*(_due_of(db, owner, agents, at, root) for owner in owners))
     return sorted(each for of_owner in found for each in of_owner)
 
@@ -108,7 +108,7 @@ async def turns_of(db: RedisDb, owner: str, ids: list[str]) -> list[tuple[int, T
 
 
 async def overdue(db: RedisDb, owners: list[str], at: int, limit: int) -> list[tuple[str, str]]:
-    """Return sessions whose lease has ended, then those with a run that was not taken in time; each once."""
+    """Return sessions with an expired lease, then those with a run that was not taken in time; each once."""
     silent, untaken = list[tuple[int, str, str]](), list[tuple[int, str, str]]()
     for owner, (leases, runs) in zip(owners, await gather(*(_ended(db, o, at, limit) for o in owners)), strict=True):
         turns = {turn.turn_id: turn for _, turn in await turns_of(db, owner, [id_ for _, id_ in leases])}
@@ -130,7 +130,7 @@ async def _ended(db: RedisDb, owner: str, at: int, limit: int) -> list[list[tupl
 
 
 async def of_launcher(db: RedisDb, owners: list[str], launcher_id: str) -> list[tuple[int, str, Turn]]:
-    """Return number, owner and turn of what a launcher has, oldest first."""
+    """Return number, owner and turn of a launcher's turns, oldest first."""
 
     async def of_owner(owner: str) -> list[tuple[int, str, Turn]]:
         ids = await db.one("ZRANGE", db.keys(owner).list("launcher", launcher_id), 0, -1)
@@ -141,7 +141,7 @@ async def of_launcher(db: RedisDb, owners: list[str], launcher_id: str) -> list[
 
 
 async def awaits_child(db: RedisDb, owner: str, session_id: str) -> bool:
-    """Return whether a session waits for a child that it asked to be answered at once."""
+    """Return whether a session waits for a child that it called synchronously."""
     found = heads.loaded(db, session_id, await db.read(heads.head_ops(db.keys(owner), session_id)))
     return found is not None and any(_is_sync(out) for out in found.out.values())
 

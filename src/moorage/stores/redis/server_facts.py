@@ -6,26 +6,26 @@ from typing import Any
 
 from msgspec import Struct
 
-OLDEST = (7, 0)  # of Redis; Valkey says in `redis_version` which one it is compatible with
+OLDEST = (7, 0)  # of Redis; Valkey reports its compatible version in `redis_version`
 OLDEST_WITH_WAITAOF = (7, 2)
 SAFE_POLICY = "noeviction"
 
 
 class ServerFacts(Struct, frozen=True, kw_only=True):
-    """One server: what it is, what it keeps, and who has a copy."""
+    """One server: its version, its settings, and its replicas."""
 
     name: str = "Redis"
-    version: tuple[int, ...] = (0, 0)  # of Redis, as far as it is compatible
+    version: tuple[int, ...] = (0, 0)  # of Redis, or the compatible one
     shown_version: str = "?"
     keeps_log: bool = False  # appendonly
-    fsync: str | None = None  # appendfsync; None if it does not say
+    fsync: str | None = None  # appendfsync; None if unknown
     takes_snapshots: bool | None = None
     policy: str = SAFE_POLICY
     replicas: int = 0
     is_replica: bool = False
 
     def refusal(self, durability: str) -> str | None:
-        """Return why this server cannot keep what was asked for; None if it can."""
+        """Return why this server cannot provide the requested durability; None if it can."""
         oldest = OLDEST_WITH_WAITAOF if durability == "fsync" else OLDEST
         if self.version < oldest:
             why = " for durability=fsync" if oldest is OLDEST_WITH_WAITAOF else ""
@@ -37,7 +37,7 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
         return None
 
     def risk(self) -> str | None:
-        """Return how the server may delete sessions by itself, and what to do about it.
+        """Return how the server may delete sessions by itself, and the remedy.
 
         The `volatile-` policies delete only keys that expire, and no key of a session does.
         """
@@ -49,7 +49,7 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
         )
 
     def shown(self) -> dict[str, Any]:
-        """Return what a person looks for."""
+        """Return the facts to display."""
         return {
             "server": f"{self.name} {self.shown_version}",
             "appendonly": "yes" if self.keeps_log else "no",
@@ -59,7 +59,7 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
         }
 
     def costs(self, durability: str) -> list[str]:
-        """Return what a crash of the server and a failover can cost, in plain words."""
+        """Return what a crash of the server and a failover can lose, as text."""
         return [f"A crash of the server can cost {self._crash(durability)}.", self._failover(durability)]
 
     def _crash(self, durability: str) -> str:
@@ -84,7 +84,7 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
 
 
 def read_facts(info: bytes, settings: dict[str, str]) -> ServerFacts:
-    """Return what INFO and CONFIG GET say; a server may refuse to tell its settings."""
+    """Return the facts in INFO and CONFIG GET; a server may refuse to show its settings."""
     lines = info.decode(errors="replace").splitlines()
     told = dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
     is_valkey = "valkey_version" in told
@@ -103,7 +103,7 @@ def read_facts(info: bytes, settings: dict[str, str]) -> ServerFacts:
 
 
 def summary(servers: list[ServerFacts], durability: str) -> tuple[dict[str, Any], list[str]]:
-    """Return what a person looks for in the servers of a store, and what can go wrong with them, in plain words."""
+    """Return the facts about the servers of a store to display, and their risks as text."""
     shown = [each.shown() for each in servers]
     same = {name: value for name, value in shown[0].items() if all(one[name] == value for one in shown)}
     differ = {name: ", ".join(str(one[name]) for one in shown) for name in shown[0] if name not in same}

@@ -1,4 +1,4 @@
-"""The Redis or Valkey store: every role has a module of its own beside this one; `base` is what they stand on."""
+"""The Redis or Valkey store: every role has its own module beside this one; `base` is their common base."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ NO_SEARCH = (
 
 
 class RedisStore(RedisWork, RedisFamilies, RedisLog, RedisApprovals, RedisCounting, RedisTransfer):
-    """Keeps sessions on a Redis or Valkey server, or on a cluster of them."""
+    """Stores sessions on a Redis or Valkey server, or on a cluster."""
 
     capabilities = frozenset({Capability.PUSH})
 
     def __init__(
         self, url: str, sealer: Sealer | None = None, *, patience: float | None = None, is_known: bool = False
     ) -> None:
-        """The store that a URL names, as `Base` takes it."""
+        """Open the store of a URL, with the options of `Base`."""
         super().__init__(url, sealer, patience=patience, is_known=is_known)
         self.clock = ServerClock(self.bus)
 
@@ -50,7 +50,7 @@ class RedisStore(RedisWork, RedisFamilies, RedisLog, RedisApprovals, RedisCounti
         raise Unsupported(NO_SEARCH)
 
     async def check(self) -> list[str]:
-        """Read every session back, and compare each log with its head."""
+        """Read all sessions, and compare each log with its head."""
         problems = await self.risks()
         for owner in await self.known_owners():
             sessions = self.db.keys(owner).list("sessions")
@@ -59,7 +59,7 @@ class RedisStore(RedisWork, RedisFamilies, RedisLog, RedisApprovals, RedisCounti
         return problems
 
     async def risks(self) -> list[str]:
-        """Return how a server may delete what is stored by itself, in words; an empty list if none does."""
+        """Return how a server may delete stored data by itself, as text; an empty list if none does."""
         found = [facts.risk() for facts in await self.db.facts()]
         return list(dict.fromkeys(risk for risk in found if risk is not None))
 

@@ -1,7 +1,7 @@
-"""Values to what is stored and back. A row is a number, a state and a body of JSON, sealed where the store is.
+"""Convert values to their stored form and back. A row is a number, a state and a body of JSON, which may be sealed.
 
-A session's head is one JSON value. Beside it stand the fields that an append moves, and these count: an append writes
-them and leaves the JSON alone.
+A session's head is one JSON value. The fields that an append changes are stored beside it, and take precedence: an
+append writes them and leaves the JSON unchanged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _read_session = Decoder(Session).decode
 _read_entry = Decoder(Entry).decode
 _read_lineage = Decoder(list[tuple[int, str, int]]).decode
 
-Lineage = list[tuple[int, str, int]]  # of a fork: segments by serial number and log, and up to which entry
+Lineage = list[tuple[int, str, int]]  # of a fork: segments by serial number and log, and their last shared entries
 
 
 def kept(db: RedisDb, text: str, about: str) -> str:
@@ -40,7 +40,7 @@ def kept(db: RedisDb, text: str, about: str) -> str:
 
 
 def read(db: RedisDb, text: bytes, about: str) -> str | bytes:
-    """Return a body as it was. Raises EncryptionKeyMissing, or ValueError if it does not open."""
+    """Return the plain text of a body. Raises EncryptionKeyMissing, or ValueError if it cannot be decrypted."""
     return opened(db.opener, text.decode(), about) if text[:1] == b"~" else text
 
 
@@ -48,7 +48,7 @@ def read(db: RedisDb, text: bytes, about: str) -> str | bytes:
 
 
 class Head(msgspec.Struct, frozen=True):
-    """A session as it is stored."""
+    """A session in its stored form."""
 
     session: Session
     revision: int
@@ -75,7 +75,7 @@ def head_of(db: RedisDb, session_id: str, fields: list[bytes | None]) -> Head:
 
 
 def head_fields(db: RedisDb, session: Session, revision: int) -> list[str]:
-    """Return the moving fields of a head, and their values."""
+    """Return the changing fields of a head, and their values."""
     hold = session.hold
     return [
         "revision", str(revision), "version", str(session.version), "last", str(session.last_entry),
@@ -95,14 +95,14 @@ def _about_head(session_id: str) -> str:
 
 
 def label_of(entry: Entry) -> str:
-    """Return what an entry can be found by besides its number; nothing for a plain message."""
+    """Return the label that an entry can be found by besides its number; nothing for a plain message."""
     if not entry.is_message:
         return entry.kind
     return "system" if entry.role == "system" else ""
 
 
 def entry_body(db: RedisDb, entry: Entry, serial: int) -> str:
-    """Return an entry of a segment as stored, without what its place says."""
+    """Return an entry of a segment as stored, without the facts that its place implies."""
     text = json_text(replace(entry, number=0, session_id=None, task_id=None))
     return kept(db, text, _about_entry(entry.number, serial))
 
@@ -128,7 +128,7 @@ def _about_entry(number: int, serial: int) -> str:
 
 
 class Rows(Generic[T]):
-    """How values of one kind are written as rows."""
+    """How values of one kind are stored as rows."""
 
     def __init__(self, kind: type[T], what: str) -> None:
         self._what = what

@@ -1,9 +1,9 @@
-"""The jobs of a store that keeps its data in SQL tables, written once for SQLite and PostgreSQL.
+"""The jobs of a store that keeps its data in SQL tables, shared by SQLite and PostgreSQL.
 
 A job is a coroutine function of a `Db`. PostgreSQL awaits it; SQLite drives it to its end without an event loop. Each
 of the two has its own connections, migrations, search, and the few statements that differ on purpose.
 
-Each module is imported when it is first used: hooks start in milliseconds and need few of them.
+Each module is imported at its first use: hooks start in milliseconds and need few of them.
 """
 
 from __future__ import annotations

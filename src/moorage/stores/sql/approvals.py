@@ -33,7 +33,7 @@ async def approvals(
         values.append((await key_of(db, owner, ref)).pk)
     if pending_only:
         where.append("state = 'pending'")
-    if pending_only and ref is None:  # the words of PostgreSQL's index
+    if pending_only and ref is None:  # the condition of PostgreSQL's index
         where.append("(state = 'pending') IS TRUE")
     sql = f"{_SELECT} {index} WHERE {' AND '.join(where)} ORDER BY n LIMIT ?"
     return [approval_of(row, db.opener) for row in await db.all(sql, (*values, limit))]
@@ -49,5 +49,5 @@ async def approval(db: Db, owner: str, approval_id: str, *, of_session: int | No
 
 
 async def due_approvals(db: Db, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
-    """Return pending ones whose time has run out."""
+    """Return pending approvals that are overdue."""
     return [approval_of(row, db.opener) for row in await db.all(_DUE, (owner, micros(at), limit))]

@@ -1,4 +1,4 @@
-"""Callbacks: a change that settles a run lets the session that asked for it know, in the same commit."""
+"""Callbacks: a change that settles a run notifies the session that requested it, in the same commit."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from moorage.stores.work_rows import PARENT_CORRUPT, run_of
 
 
 async def save(db: Db, owner: str, seen: Seen, change: Change) -> Change:
-    """Commit a change that settles runs, with what it does to the sessions that asked; return what became of those.
+    """Commit a change that settles runs, with its effect on the requesting sessions; return their outcome.
 
-    Each parent's own change is decided on the parent as it then is: the child's run counts as settled already.
+    Each parent's own change is decided on the parent's current state, in which the child's run is settled already.
     """
     settled = [callback.child_run_id for callback in change.callbacks]
     found = [await _fate(db, owner, callback, settled) for callback in change.callbacks]
@@ -32,7 +32,7 @@ async def save(db: Db, owner: str, seen: Seen, change: Change) -> Change:
         told = [changes.written_of(parent, _delivery(parent, callback)) for callback, parent in parents]
         await db.commit_changes(Commit(owner, [own, *told], change.once))
         return change
-    if not db.is_locking:  # one hears of several, or of itself: each time as it is then, within a transaction
+    if not db.is_locking:  # a parent may get several, or be the session itself: decide each on its new state
         raise Stale("several callbacks to one parent")
     await db.commit_changes(Commit(owner, [own], change.once))
     for callback, _ in parents:
@@ -41,7 +41,7 @@ async def save(db: Db, owner: str, seen: Seen, change: Change) -> Change:
 
 
 async def _fate(db: Db, owner: str, callback: Callback, settled: list[str]) -> tuple[str, Seen | None]:
-    """Return what becomes of a callback, and the parent that hears of it. A damaged one keeps no child from ending."""
+    """Return the outcome of a callback, and its parent. A damaged parent does not keep a child from ending."""
     try:
         parent = await load_parent(db, owner, callback, settled)
     except SessionCorrupt:
@@ -73,7 +73,7 @@ _IDS = "SELECT id FROM moor.sessions WHERE owner = ? AND pk IN LIST(?::bigint)"
 
 
 async def call_back_for(db: Db, owner: str, pks: list[int], stamp: Stamp) -> None:
-    """Tell parents outside a tree that is about to be deleted what became of what they had asked for."""
+    """Notify parents outside a tree that is about to be deleted of the end of their runs."""
     rows = await db.all(_CALLING, (owner, db.listed(pks)))
     if not rows:
         return
@@ -81,7 +81,7 @@ async def call_back_for(db: Db, owner: str, pks: list[int], stamp: Stamp) -> Non
     places = {pk: place for place, pk in enumerate(pks)}
     runs = [run_of(db, row[2:]) for row in sorted(rows, key=lambda row: (places[row[0]], row[1]))]
     for callback in callbacks_of_deleted(runs, {row[0] for row in ids}, stamp):
-        stopped = "UPDATE moor.runs SET state = 'stopped' WHERE owner = ? AND id = ?"  # so it is no longer on its way
+        stopped = "UPDATE moor.runs SET state = 'stopped' WHERE owner = ? AND id = ?"  # no longer under way
         await db.run(stopped, (owner, callback.child_run_id))
         _, parent = await _fate(db, owner, callback, [])
         if parent is not None:

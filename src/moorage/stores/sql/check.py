@@ -17,7 +17,7 @@ from moorage.stores.sql.walks import Walk
 from moorage.stores.work_rows import item_of, run_of, turn_of
 
 _GAPS, _NOT_JSON = Query("gaps"), Query("not_json")
-# By whether it is PostgreSQL: how it is asked whether a text is JSON, and a body as JSON.
+# By whether it is PostgreSQL: the condition that a text is JSON, and a body as JSON.
 _WORDS = {
     False: {"is_json": "json_valid", "body": "t.body"},
     True: {"is_json": "moor.is_json", "body": "t.body::json"},
@@ -56,7 +56,7 @@ _CONTRADICTIONS = {
 
 
 async def check(db: Db) -> list[str]:
-    """Return what is wrong, in words."""
+    """Return the problems found, as text."""
     return await _contradictions(db) + await _unreadable(db) + await unopened(db)
 
 
@@ -72,7 +72,7 @@ async def _contradictions(db: Db) -> list[str]:
     return problems
 
 
-# Reading everything back ------------------------------------------------------------------------
+# Reading all data ------------------------------------------------------------------------------
 
 CHUNK = 1000  # rows read at a time
 
@@ -85,7 +85,7 @@ _OF_WORK: tuple[tuple[str, str, Read], ...] = (
     ("turns", "t.body, t.id", turn_of),
     ("inbox", WHOLE_ITEM_OF_T, lambda db, row: item_of(db, row[:-1], row[-1])),
 )
-# By table, how its rows are read back, each with its id and its state in front.
+# By table, how its rows are read, with id and state first.
 _READERS: dict[str, tuple[Walk, Read]] = {
     "sessions": (_HEADS, lambda db, row: session_of(row, db.opener)),
     **{
@@ -96,14 +96,14 @@ _READERS: dict[str, tuple[Walk, Read]] = {
 
 
 async def _unreadable(db: Db) -> list[str]:
-    """Return which sessions, runs, turns and items do not read back whole, in words."""
+    """Return the sessions, runs, turns and items that cannot be read, as text."""
     problems = []
     for table, (walk, read) in _READERS.items():
         after, limit = None, CHUNK
         while True:
             try:
                 rows = await walk.rows(db, after, limit)
-            except StoreCorrupt:  # a text is not UTF-8: look for the row it is in
+            except StoreCorrupt:  # a text is not UTF-8: find its row
                 if limit == 1:
                     [(after, (id_,))] = await walk._replace(columns="t.id").rows(db, after, 1)
                     problems.append(f"{table.removesuffix('s')} {id_} has a text that is not UTF-8")
@@ -122,6 +122,6 @@ def _problem(db: Db, table: str, key: Row, row: Row, read: Read) -> str | None:
         value = read(db, row[2:])
     except MoorageError as error:
         return f"{place}{error.message}"
-    if place and value.state.value != row[1] and row[2].startswith(SEALED):  # of plain ones a statement can say so
+    if place and value.state.value != row[1] and row[2].startswith(SEALED):  # plain bodies are checked by a statement
         return f"{place}is {row[1]} in a list, and says otherwise itself"
     return None

@@ -1,4 +1,4 @@
-"""Counting delegations, listed along the index of their times. Counts of sessions are in `facts`."""
+"""Delegations: their count, and their list in order of time. Counts of sessions are in `facts`."""
 
 from __future__ import annotations
 

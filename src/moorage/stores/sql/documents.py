@@ -1,7 +1,7 @@
 """Documents.
 
-A decision reads a document without a lock. The statement that writes compares the document with the one that was read,
-and is refused if it has changed. Then the decision is made again, with the row locked.
+A decision reads a document without a lock. The statement that writes compares the stored document with the one that was
+read, and is refused if it has changed. Then the decision is repeated, with the row locked.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EXPIRED = (
 
 
 def document_of(row: Row) -> Document:
-    """Return the document that a row holds."""
+    """Return the document in a row."""
     return Document(row[0], row[1], row[2], instant_or_none(row[3]))
 
 
@@ -37,7 +37,7 @@ async def find(db: Db, kind: str, key: str) -> Document | None:
 
 
 async def some(db: Db, kind: str, *, after: str = "", limit: int = 1000) -> list[Document]:
-    """Return documents of a kind behind a key, in the order of their keys."""
+    """Return documents of a kind after a key, in the order of their keys."""
     return [document_of(row) for row in await db.all(_LIST, (kind, after, limit))]
 
 
@@ -60,7 +60,7 @@ async def put(db: Db, kind: str, key: str, decide: DocumentDecision) -> Document
 
 
 async def write(db: Db, new: list[Document]) -> None:
-    """Write documents as they are."""
+    """Write documents unchanged."""
     await db.many(_REPLACE, [_values(one) for one in new])
 
 
@@ -69,7 +69,7 @@ def _values(document: Document) -> tuple[str, str, str, int | None]:
 
 
 async def purge(db: Db, at: int, limit: int) -> int:
-    """Delete some that have expired, the oldest first; return how many."""
+    """Delete some expired documents, the oldest first; return their number."""
     return await db.run(f"DELETE FROM moor.documents WHERE (kind, key) IN ({_EXPIRED})", (at, limit))
 
 

@@ -1,6 +1,6 @@
-"""The facts that analytics are made of, read without whole heads. This module is loaded only for analytics.
+"""The facts for analytics, read without whole heads. This module is loaded only for analytics.
 
-The log says whether a session had errors: the count of the head restarts with every completed turn.
+The log shows whether a session had errors: the count in the head restarts with every completed turn.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _TASK_SOURCES = (
 
 
 async def facts(db: Db, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[SessionFact]:
-    """Return facts of the sessions created in a span: along their times or, where that is shorter, along their keys."""
+    """Return facts of the sessions created in a span, in order of time or, if that is faster, of keys."""
     mark = span.fingerprint("facts")
     place = start(span, cursor, mark)
     rows = await db.all(*_statement(_FACTS(db), owner, span, place, limit + 1))
     more = len(rows) > limit
     keys = db.listed([row[1] for row in rows[:limit]])
-    callbacks = _callbacks_of(await db.all(_CALLBACKS(db), (owner, keys)))  # in one statement for all of them
+    callbacks = _callbacks_of(await db.all(_CALLBACKS(db), (owner, keys)))  # one statement for all of them
     found = _facts_of(rows[:limit], callbacks)
     return Page(found, cursor_at((rows[limit - 1][0], rows[limit - 1][1]), mark) if more else None)
 
@@ -57,7 +57,7 @@ def _statement(select: str, owner: str, span: Span, place: SortPlace, limit: int
 
 
 def _of_task(select: str, owner: str, span: Span, place: SortPlace, limit: int) -> tuple[str, list[Any]]:
-    """Those that were given this task, and the one it was made for: a task has few sessions, whenever they began."""
+    """Return a statement for the sessions with this task, and the one created for it: a task has few sessions."""
     wanted = (
         ("pk > ?", place[1]),
         ("agent = ?", span.agent),
@@ -77,7 +77,7 @@ _FATES = Query("fates")
 
 
 async def fates(db: Db, owner: str, session_ids: list[str]) -> list[Fate]:
-    """Return what became of these, in one statement; nothing of those that never were."""
+    """Return the fates of these sessions, in one statement; skip ids that never existed."""
     rows = await db.all(_FATES(db), (owner, db.listed(session_ids)))
     return [Fate(id_, _STATES[state], bool(gone)) for id_, state, gone in rows if state in _STATES]
 
@@ -86,7 +86,7 @@ async def fates(db: Db, owner: str, session_ids: list[str]) -> list[Fate]:
 
 
 def _callbacks_of(rows: Iterable[Row]) -> dict[int, CallbackCounts]:
-    """Where the callbacks to sessions are, by their keys, from (key, state of items, how many)."""
+    """Return the counts of callbacks by session key, from (key, state of items, count)."""
     states: dict[int, list[tuple[str, int]]] = {}
     for session, state, count in rows:
         if state in _ITEM_STATES:
@@ -95,7 +95,7 @@ def _callbacks_of(rows: Iterable[Row]) -> dict[int, CallbackCounts]:
 
 
 def _facts_of(rows: list[Row], callbacks: dict[int, CallbackCounts]) -> list[SessionFact]:
-    """Facts, one loop for all; without those of damaged rows, which `get` and `check` name: the others count."""
+    """Return facts, in one loop; skip damaged rows, which `get` and `check` name."""
     facts = []
     for created_at, pk, id_, agent, task, state, duration, has_errors, metadata in rows:
         if state not in _STATES or not _FIRST <= created_at <= _LAST:

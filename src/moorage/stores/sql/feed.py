@@ -13,13 +13,13 @@ _ENTRY_ENDS = 4 + len(ENTRY.split(", "))
 
 
 async def feed(db: Db, owner: str, after: int, limit: int) -> list[Event]:
-    """Return events after a cursor, deletions among them; what belonged to deleted sessions is left out."""
+    """Return events after a cursor, including deletions; other events of deleted sessions are left out."""
     if (base := await db.feed_start(owner)) is None:
         return []
     position, events = base + after, list[Event]()
     while len(events) < limit and (rows := await db.all(_FEED(db), (owner, position, base + FEED_ROOM, limit))):
         events += [event for row in rows if (event := _event(db, row, base)) is not None and event.id > after]
-        position = rows[-1][0]  # these may be half seen, or of deleted sessions: look further until there is enough
+        position = rows[-1][0]  # these may be partly read, or of deleted sessions: read on until there is enough
     return events[:limit]
 
 
@@ -33,6 +33,6 @@ def _event(db: Db, row: Row, base: int) -> Event | None:
         return None
     try:
         entry = entry_of(entry_columns, session_id, task, db.opener)
-    except SessionCorrupt:  # reading its session says so; the stream of all others goes on
+    except SessionCorrupt:  # reading its session reports the damage; the stream of the others continues
         return None
     return event_of(entry, session_id, feed_id - base - (last - entry.number))

@@ -1,4 +1,4 @@
-"""Finding sessions: by id, else by open name, else the newest that had the name; and which of them is due next."""
+"""Finding sessions: by id, else by open name, else the newest that had the name; and the next expiry."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TOMBSTONE = "SELECT deleted_at, deleted_by, reason FROM moor.tombstones WHERE o
 
 
 class _Select:
-    """How something of a session is read: by its id, else by its open name, else of the newest that had the name."""
+    """How to read columns of a session: by its id, else by its open name, else of the newest that had the name."""
 
     def __init__(self, select: str) -> None:
         self.by_id = f"{select} WHERE owner = ? AND id = ?"
@@ -58,14 +58,14 @@ async def get(db: Db, owner: str, ref: str) -> Session:
 
 
 async def load(db: Db, owner: str, ref: str) -> tuple[Session, SessionColumns]:
-    """Return a session, and what reading its log or changing it takes."""
+    """Return a session, and the columns needed to read its log or to change it."""
     row = await _found(db, _LOAD[db.is_postgres], owner, ref)
     session = session_of(row[4:], db.opener)
     return session, SessionColumns(row[-1], session.session_id, session.task_id, *row[:4])
 
 
 async def _found(db: Db, select: _Select, owner: str, ref: str) -> Row:
-    """Return what is read of a session. Raises SessionNotFound, SessionGone, or SessionCorrupt."""
+    """Return the columns of a session. Raises SessionNotFound, SessionGone, or SessionCorrupt."""
     lock = db.lock()
     try:
         if may_be_ref(ref) and (row := await db.one(f"{select.by_id}{lock}" if lock else select.by_id, (owner, ref))):
@@ -82,7 +82,7 @@ async def _found(db: Db, select: _Select, owner: str, ref: str) -> Row:
 
 
 def may_be_ref(ref: object) -> bool:
-    """Whether a database can be asked for it; `looks_like_ref` says more and takes five times as long."""
+    """Return whether a database can look it up; `looks_like_ref` checks more and takes five times as long."""
     return isinstance(ref, str) and ref.isascii() and "\0" not in ref
 
 
@@ -98,7 +98,7 @@ async def match(db: Db, owner: str, prefix: str, limit: int) -> list[str]:
     return [row[0] for row in await db.all(sql, (owner, prefix, prefix + "\x7f", limit))]
 
 
-# Here and not in a file: every hook asks for it, and loads this module anyway.
+# Here and not in a file: every hook runs it, and loads this module anyway.
 _NEXT_EXPIRY = """
 SELECT min(at) FROM (
     SELECT min(expires_at) AS at FROM moor.sessions WHERE owner = ?1 AND expires_at IS NOT NULL
@@ -109,6 +109,6 @@ SELECT min(at) FROM (
 
 
 async def next_expiry(db: Db, owner: str) -> datetime | None:
-    """Return when the next TTL or pending approval ends, or ended."""
+    """Return the time of the next or overdue expiry of a TTL or a pending approval."""
     row = await db.one(_NEXT_EXPIRY, (owner,))
     return None if row is None else instant_or_none(row[0])

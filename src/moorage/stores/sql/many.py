@@ -1,4 +1,4 @@
-"""Reads of many sessions at once. A statement for each costs SQLite little beside the way to a thread and back."""
+"""Reads of many sessions at once. In SQLite, a statement per session costs little compared with a switch of threads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BY_IDS = f"SELECT {HEAD} FROM moor.sessions WHERE owner = ? AND id IN LIST(?::t
 
 
 async def get_many(db: Db, owner: str, session_ids: list[str]) -> list[Session | None]:
-    """Return the sessions with these ids; None for those that are gone or damaged."""
+    """Return the sessions with these ids; None for deleted or damaged ones."""
     rows = await db.all(_BY_IDS, (owner, db.listed([each for each in session_ids if may_be_ref(each)])))
     found = {session.session_id: session for session in sessions_of(rows, db.opener)}
     return [found.get(session_id) for session_id in session_ids]
@@ -28,12 +28,12 @@ async def get_many(db: Db, owner: str, session_ids: list[str]) -> list[Session |
 async def tails(
     db: Db, owner: str, session_ids: list[str], limit: int, pins: int = 100, *, before: int | None = None
 ) -> list[Tail]:
-    """Return the end of each conversation, or what is before a number."""
+    """Return the end of each conversation, or the part before a number."""
     return [await _or_else(Tail([], []), tail, db, owner, each, limit, pins, before) for each in session_ids]
 
 
 async def tail(db: Db, owner: str, session_id: str, limit: int, pins: int, before: int | None) -> Tail:
-    """Return the end of one conversation, or what is before a number."""
+    """Return the end of one conversation, or the part before a number."""
     if before is None:
         return await history.tail(db, owner, session_id, limit, pins)
     said = (Kind.MESSAGE.value,)
@@ -46,7 +46,7 @@ async def tail(db: Db, owner: str, session_id: str, limit: int, pins: int, befor
 async def approvals_of(
     db: Db, owner: str, session_ids: list[str], *, pending_only: bool = True, limit: int = 100
 ) -> list[list[Approval]]:
-    """Return the approvals of each, oldest first."""
+    """Return the approvals of each session, oldest first."""
 
     async def one(session_id: str) -> list[Approval]:
         return await approvals.approvals(db, owner, ref=session_id, pending_only=pending_only, limit=limit)
@@ -55,7 +55,7 @@ async def approvals_of(
 
 
 async def _or_else(nothing: T, read: Callable[..., Awaitable[T]], *values: object) -> T:
-    """Return what is read of one; one that is gone or damaged hides no other."""
+    """Read one session, or return `nothing`: a deleted or damaged session must not hide others."""
     try:
         return await read(*values)
     except (NotFound, SessionCorrupt):

@@ -19,7 +19,7 @@ _DEAD_LETTERS = (
 
 
 async def with_named(db: Db, owner: str, pk: int, view: View, needs: Needs) -> View:
-    """Return a view of a session with those that are named. Raises NotFound for one that it does not have."""
+    """Return a view of a session with the named values. Raises NotFound for one that it does not have."""
     session_id, live = view.session.session_id, view.work.running
 
     async def row(table: str, columns: str, name: str, missing: type[NotFound]) -> Row:

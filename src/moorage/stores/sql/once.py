@@ -1,4 +1,4 @@
-"""Requests that are done once, and what is forgotten after a while."""
+"""Requests that run once, and the deletion of expired ones."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OLD = (
 
 
 async def find(db: Db, owner: str, operation: str, key: str, at: datetime) -> Once | None:
-    """Return the request that was made under a key and still counts."""
+    """Return the request that was made under a key and is still valid."""
     row = await db.one(_FIND, (owner, operation, key))
     if row is None:
         return None
@@ -30,14 +30,14 @@ async def find(db: Db, owner: str, operation: str, key: str, at: datetime) -> On
 
 
 async def check(db: Db, owner: str, once: Once) -> None:
-    """Raise AlreadyDone or KeyReused if a request was made under this key. Nothing is written before this."""
+    """Raise AlreadyDone or KeyReused if a request was made under this key. Call it before any write."""
     kept = await find(db, owner, once.operation, once.key, once.at)
     if kept is not None:
         kept.check_repeats(once)
 
 
 async def note(db: Db, owner: str, once: Once) -> None:
-    """Write what a request became, in the place of one that no longer counts."""
+    """Store the result of a request, in place of an expired one."""
     await write(db, [(owner, once)])
 
 

@@ -1,6 +1,6 @@
-"""Statements in files: `queries/<name>.sql`, or one for each dialect where they differ.
+"""Statements in files: `queries/<name>.sql`, or one for each dialect if they differ.
 
-They are written as `db.py` says, and read when they are first used: hooks start in milliseconds.
+They follow the rules of `db.py`, and are read at their first use: hooks start in milliseconds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _FOLDER = os.path.join(os.path.dirname(__file__), "queries")
 
 
 class Query:
-    """A statement. `parts` are put in where it has their names in braces."""
+    """A statement. `parts` replace their names in braces."""
 
     __slots__ = ("_name", "_parts", "_texts")
 

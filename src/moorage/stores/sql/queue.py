@@ -1,4 +1,4 @@
-"""The queue: which turns a launcher wants, and how one is taken. How one is found is in `queue` of each dialect."""
+"""The queue: the turns that a launcher wants, and how one is taken. Finding one is in `queue` of each dialect."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moorage.stores.sql.views import Seen
 
 
 class WantedTurns(msgspec.Struct, frozen=True):
-    """Whose turns a launcher can take: of these owners and agents, and of one family if it has a root."""
+    """The turns that a launcher can take: of these owners and agents, and of one family if it has a root."""
 
     launcher_id: str
     owners: tuple[str, ...]
@@ -23,7 +23,7 @@ class WantedTurns(msgspec.Struct, frozen=True):
 
 
 async def take(db: Db, seen: Seen, wish: Claim, stamp: Stamp) -> Claimed | None:
-    """Give a session's queued turn to a launcher, unless the rule puts it off because the session is held."""
+    """Give a session's queued turn to a launcher, unless the rule postpones it because the session is held."""
     owner = seen.view.session.owner
     change = await save(db, owner, seen, claim(seen.view, wish, stamp))
     if not (change.turns and change.turns[0].state is TurnState.RUNNING):

@@ -1,4 +1,4 @@
-"""Lists of runs and of what waits. For each state asked for they walk an index that ends in the order of creation."""
+"""Lists of runs and inbox items. For each requested state they walk an index that ends in the order of creation."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def run(db: Db, owner: str, run_id: str) -> Run:
 
 
 async def run_by_key(db: Db, owner: str, key: str) -> Run | None:
-    """Return the run that was asked for with an idempotency key."""
+    """Return the run that was requested with an idempotency key."""
     row = await db.one(f"{_ONE} AND t.key = ?", (owner, key))
     return None if row is None else run_of(db, row)
 
@@ -43,7 +43,7 @@ async def runs(db: Db, owner: str, query: RunQuery) -> Page[Run]:
 
 
 def _whole(rows: list[Row], read: Callable[[Row], T]) -> list[T]:
-    """Return what reads back whole. One that does not must not hide the others; `check` names it."""
+    """Return the values that can be read. A damaged one must not hide the others; `check` names it."""
     found = []
     for row in rows:
         with suppress(SessionCorrupt):
@@ -72,10 +72,10 @@ async def _runs(db: Db, owner: str, query: RunQuery, below: int) -> list[Row]:
 
 
 def _index_without_states(query: RunQuery) -> str | None:
-    """Return an index that finds fewer than that of the owner's runs by state does."""
+    """Return an index that is more selective than that of the owner's runs by state."""
     if query.parent_session_id is not None:
         return "runs_by_parent"
-    is_open = query.open_only or query.state in (RunState.QUEUED, RunState.RUNNING)  # few, for all owners together
+    is_open = query.open_only or query.state in (RunState.QUEUED, RunState.RUNNING)  # few, even of all owners together
     return None if query.agent is None or is_open else "runs_by_agent"
 
 
@@ -85,7 +85,7 @@ async def _key(db: Db, owner: str, session_id: str) -> int:
 
 
 async def _walked(db: Db, select: str, filters: dict[str, Any], states: list[str], order: str, limit: int) -> list[Row]:
-    """Return what fits the filters and one of the states: a short walk for each of those, put together."""
+    """Return the rows that match the filters and one of the states: a short walk per state, merged."""
     if not states:
         return []
     ending = f"ORDER BY n {order} LIMIT {limit}"
@@ -113,7 +113,7 @@ async def inbox(
     mark = inbox_fingerprint(None if key is None else key.session_id, states)
     above = 0 if cursor is None else read_cursor(cursor, mark)
     filters: dict[str, Any] = {"n > ?": above, **({} if key is None else {"session = ?": key.pk})}
-    if key is None or db.is_postgres:  # SQLite would find an owner's items as good as a session's
+    if key is None or db.is_postgres:  # SQLite might walk the index of an owner's items instead of the one by session
         filters["owner = ?"] = owner
     conditions = _conditions(states, _OPEN_ANYWHERE if key is None else _OPEN)
     rows = await _walked(db, _WITH_IDS, filters, conditions, "ASC", limit + 1)

@@ -1,7 +1,7 @@
 """Full-text search, indexed off the write path.
 
-The index follows the feed: it remembers per owner how far it has come and catches up in small chunks. Results are
-joined with the log, so what was deleted is never found. How words are indexed is in `search` of each dialect.
+The index follows the feed: it stores its progress per owner and catches up in small chunks. Results are
+joined with the log, so deleted entries are never found. How words are indexed is in `search` of each dialect.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from moorage.stores.rows import ENTRY, ENTRY_OF_E, Row, entry_of
 from moorage.stores.sql.db import FEED_ROOM, Db
 from moorage.stores.sql.query import Query
 
-CHUNK_ROWS = 200  # of the feed, each some entries: SQLite's write lock is held for milliseconds
+CHUNK_ROWS = 200  # of the feed, each for some entries: SQLite's write lock is held for milliseconds
 _SEARCHED_KINDS = (Kind.MESSAGE.value, Kind.SUMMARY.value)
 _COLUMNS = len(ENTRY.split(", "))
 _DATA = ENTRY.split(", ").index("data") - _COLUMNS
 _UNINDEXED = Query("unindexed", entry=ENTRY_OF_E)
-# A segment outlives its session when a fork needs it: then the fork is where it is found.
+# A segment outlives its session when a fork needs it: then it is found in the fork.
 _FOUND = Query("found_entries", entry=ENTRY_OF_E)
 
 
 async def unindexed(db: Db, owner: str, mark: int) -> tuple[int, list[tuple[Row, Entry]]] | None:
-    """Return how far the next chunk of the feed behind a mark goes, and its entries with their places in the log.
+    """Return the end of the next chunk of the feed after a mark, and its entries with their places in the log.
 
     None if there is nothing new.
     """
@@ -34,9 +34,9 @@ async def unindexed(db: Db, owner: str, mark: int) -> tuple[int, list[tuple[Row,
     rows = await db.all(_UNINDEXED(db), (owner, mark, base + FEED_ROOM, CHUNK_ROWS))
     found = []
     for row in rows:
-        if row[1] is None or str(row[_DATA]).startswith(SEALED):  # deleted, or sealed: it stays so
+        if row[1] is None or str(row[_DATA]).startswith(SEALED):  # deleted or sealed, which is final
             continue
-        with suppress(SessionCorrupt):  # reading its session says so; the index goes on
+        with suppress(SessionCorrupt):  # reading its session reports the damage; the index continues
             entry = entry_of(tuple(row[-_COLUMNS:]), "", "", db.opener)
             if entry.kind in _SEARCHED_KINDS:
                 found.append((tuple(row[1:-_COLUMNS]), entry))
@@ -44,7 +44,7 @@ async def unindexed(db: Db, owner: str, mark: int) -> tuple[int, list[tuple[Row,
 
 
 async def search(db: Db, owner: str, words: list[str], match: str, limit: int) -> list[Hit]:
-    """Return entries with all words, best first; `match` says them as the index takes them."""
+    """Return entries with all words, best first; `match` has them in the syntax of the index."""
     hits: list[Hit] = []
     for row in await db.all(_FOUND(db), (owner, match, limit)):
         with suppress(SessionCorrupt):

@@ -1,4 +1,4 @@
-"""Reads of turns, and of those that are overdue. Claims are in each store's `queue`."""
+"""Reads of turns, and of overdue ones. Claims are in each store's `queue`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OF_LAUNCHER = Query("launcher_turns", of_session=OF_SESSION)
 
 
 async def turns_of(db: Db, launcher_id: str) -> list[LauncherTurn]:
-    """Return the live turns of a launcher, without those that do not read back whole."""
+    """Return the live turns of a launcher, without damaged ones."""
     found = []
     for owner, is_waiting, *columns in await db.all(_OF_LAUNCHER(db), (launcher_id,)):
         with suppress(SessionCorrupt):
@@ -65,7 +65,7 @@ _ITEMS = (
 
 
 async def backlog(db: Db) -> Backlog:
-    """Count what waits, of all owners. This walks what waits, nothing else."""
+    """Count the waiting work of all owners. This reads only waiting work."""
     [(queued, first)], [(running,)], [(callbacks, dead_letters)] = [
         await db.all(sql) for sql in (_QUEUED, _RUNNING, _ITEMS)
     ]
@@ -86,7 +86,7 @@ async def owners(db: Db) -> list[str]:
     return [row[0] for row in await db.all(_OWNERS(db))]
 
 
-_LOCK = Query("lock_running")  # on PostgreSQL alone
+_LOCK = Query("lock_running")  # for PostgreSQL only
 _RUNNING_TURNS = (
     f"SELECT t.owner, t.n, t.session, t.body, t.id, s.id FROM moor.turns t {OF_SESSION} WHERE t.state = 'running'"
 )
@@ -95,7 +95,7 @@ _HOLD = Query("extend_hold")
 
 
 async def extend_leases(db: Db, at: datetime) -> int:
-    """Let every running turn have a whole silence from then on; return how many changed. Damaged ones are passed by."""
+    """Extend the lease of every running turn to its full length from `at`; skip damaged ones. Return their number."""
     helped = 0
     if db.is_postgres:
         await db.all(_LOCK(db))

@@ -9,19 +9,19 @@ from moorage.stores.sql.db import Db
 
 
 class Walk(NamedTuple):
-    """Which rows are read, and in which order."""
+    """The rows to read, and their order."""
 
     tables: str  # with conditions, if there are any
-    key: tuple[str, ...]  # columns that tell rows apart and put them in order
+    key: tuple[str, ...]  # columns that identify and order rows
     columns: str
-    leads: tuple[str, ...] = ("t.owner",)  # stand in front of the key on PostgreSQL alone: SQLite's is of all owners
+    leads: tuple[str, ...] = ("t.owner",)  # prefix of the key on PostgreSQL only: SQLite's keys span all owners
 
     def key_on(self, db: Db) -> tuple[str, ...]:
-        """Return the key as a database has it."""
+        """Return the key in a database's form."""
         return (*self.leads, *self.key) if db.is_postgres else self.key
 
     async def rows(self, db: Db, after: Row | None, limit: int) -> list[tuple[Row, Row]]:
-        """Return keys and rows behind a key."""
+        """Return keys and rows after a key."""
         key = self.key_on(db)
         names, sql = ", ".join(key), f"SELECT {', '.join(key)}, {self.columns} FROM {self.tables}"
         if after is not None:

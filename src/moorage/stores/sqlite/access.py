@@ -1,6 +1,6 @@
-"""Two ways to the file: inline for scripts, here, and `threads` for servers.
+"""Access to the file: inline for scripts (this module), on threads for servers (`threads`).
 
-Inline, a coroutine runs its job at once and never suspends, so that it can be driven to
+Inline, a coroutine runs its job at once and never suspends, so it can be driven to
 its end without an event loop.
 
 A job is a coroutine function of `Driven` that never suspends. Jobs may run more than once and have no effects
@@ -23,14 +23,14 @@ from moorage.stores.sql.db import T
 from moorage.stores.sqlite.connection import SqliteConnection, translated, translating
 from moorage.stores.sqlite.driven import Driven, SqliteJob
 
-LOOK_EVERY = 0.02  # seconds between looks at what other processes wrote
+LOOK_EVERY = 0.02  # seconds between checks for other processes' writes
 
 
 class SqliteAccess(Protocol):
     """A way to run jobs on the file."""
 
     async def write(self, job: SqliteJob[T], weight: int = 0) -> T:
-        """Run a job in a write transaction; its result means: on disk."""
+        """Run a job in a write transaction; once it returns, its changes are on disk."""
 
     async def read(self, job: SqliteJob[T]) -> T:
         """Run a job that only reads."""
@@ -39,7 +39,7 @@ class SqliteAccess(Protocol):
         """Run a job that reads a few rows by their keys."""
 
     def snapshot(self, job: SqliteJob[T]) -> Coroutine[Any, Any, T]:
-        """Run a job whose reads are all of one instant."""
+        """Run a job whose reads all see one instant."""
         return self.read(_at_one_instant(job))
 
     def transact(self, job: SqliteJob[T]) -> Coroutine[Any, Any, T]:
@@ -47,16 +47,16 @@ class SqliteAccess(Protocol):
         return self.write(job)
 
     def on_commit(self, watcher: Callable[[int, float], None]) -> None:
-        """Tell of every commit from now on: how many jobs it took, and how many seconds."""
+        """Call `watcher` after every commit from now on with the number of jobs and the seconds it took."""
 
     def pulse(self) -> int:
         """Return a number that changes with every commit."""
 
     async def wait(self, seen: int, timeout: float) -> int:
-        """The pulse, once it differs from `seen` or time is up."""
+        """Return the pulse once it differs from `seen` or time is up."""
 
     async def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
 
 
 def _at_one_instant(job: SqliteJob[T]) -> SqliteJob[T]:
@@ -68,7 +68,7 @@ def _at_one_instant(job: SqliteJob[T]) -> SqliteJob[T]:
 
 
 class InlineAccess(SqliteAccess):
-    """Runs jobs at once on one connection. Threads take turns."""
+    """Runs jobs at once on one connection, which threads use in turn."""
 
     def __init__(self, db: SqliteConnection) -> None:
         self._db, self._process = db, OpeningProcess(db.path)

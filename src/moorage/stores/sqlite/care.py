@@ -9,7 +9,7 @@ from moorage.stores import sql
 from moorage.stores.sqlite.driven import Driven
 from moorage.stores.sqlite.migrate import edited_migrations
 
-# Tables of an older orchestrator are kept as they were, whatever they refer to.
+# Tables of an older orchestrator are kept unchanged, with all their references.
 _DANGLING = (
     'SELECT "table", rowid, parent FROM pragma_foreign_key_check '
     r"""WHERE "table" NOT LIKE 'legacy\_%' ESCAPE '\'"""
@@ -17,7 +17,7 @@ _DANGLING = (
 
 
 async def check(db: Driven) -> list[str]:
-    """Return what is wrong, in words."""
+    """Return the problems found, as text."""
     problems = [f"integrity: {row[0]}" for row in await db.all("PRAGMA integrity_check(20)") if row[0] != "ok"]
     for table, row, target in await db.all(_DANGLING):
         problems.append(f"{table} row {row} refers to a missing row of {target}")
@@ -26,16 +26,16 @@ async def check(db: Driven) -> list[str]:
 
 
 async def size(db: Driven) -> Size:
-    """Return how long the file and its log of writes are; pages that are free again count as not used."""
+    """Return the size of the file and its WAL; free pages count as unused."""
     raw = db.connection.raw
     pages, free, page_size = (int(raw.pragma(name)) for name in ("page_count", "freelist_count", "page_size"))
     [(sessions,)] = await db.all("SELECT count(*) FROM sessions")
-    in_all = sum(_bytes_of(name) for name in (raw.filename, raw.filename_wal)) or pages * page_size  # in memory
+    in_all = sum(_bytes_of(name) for name in (raw.filename, raw.filename_wal)) or pages * page_size  # if in memory
     return Size(bytes=in_all, used_bytes=(pages - free) * page_size, sessions=sessions)
 
 
 def _bytes_of(path: str) -> int:
-    """Return how long a file is, without opening it; one that is not there takes nothing."""
+    """Return the size of a file without opening it; 0 if it does not exist."""
     try:
         return os.stat(path).st_size
     except OSError:

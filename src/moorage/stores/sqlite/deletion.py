@@ -1,4 +1,4 @@
-"""Deleting sessions with everything that hangs on them. Each function runs inside a transaction."""
+"""Deleting sessions with all their data. Each function runs inside a transaction."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SELECT s.owner, s.id, s.name, s.agent, s.task, s.state, target.value ->> 1, ?2, 
 FROM json_each(?1) target CROSS JOIN sessions s ON s.pk = target.value ->> 0 ORDER BY target.key
 """
 _ANNOUNCE = "INSERT INTO feed (id, subject, last, count) SELECT ?1 + n - ?2, n, 0, 1 FROM tombstones WHERE n > ?2"
-# Segments that may have lost their last reader: those of the sessions that went, and those they shared as forks.
+# Segments that may have lost their last reader: those of the deleted sessions, and those they shared as forks.
 _SHARED = "SELECT DISTINCT segment FROM lineage WHERE session IN (SELECT value FROM json_each(?))"
 _KEPT = """
 SELECT gone.value, coalesce((SELECT max(upto) FROM lineage WHERE segment = gone.value), 0)
@@ -27,7 +27,7 @@ FROM json_each(?) gone WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE pk = gone.
 
 
 async def delete(jobs: Driven, owner: str, targets: list[Target], stamp: Stamp) -> None:
-    """Delete sessions, leaves first, leaving a tombstone and an event for each."""
+    """Delete sessions, leaves first; write a tombstone and an event for each."""
     db, pks = jobs.connection, [each.pk for each in targets]
     if db.one(_HAVE_RUNS, (json_text(pks),)):
         await sql.callbacks.call_back_for(jobs, owner, pks, stamp)  # their work will not be done any more
@@ -44,7 +44,7 @@ async def delete(jobs: Driven, owner: str, targets: list[Target], stamp: Stamp) 
 
 
 def _trim(db: SqliteConnection, owner: str, kept: list[Row]) -> None:
-    """Delete the entries of segments whose session is gone, but for what forks still need: (segment, upto)."""
+    """Delete the entries of segments whose session was deleted, except those that forks need: (segment, upto)."""
     newest = _newest(db, "SELECT max(id) FROM entries")
     indexed = db.one("SELECT entry FROM search_marks WHERE owner = ?", (db.owner_no(owner),))
     if indexed is not None:
@@ -53,7 +53,7 @@ def _trim(db: SqliteConnection, owner: str, kept: list[Row]) -> None:
             [(segment, upto, indexed[0]) for segment, upto in kept],
         )
     db.executemany("DELETE FROM entries WHERE segment = ? AND number > ?", kept)
-    # An empty row in segment 0 keeps SQLite from giving the newest id out again.
+    # An empty row in segment 0 keeps SQLite from reusing the newest id.
     if _newest(db, "SELECT max(id) FROM entries") < newest:
         db.execute("INSERT INTO entries (id, segment, number, kind, at) VALUES (?1, 0, ?1, 'deleted', 0)", (newest,))
     db.execute("DELETE FROM entries WHERE segment = 0 AND number < ?", (newest,))

@@ -1,4 +1,4 @@
-"""SQLite as the jobs of `stores/sql` see it: coroutines that never suspend, driven to their end without a loop."""
+"""SQLite for the jobs of `stores/sql`: coroutines that never suspend, run to their end without a loop."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from moorage.stores.sql.db import Commit, Target
     from moorage.stores.sqlite.connection import SqliteConnection
 
-_known: dict[str, str] = {}  # statements as SQLite takes them, by how they are written
+_known: dict[str, str] = {}  # statements in SQLite's syntax, by their shared form
 MOST_KNOWN = 500
 
 
@@ -28,7 +28,7 @@ class BrokenText(StoreCorrupt):
 
 
 class Driven:
-    """A connection whose methods are coroutines, and do their work at once."""
+    """A connection whose methods are coroutines that work at once."""
 
     __slots__ = ("connection", "opener", "path", "sealer")
 
@@ -65,7 +65,7 @@ class Driven:
         return int(row[0])
 
     async def delete_sessions(self, owner: str, targets: list[Target], stamp: Stamp) -> None:
-        from moorage.stores.sqlite import deletion  # few who open a store delete something
+        from moorage.stores.sqlite import deletion  # few users of a store delete anything
 
         await deletion.delete(self, owner, targets, stamp)
 
@@ -77,7 +77,7 @@ class Driven:
         return None if number is None else number * FEED_ROOM
 
     async def feed_end(self, owner: str) -> int:
-        self.connection.check_file()  # a server's health is asked by this
+        self.connection.check_file()  # a server's health check depends on it
         if (base := await self.feed_start(owner)) is None:
             return 0
         row = await self.one("SELECT max(id) FROM feed WHERE id < ?", (base + FEED_ROOM,))
@@ -92,11 +92,11 @@ class Driven:
 
 
 class GlanceTooLong(Exception):
-    """A read on the thread of the event loop has taken its time: repeat it on another thread."""
+    """A read on the thread of the event loop took too long: repeat it on another thread."""
 
 
 class Glance(Driven):
-    """A connection that gives up at a deadline between two rows."""
+    """A connection that gives up between two rows when a deadline has passed."""
 
     __slots__ = ("_deadline",)
 
@@ -125,7 +125,7 @@ _WORDS = {
 
 
 def _plain(sql: str) -> str:
-    """Return a statement as SQLite takes it."""
+    """Return a statement in SQLite's syntax."""
     if sql not in _known:
         if len(_known) > MOST_KNOWN:
             _known.clear()
@@ -141,7 +141,7 @@ def _translated(sql: str) -> str:
         sql = sub(r"(\?\d*)::\w+| FOR UPDATE SKIP LOCKED", r"\1", sql)
     for ours, theirs in _WORDS.items():
         sql = sql.replace(ours, theirs)
-    return " ".join(sql.split())  # a statement is looked up by its text whenever it runs
+    return " ".join(sql.split())  # statements are looked up by their text at every execution
 
 
 SqliteJob = Callable[[Driven], Coroutine[Any, Any, T]]

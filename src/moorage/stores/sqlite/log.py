@@ -1,4 +1,4 @@
-"""Appending, the hot path: four statements, whatever the history."""
+"""Appending, the hot path: four statements for a history of any length."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from moorage.stores.sqlite.driven import Driven
 from moorage.stores.sqlite.writes import add_entries
 
 _HEAD = "SELECT pk, id, task, state, last_entry, hold_token, version FROM sessions WHERE owner = ? AND id = ?"
-_RENEW = "UPDATE sessions SET hold_until = ? WHERE pk = ? AND live_turn IS NULL"  # a live turn's ends with its lease
+# With a live turn, the hold ends with its lease.
+_RENEW = "UPDATE sessions SET hold_until = ? WHERE pk = ? AND live_turn IS NULL"
 _ADVANCE = "UPDATE sessions SET last_entry = ?, last_activity_at = ?, updated_at = ? WHERE pk = ?"
 
 
 async def append(
     jobs: Driven, owner: str, ref: str, messages: list[Message], stamp: Stamp, token: str | None, expected: int | None
 ) -> list[Entry]:
-    """Add messages; those whose client key was seen come back as the entries they became."""
+    """Append messages; for those whose client key was seen, return the earlier entries."""
     db = jobs.connection
     row = db.one(_HEAD, (owner, ref)) if may_be_ref(ref) else None
     if row is None:

@@ -1,6 +1,6 @@
-"""A database without a file, for `memory://`: the same store, gone with the process.
+"""A database without a file, for `memory://`: the same store, which ends with the process.
 
-Jobs run at once on the thread of their caller, as for scripts, and for event loops too: there is no disk to wait for.
+Jobs run at once on the thread of their caller, as for scripts, and also for event loops: no disk can delay them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from moorage.stores.sqlite.connection import Check, SqliteConnection, set_option
 
 
 class MemoryConnection(SqliteConnection):
-    """The one connection to a database in memory. Its path is the URL, for messages."""
+    """The connection to a database in memory. Its path is the URL, for messages."""
 
     def _open(self, _: float | None, __: Check) -> apsw.Connection:
         raw = apsw.Connection(":memory:")
@@ -25,7 +25,7 @@ class MemoryConnection(SqliteConnection):
 
 
 class MemoryAccess(Pulse, InlineAccess):
-    """Runs jobs at once on one connection. Threads and event loops take turns; `wait` blocks no loop."""
+    """Runs jobs at once on one connection, which threads and event loops use in turn; `wait` blocks no loop."""
 
     def __init__(self, db: MemoryConnection) -> None:
         Pulse.__init__(self)

@@ -1,7 +1,7 @@
-"""Migrations: numbered SQL files, forward only, each applied once, safe to race for.
+"""Migrations: numbered SQL files, forward only, each applied once, safe under concurrent starts.
 
-A file that has been applied is never edited; its checksum is kept in the database, so
-that an edited one is noticed. A database from a newer Moorage is refused.
+An applied file is never edited; its checksum is stored in the database, so
+that an edit is noticed. A database from a newer Moorage is refused.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ CREATE TABLE IF NOT EXISTS migrations (
 
 
 def migrations() -> list[Migration]:
-    """All migrations of this release, in order."""
-    from moorage.stores.migration import read_migrations  # hooks seldom make a store
+    """Return all migrations of this release, in order."""
+    from moorage.stores.migration import read_migrations  # hooks rarely create a store
 
     return read_migrations(__file__)
 
 
 def schema_version(db: SqliteConnection) -> int:
-    """The newest migration applied; 0 for an empty file."""
+    """Return the newest migration applied; 0 for an empty file."""
     row = db.one("PRAGMA user_version")
     return int(row[0]) if row else 0
 
@@ -54,7 +54,7 @@ def migrate(db: SqliteConnection) -> list[int]:
 
 
 def apply_missing(db: SqliteConnection) -> list[int]:
-    """Apply the missing migrations within the present transaction; return their numbers."""
+    """Apply the missing migrations within the current transaction; return their numbers."""
     done = schema_version(db)
     if done == 0:
         check_ours(db.raw, db.path)
@@ -72,7 +72,7 @@ def apply_missing(db: SqliteConnection) -> list[int]:
 
 
 def edited_migrations(db: SqliteConnection) -> list[str]:
-    """Names of applied migrations whose file has changed since."""
+    """Return the names of applied migrations whose file has changed since."""
     known = {migration.number: migration.checksum for migration in migrations()}
     applied = db.all("SELECT number, name, checksum FROM migrations")
     return [name for number, name, checksum in applied if known.get(number) != checksum]

@@ -16,13 +16,13 @@ from moorage.stores.sql.queue import WantedTurns, take
 from moorage.stores.sql.views import WHOLE_VIEW, seen_of
 from moorage.stores.sqlite.driven import BrokenText, Driven
 
-MOST_LOOKED_AT = 50  # queued turns that cannot be taken now, in one transaction
+MOST_LOOKED_AT = 50  # queued turns that cannot be taken now, per transaction
 _NEXT, _NEXT_OF_FAMILY = Query("next_turn"), Query("next_turn_of_family")
 _WHOLE = f"{WHOLE_VIEW[False]} FROM moor.sessions s WHERE s.pk = (SELECT session FROM moor.turns WHERE n = ?)"
 
 
 async def next_due(db: Driven, wanted: WantedTurns, at: int, after: int = 0) -> int | None:
-    """Return the key of the oldest queued turn that is due and wanted, behind another."""
+    """Return the key of the oldest wanted queued turn that is due, behind `after`."""
     if await documents.find(db, DocumentKind.DRAINED_LAUNCHER, wanted.launcher_id) is not None:
         return None
     values = (db.listed(wanted.owners), db.listed(wanted.agents), after, at)
@@ -34,9 +34,9 @@ async def next_due(db: Driven, wanted: WantedTurns, at: int, after: int = 0) -> 
 
 
 async def claim_next(db: Driven, wanted: WantedTurns, wish: Claim, stamp: Stamp, after: int) -> Claimed | int | None:
-    """Give the oldest turn after `after` that can be taken to a launcher; otherwise return where to go on looking.
+    """Give the oldest available turn after `after` to a launcher; otherwise return where to continue.
 
-    Some due turns cannot be taken: their session is held, or does not read back whole. The rule of claims puts off
+    Some due turns cannot be taken: their session is held, or cannot be read. The rule of claims postpones
     the first kind; the second is skipped.
     """
     for _ in range(MOST_LOOKED_AT):

@@ -1,4 +1,4 @@
-"""Sealing a file: what `stores/sql/sealed.py` does, and then nothing of what was plain is left in the file."""
+"""Sealing a file: do the work of `stores/sql/sealed.py`, and remove all plain text from the file."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from moorage.stores.sqlite.connection import SqliteConnection, translating
 class FileRewritten(sealed.Rewritten, frozen=True, kw_only=True):
     """The counts of a rewrite of a file."""
 
-    plain_tables: list[str]  # of an older orchestrator: they are kept as they were
-    is_compact: bool  # whether what was plain is gone from the file's free pages, too
+    plain_tables: list[str]  # of an older orchestrator: they are kept unchanged
+    is_compact: bool  # whether plain text is gone from the file's free pages, too
 
 
 def prepare(db: SqliteConnection) -> None:
-    """Let a file that is opened with keys say so, once. Raises EncryptionKeyWrong for a key it knows otherwise."""
+    """Mark a file that is opened with keys, once. Raises EncryptionKeyWrong for a key with another fingerprint."""
     if not drive(sealed.is_marked(db.driven)):
         with translating(db.path), db.transaction():
             drive(sealed.mark(db.driven))
@@ -31,7 +31,7 @@ _OLDER = r"SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'le
 
 
 def rewrite(db: SqliteConnection, progress: sealed.SealProgress | None = None) -> FileRewritten:
-    """Seal every body with the first key, and forget what was plain.
+    """Seal every body with the first key, and remove plain text.
 
     Raises EncryptionKeyMissing if something is sealed with a key that is not given.
     """
@@ -47,7 +47,7 @@ def rewrite(db: SqliteConnection, progress: sealed.SealProgress | None = None) -
 
 
 def _compact(db: SqliteConnection) -> bool:
-    """Write the file anew, without pages that are free and remember; False if others kept it from that."""
+    """Rewrite the file without its free pages; return False if other processes prevented that."""
     try:
         db.execute("VACUUM")
         busy = db.raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]

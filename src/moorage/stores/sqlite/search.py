@@ -1,4 +1,4 @@
-"""The index of words in SQLite: FTS5, which holds no text. Words of what was deleted are purged later."""
+"""The index of words in SQLite: FTS5, which stores no text. Words of deleted entries are purged later."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BEHIND = "SELECT EXISTS (SELECT 1 FROM feed WHERE id > ? AND id <= ?) OR EXISTS
 
 
 async def is_behind(db: Driven, owner: str, upto: int) -> bool:
-    """Whether there is something to index up to that cursor of the feed, or to purge."""
+    """Return whether there is something to index up to that cursor of the feed, or to purge."""
     base = await db.feed_start(owner)
     if base is None:
         return False
@@ -21,7 +21,7 @@ async def is_behind(db: Driven, owner: str, upto: int) -> bool:
 
 
 async def catch_up(db: Driven, owner: str) -> None:
-    """Index one chunk of what is new, purge some of what is gone."""
+    """Index one chunk of new entries, and purge some deleted ones."""
     await _purge(db)
     feed, newest = await _mark(db, owner)
     if (chunk := await sql.search.unindexed(db, owner, feed)) is None:
@@ -35,7 +35,7 @@ async def catch_up(db: Driven, owner: str) -> None:
 
 
 async def _mark(db: Driven, owner: str) -> tuple[int, int]:
-    """Return how far the index has come, in the feed and in the log."""
+    """Return the progress of the index, in the feed and in the log."""
     row = await db.one("SELECT feed, entry FROM search_marks WHERE owner = ?", (db.owner_no(owner),))
     return (row[0], row[1]) if row else (await db.feed_start(owner) or 0, 0)
 
@@ -47,6 +47,6 @@ async def _purge(db: Driven) -> None:
 
 
 async def search(db: Driven, owner: str, words: list[str], limit: int) -> list[Hit]:
-    """Return entries with all words, best first. Each word is quoted, so that nothing in it is syntax."""
+    """Return entries with all words, best first. Each word is quoted, so that no part of it is syntax."""
     match = " AND ".join(f'"{word.rstrip("*")}"{"*" if word.endswith("*") else ""}' for word in words)
     return await sql.search.search(db, owner, words, match, limit) if words else []

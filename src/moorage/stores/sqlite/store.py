@@ -1,7 +1,7 @@
-"""The SQLite store: one file, several processes, nothing acknowledged ever lost.
+"""The SQLite store: one file, several processes, and no acknowledged change is lost.
 
-`stores/sql/store.py` says which job each method runs. `open` gives a store whose coroutines never suspend; `serve` one
-whose jobs run on threads and whose writes are committed in groups; `in_memory` one without a file.
+`stores/sql/store.py` says which job each method runs. `open` returns a store whose coroutines never suspend. `serve`
+returns one that runs jobs on threads and commits writes in groups; `in_memory` one without a file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class SqliteStore(SqlStore):
-    """Keeps sessions in one SQLite database."""
+    """Stores sessions in one SQLite database."""
 
     capabilities = frozenset({Capability.SEARCH, Capability.PUSH})
     _access: SqliteAccess
@@ -41,13 +41,13 @@ class SqliteStore(SqlStore):
     def open(
         cls, path: str | os.PathLike[str], patience: float | None = None, sealer: Sealer | None = None
     ) -> SqliteStore:
-        """The file for scripts, commands and hooks: everything runs inline. `patience` is for all waits together."""
+        """Open the file for scripts, commands and hooks; jobs run inline. `patience` limits all waits together."""
         db = prepared(path, patience, sealer)
         return cls(InlineAccess(db), is_sealed=db.sealer is not None)
 
     @classmethod
     def serve(cls, path: str | os.PathLike[str], sealer: Sealer | None = None) -> SqliteStore:
-        """The file for an event loop: writes in groups, reads on threads."""
+        """Open the file for an event loop: writes in groups, reads on threads."""
         from moorage.stores.sqlite.threads import Threaded
 
         db = prepared(path, sealer=sealer)
@@ -55,7 +55,7 @@ class SqliteStore(SqlStore):
 
     @classmethod
     def in_memory(cls, url: str = "memory://") -> SqliteStore:
-        """A database without a file, for any number of threads and event loops of this process."""
+        """Create a database without a file, for any number of threads and event loops of this process."""
         from moorage.stores.sqlite.memory import MemoryAccess, MemoryConnection
 
         db = MemoryConnection(url)
@@ -73,7 +73,7 @@ class SqliteStore(SqlStore):
         return await self._access.write(lambda db: queue.claim_next(db, wanted, wish, stamp, after))
 
     def _search(self) -> Any:
-        from moorage.stores.sqlite import search  # who searches has the time
+        from moorage.stores.sqlite import search  # needed only for searches, which may take the time
 
         return search
 
@@ -91,7 +91,7 @@ class SqliteStore(SqlStore):
         self._access.on_commit(watcher)
 
     def hurry(self) -> None:
-        """Do nothing: a file is there or not, so no call waits for it to come back."""
+        """Do nothing: a file exists or not, so no call waits for it to return."""
 
     def pulse(self) -> int:
         return self._access.pulse()
@@ -112,7 +112,7 @@ def _care() -> Any:
 def prepared(
     path: str | os.PathLike[str], patience: float | None = None, sealer: Sealer | None = None
 ) -> SqliteConnection:
-    """A connection to the file, which is created, brought to the newest schema or marked as sealed if need be."""
+    """Return a connection to the file; create it, migrate it or mark it as sealed if needed."""
     db = SqliteConnection(os.fspath(path), patience, sealer)
     try:
         migrate(db)

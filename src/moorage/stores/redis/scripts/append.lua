@@ -1,11 +1,9 @@
--- The hot path: say something in an open session.
+-- The hot path: append messages to an open session.
 --
 -- KEYS: head, log, kinds, feed, meta, updated, client keys, idle, created, active, lock.
--- ARGV: channel, teller, time, token or '', end of its hold, version or '', session, then for each message: label,
--- body,
--- client key or ''. Returns the first number and the session's task; or nothing if the session is not there or
--- something
--- has to be looked at closer: then the rules decide.
+-- ARGV: channel, sender, time, token or '', end of its hold, version or '', session, then for each message: label,
+-- body, client key or ''. Returns the first number and the session's task. Returns nothing if the session does not
+-- exist or a closer check is needed: then the rules decide.
 local head = KEYS[1]
 if redis.call('EXISTS', KEYS[11]) == 1 then
   return false
@@ -24,7 +22,7 @@ if first == 1 or not tonumber(revision) or not tonumber(serial) then
   return false
 end
 
--- Checks that would stop the writes half-way; keys that are not needed are not read.
+-- Check what would stop the writes midway; keys that are not needed are not read.
 local put, has_label, has_key = {2, 3, 4, 5, 6, session, first}, false, false
 for i = 8, #ARGV, 3 do
   put[#put + 1] = ARGV[i]
@@ -53,7 +51,7 @@ if has_key then
   end
 end
 
--- The log may refuse yet; from then on nothing does.
+-- The log may still refuse; after this write nothing does.
 add_entries(put)
 if has_key then
   for i = 10, #ARGV, 3 do

@@ -1,9 +1,9 @@
 -- Write all of it or nothing. ARGV[1] is {guards, writes, entries, writes after them}; ARGV[2] and ARGV[3]: channel and
 -- sender of the notification; then bodies, which a write {'PUT', index of its key, field, index of ARGV} names.
 --
--- A guard is {command, index of its key, argument or false, what it must answer, or false for nothing}; 'MOST' is one
--- that the size of a sorted set must stay below. Returns {} once it is written, or the place of the first guard that
--- does not hold and what its command answers.
+-- A guard is {command, index of its key, argument or false, the expected answer, or false for none}; 'MOST' is an
+-- exclusive limit for the size of a sorted set. Returns {} after the writes, or the position of the first failed guard
+-- and the answer of its command.
 local plan = cmsgpack.unpack(ARGV[1])
 
 -- Guards first. Nothing is written before all of them hold.
@@ -51,7 +51,7 @@ for _, put in ipairs(plan[3]) do
 end
 
 local function write(op)
-  if op[1] == 'PUT' then -- a body of bytes is an argument of its own: cmsgpack has only text
+  if op[1] == 'PUT' then -- a body of bytes is a separate argument: cmsgpack has only text
     redis.call('HSET', KEYS[op[2]], op[3], ARGV[op[4]])
   elseif has_two_keys[op[1]] then
     redis.call(op[1], KEYS[op[2]], KEYS[op[3]])

@@ -1,20 +1,20 @@
--- Shared by `commit` and `append`: it is put in front of both.
+-- Shared by `commit` and `append`: prepended to both.
 --
--- A script has no rollback. All that could stop it half-way (a foreign value under one of our keys, part of the data
--- gone, a command that the user may not run, too many arguments) is looked for before the first write.
+-- A script has no rollback. Everything that could stop it midway (a foreign value under one of our keys, missing parts
+-- of the data, a command that the user may not run, too many arguments) is checked before the first write.
 
 local MOST_ARGUMENTS = 4000 -- Lua unpacks no more than 8,000 at once
 local has_two_keys = {COPY = true, RENAME = true}
 
--- How a place in the log is written where members are in the order of their bytes.
+-- Return a place in the log as text that sorts by its bytes.
 local function padded(number)
   return string.format('%010d', number)
 end
 
 -- Add entries to a log and to the feed. `put` is {log, kinds, feed, meta, updated (indexes of KEYS), session,
--- first number, then for each entry: its label, its body}. A label names what an entry can be found by; a message of a
--- user, an assistant or a tool has none. Without entries, the feed tells that the session was deleted. The feed's
--- cursor is counted here, so that its order is that of commits. The log comes first: it refuses a number twice.
+-- first number, then for each entry: its label, its body}. An entry can be found by its label; a message of a
+-- user, an assistant or a tool has none. Without entries, the feed reports that the session was deleted. The feed's
+-- cursor is counted here, so that its order is that of commits. The log is written first: it refuses a repeated number.
 local function add_entries(put)
   local log, feed, meta, session = KEYS[put[1]], KEYS[put[3]], KEYS[put[4]], put[6]
   local count = (#put - 7) / 2
@@ -36,13 +36,13 @@ local function add_entries(put)
   end
 end
 
--- Whether a stream ends where the next entry is to go.
+-- Return whether a stream ends right before the next entry.
 local function ends_before(stream, first)
   local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
   return not newest or tonumber(string.match(newest[1], '^%d+')) < first
 end
 
--- Why a key cannot be written; nothing if it can.
+-- Return why a key cannot be written; nothing if it can.
 local function why_not_type(key, kind)
   local found = redis.call('TYPE', key).ok
   if found ~= 'none' and found ~= kind then
@@ -50,7 +50,7 @@ local function why_not_type(key, kind)
   end
 end
 
--- Why the feed cannot be added to; nothing if it can. To read it fails if it is something else.
+-- Return why the feed cannot be written; nothing if it can. Reading it fails if the key has another type.
 local function why_not_feed(put)
   local cursor = tonumber(redis.call('HGET', KEYS[put[4]], 'feed') or '0')
   if not cursor or not ends_before(KEYS[put[3]], cursor + 1) then
@@ -59,7 +59,7 @@ local function why_not_feed(put)
   return why_not_type(KEYS[put[5]], 'zset')
 end
 
--- Why entries cannot be added after other writes; nothing if they can.
+-- Return why entries cannot be added after other writes; nothing if they can.
 local function why_not_add(put)
   if #put > 7 and not ends_before(KEYS[put[1]], put[7]) then
     return 'MOORAGE the log ' .. KEYS[put[1]] .. ' goes on after entry ' .. (put[7] - 1)
@@ -67,14 +67,14 @@ local function why_not_add(put)
   return why_not_feed(put) or why_not_type(KEYS[put[2]], 'zset')
 end
 
--- Why the user may not run a command; nothing if it may.
+-- Return why the user may not run a command; nothing if it may.
 local function why_not_run(command, key, ...)
   if not redis.acl_check_cmd(command, key, ...) then
     return 'NOPERM this user may not run ' .. command .. ' (ACL)'
   end
 end
 
--- Why a plain write of `plan` cannot be made; nothing if it can. `seen` has the keys and commands that were checked.
+-- Return why a plain write of `plan` cannot be made; nothing if it can. `seen` has the checked keys and commands.
 local function why_not_write(op, seen)
   local command, key = op[1] == 'PUT' and 'HSET' or op[1], KEYS[op[2]]
   local kind = ({H = 'hash', Z = 'zset', X = 'stream', S = 'string'})[string.sub(command, 1, 1)]

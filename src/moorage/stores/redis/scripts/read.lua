@@ -1,15 +1,15 @@
--- Several reads of one instant. ARGV[1] is a list of {command, index of its key, arguments …}. The answers come packed as
--- one text, which clients take apart many times as fast; not if they may have bytes that are no text (ARGV[2]).
+-- Several reads of one instant. ARGV[1] is a list of {command, index of its key, arguments …}. The answers are packed
+-- in one text, which clients decode many times as fast; unless they may contain bytes that are no text (ARGV[2]).
 
--- A record without its value: a record in parts says in its value where they are, and keeps it.
+-- Return a row without its value. The value of a record in parts says where they are, and is kept.
 local function without_value(row)
   local head, parts = string.match(row, '^(%S+ %S+ %S+ (%S+) %S+ %S+ )')
   return parts == '0' and head or row
 end
 
--- Records are {'RECORDS', names, rows, ends (indexes of KEYS), time or false, whether values are wanted, then names, or
--- 'RANGE', least, most, how many, whether from the end}. An expired one is passed over if a time is given. Returns names,
--- rows and ends ('' for none), one after the other.
+-- Records are {'RECORDS', names, rows, ends (indexes of KEYS), time or false, whether to return values, then names, or
+-- 'RANGE', least, most, how many, whether from the end}. Expired records are skipped if a time is given. Returns names,
+-- rows and ends ('' for none), one after another.
 local function records(op)
   local names, rows, ends, at, with_values = KEYS[op[2]], KEYS[op[3]], KEYS[op[4]], op[5], op[6]
   local found = {}

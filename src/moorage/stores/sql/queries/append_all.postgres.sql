@@ -1,5 +1,5 @@
--- For each session once: it is locked in the order of keys, so that two of these never wait in a circle; refused where
--- it is final or the token is not the hold's. For sessions missing from the answer, `append` finds the reason.
+-- Each session once: sessions are locked in the order of keys, so that there are no deadlocks. A session is refused if
+-- it is final or the token is not that of its hold. For sessions missing from the answer, `append` finds the reason.
 WITH asked AS (
     SELECT * FROM unnest(?1::text[], ?2::text[], ?3::bigint[], ?4::bigint[], ?5::text[], ?6::bigint[], ?7::boolean[])
         WITH ORDINALITY a (owner, id, count, at, token, hold_until, has_pins, place)

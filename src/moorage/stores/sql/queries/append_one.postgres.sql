@@ -1,4 +1,4 @@
--- Like append_all for one session, without a plan for many.
+-- Like append_all, for one session, with a simpler plan.
 WITH moved AS (
     UPDATE moor.sessions s SET
         last_entry = s.last_entry + ?3::bigint, last_activity_at = ?4::bigint, updated_at = ?4::bigint,

@@ -1,4 +1,4 @@
--- Always move the revision: a decision made on the turn as it was has to be made again.
+-- Always change the revision: a decision based on the earlier state of the turn must be repeated.
 UPDATE moor.sessions SET revision = revision + 1,
     hold_until = CASE WHEN live_turn IS NULL THEN hold_until ELSE ?1 END
 WHERE owner = ?2 AND pk = ?3

@@ -1,4 +1,4 @@
--- Rows stand for several events each: as many rows are read as hold `limit` events, and no more.
+-- A row stands for several events: read as many rows as hold `limit` events, and no more.
 SELECT f.id, f.last, s.id, s.task, {entry}, {tombstone}
 FROM (
     SELECT *, sum(count) OVER (ORDER BY id) - count AS ahead

@@ -1,4 +1,4 @@
--- The oldest of each owner and agent, found through an index each; those that had to wait for a time apart.
+-- The oldest of each owner and agent, each found through an index; turns for a later time are read separately.
 WITH wanted (owner, agent) AS (SELECT o.value, a.value FROM json_each(?1) o CROSS JOIN json_each(?2) a)
 SELECT min(first) FROM (
     SELECT (

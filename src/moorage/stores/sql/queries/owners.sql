@@ -1,4 +1,4 @@
--- From one owner to the next: however many sessions each has, that many steps.
+-- Step from one owner to the next: one step per owner, however many sessions each has.
 WITH RECURSIVE line (owner) AS (
     SELECT min(owner) FROM moor.sessions
     UNION ALL

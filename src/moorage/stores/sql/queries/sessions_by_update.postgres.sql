@@ -1,4 +1,4 @@
--- A look for each row of the feed, in its order, until the page is full: no plan that reads all first is a good one.
+-- One lookup for each row of the feed, in its order, until the page is full: a plan that reads all rows first is slow.
 SELECT {head_of_s}, place FROM (
     SELECT id AS place, subject, last FROM moor.feed WHERE owner = ?1 AND id > ?2 AND id < ?3 ORDER BY id {{order}}
     LIMIT {{walk}}

@@ -1,4 +1,4 @@
--- Whatever else is said of the sessions comes after `last = last_entry`: whether this row is their newest.
+-- Other conditions on the sessions follow `last = last_entry`, which says that this row is their newest.
 SELECT {head}, place FROM (
     SELECT id AS place, subject, last FROM moor.feed WHERE id > ?2 AND id < ?3 ORDER BY id {{order}} LIMIT {{walk}}
 ) CROSS JOIN moor.sessions ON pk = subject

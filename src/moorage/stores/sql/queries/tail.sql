@@ -1,4 +1,4 @@
--- One statement, so that it is of one instant without the price of a transaction.
+-- One statement, so that it reads one instant without the cost of a transaction.
 SELECT * FROM (SELECT {entry}, 0 AS part FROM moor.entries WHERE {of_segment} AND {rare} AND kind = 'summary' ORDER BY number DESC LIMIT 1) a
 UNION ALL
 SELECT * FROM (SELECT {entry}, 0 AS part FROM moor.entries WHERE {of_segment} AND {rare} AND kind = 'system' ORDER BY number DESC LIMIT ?5) b

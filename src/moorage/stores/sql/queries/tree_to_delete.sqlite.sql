@@ -1,4 +1,4 @@
--- A session by its id and all of its descendants, leaves first; and how much each has.
+-- A session by its id and all of its descendants, leaves first, with the amount of their data.
 WITH RECURSIVE tree (pk) AS (
     SELECT pk FROM moor.sessions WHERE owner = ?1 AND id = ?2
     UNION ALL
