@@ -44,7 +44,7 @@ async def _write(url: str, table: str, file: IO[bytes]) -> int:
 
 
 def _quoted(table: str) -> str:
-    """A name as SQL has it; a dot parts the schema from the table. Without one it is a table of `public`: for a user
-    who is called like our own schema, PostgreSQL would find our own table first."""
+    """Return a quoted name; a dot separates the schema from the table. Without a dot it is a table of `public`: for a
+    user with the name of our schema, PostgreSQL would find our own table first."""
     table = table if "." in table else f"public.{table}"
     return ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))

@@ -67,7 +67,7 @@ async def check_agent(name: str, prompt: str, *, timeout: float | None = None) -
 
 
 def _once(deps: Deps, agent: AgentDefinition) -> Embedded:
-    """Return a launcher that takes one turn; a second attempt after a failure is not wanted."""
+    """Return a launcher that takes one turn: it must not retry a failed one."""
     taken = False
 
     def agents() -> dict[str, AgentDefinition]:

@@ -163,7 +163,7 @@ class SupervisedHandle:
         self._answered: set[str] | None = None  # questions that the former process has answered, once they are read
 
     async def events(self) -> AsyncGenerator[AgentEvent]:
-        """Yield the events of its file up to its result, or to the end if the supervisor is gone.
+        """Yield the events of its file up to its result, or to its end if the supervisor has ended.
 
         After a restart the file is read again, without the events known to be stored. The next event is `doubtful`: the
         former process may have been killed between storing it and recording that.

@@ -60,7 +60,7 @@ class Loop:
         ends_when_drained: bool = False,
         beat_every: float = HEARTBEAT,
     ) -> None:
-        """With `ends_when_drained`, stop once the launcher is draining and has no running turns."""
+        """Create a loop. With `ends_when_drained`, it stops once the launcher is draining and has no running turns."""
         self._dispatcher, self._launcher, self._starter, self._find_agents = dispatcher, launcher, starter, find_agent
         self._listener, self._environment = listener, environment or {}
         self._ends_when_drained, self._beat_every, self._is_to_drain = ends_when_drained, beat_every, False

@@ -350,7 +350,7 @@ def _parent(flags: tuple[str, ...]) -> int | None:
 
 
 def _remove(folder: str) -> None:
-    """Remove the files of a job whose launcher is gone for good: no other launcher looks for them."""
+    """Remove the files of a job whose launcher has ended for good: no other launcher looks for them."""
     import shutil
 
     shutil.rmtree(folder, ignore_errors=True)

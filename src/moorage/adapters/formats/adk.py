@@ -12,7 +12,7 @@ AdkEvent = dict[str, Any]
 
 
 def said(event: AdkEvent) -> list[ProjectedMessage]:
-    """Return the messages for the log for an event; none if it contains no message."""
+    """Convert an event to messages for the log; to none if it says nothing."""
     content = event.get("content") or {}
     words: list[Part] = []
     results: list[Part] = []

@@ -12,7 +12,7 @@ FRAMEWORK = "claude-agent-sdk"
 
 
 def said(entry: Any) -> list[ProjectedMessage]:
-    """Return the messages for the log for a line; none if it contains no message."""
+    """Convert a line to messages for the log; to none if it says nothing."""
     if not isinstance(entry, dict) or entry.get("isSidechain") or entry.get("isMeta"):
         return []
     spoken = entry.get("message")

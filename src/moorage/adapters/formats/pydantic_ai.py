@@ -16,7 +16,7 @@ _MEDIA = {"image-url": "image", "audio-url": "audio", "document-url": "document"
 
 
 def said(spoken: PydanticMessage, key: str) -> list[ProjectedMessage]:
-    """Return the messages for the log for a message of the framework: one per consecutive speaker."""
+    """Convert a message of the framework to messages for the log: one per consecutive speaker."""
     parts = [found for part in spoken.get("parts") or () for found in _parts(part)]
     rows = groupby(parts, key=lambda found: found[0])
     return [message(FRAMEWORK, role, [part for _, part in some], key=key) for role, some in rows]

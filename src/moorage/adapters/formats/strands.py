@@ -12,7 +12,7 @@ _MEDIA = ("image", "document", "video")
 
 
 def said(spoken: dict[str, Any], key: str) -> list[ProjectedMessage]:
-    """Return the messages for the log for a message: tool results and text separately."""
+    """Convert a message to messages for the log: tool results and text separately."""
     parts = [part for block in spoken.get("content") or () if (part := _part(block)) is not None]
     results = [part for part in parts if part["type"] == "tool_result"]
     words = [part for part in parts if part["type"] != "tool_result"]

@@ -215,7 +215,7 @@ class PostgresConnection:
             self._is_committing = False
 
     async def _rollback(self, error: BaseException) -> None:
-        """Leave the rollback to the server if the connection is gone or was cut off halfway."""
+        """Leave the rollback to the server if the connection is lost or was interrupted."""
         if isinstance(error, LostConnection) or self.raw.is_closed():
             self.raw.terminate()
             return

@@ -47,7 +47,7 @@ class Groups:
         return await future
 
     async def finish(self) -> None:
-        """Send and await all appends, single ones too: a next group may start meanwhile."""
+        """Wait for all appends. This includes single ones, because the next group may start after them."""
         while self._senders or self._alone:
             if self._senders:
                 await asyncio.wait(self._senders)

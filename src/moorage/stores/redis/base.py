@@ -2,7 +2,7 @@
 
 One script reads the data for a decision, another commits it. The commit is refused if any of that data has changed.
 Writers of one session queue inside a process, because a collision costs a round trip. A writer that loses too often
-against other processes takes a short lock that keeps them away once.
+against other processes takes a short lock, which excludes them once.
 """
 
 from __future__ import annotations

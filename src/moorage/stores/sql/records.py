@@ -65,7 +65,7 @@ OF_OWNER = RecordScope(OWNERS)
 
 
 def record_of(db: Db, owner: str, session: int, row: Row) -> Record:
-    """Return a record from COLUMNS. Raises ValueError if its value does not read back."""
+    """Return a record from COLUMNS. Raises ValueError if its value is invalid."""
     namespace, key, form, size, parts, version, updated_at, expires_at, text = row
     if text.startswith(SEALED):
         text = opened(db.opener, text, about_record(owner, session, namespace, key, version))

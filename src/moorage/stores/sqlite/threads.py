@@ -264,7 +264,7 @@ class _Writer:
             self._put(tasks)
 
     def _put(self, tasks: list[_Task]) -> None:
-        """Queue tasks; they fail at once if the writer is gone."""
+        """Queue tasks; they fail at once if the writer has ended."""
         for task in tasks:
             self._queue.put(task)
         if self._dead is not None:  # no thread is left to answer

@@ -36,7 +36,7 @@ local function add_entries(put)
   end
 end
 
--- Return whether a stream ends right before the next entry.
+-- Return whether all numbers of a stream are below the first new one.
 local function ends_before(stream, first)
   local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
   return not newest or tonumber(string.match(newest[1], '^%d+')) < first
