@@ -44,7 +44,10 @@ async def _write(url: str, table: str, file: IO[bytes]) -> int:
 
 
 def _quoted(table: str) -> str:
-    """Return a quoted name; a dot separates the schema from the table. Without a dot it is a table of `public`: for a
-    user with the name of our schema, PostgreSQL would find our own table first."""
+    """Return a quoted name; a dot separates the schema from the table.
+
+    Without a dot it is a table of `public`: for a user with the name of our schema, PostgreSQL would find our own table
+    first.
+    """
     table = table if "." in table else f"public.{table}"
     return ".".join('"' + part.replace('"', '""') + '"' for part in table.split("."))

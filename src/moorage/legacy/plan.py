@@ -69,8 +69,9 @@ def _give_ids(plan: list[Planned]) -> dict[Any, Planned]:
 
 
 def _find_parents(plan: list[Planned], by_id: dict[Any, Planned]) -> None:
-    """Link parents. An id means one session: if it was deleted, no other of the same name replaces it. A name means the
-    newest session.
+    """Link each session to its parent.
+
+    An id means one session: if it was deleted, no other of the same name replaces it. A name means the newest session.
     """
     by_name: dict[Any, Planned] = {}
     for each in plan:

@@ -41,7 +41,7 @@ def rewrite(db: SqliteConnection, progress: sealed.SealProgress | None = None) -
             return await job(db.driven)
 
     with translating(db.path):
-        db.raw.pragma("secure_delete", True)  # pragmas are given so
+        db.raw.pragma("secure_delete", True)  # pragmas are set by this call
         done = asdict(drive(sealed.rewrite(transact, progress)))
         return FileRewritten(**done, plain_tables=[row[0] for row in db.all(_OLDER)], is_compact=_compact(db))
 
