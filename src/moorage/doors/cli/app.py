@@ -29,9 +29,9 @@ from moorage.doors.cli.output import complain, folded, is_terminal, say, show_js
 from moorage.doors.cli.wording import nearest
 from moorage.sync import Moorage
 
-SHORT = 60  # characters of a command's line: it fits beside the longest name at 80 columns
-LOOKED_THROUGH = 200  # sessions, for one that was meant
-COMPLETE = "_MOORAGE_COMPLETE"  # by this variable the shell's script asks for completions
+SHORT = 60  # characters of a command's summary: it fits beside the longest name at 80 columns
+LOOKED_THROUGH = 200  # newest sessions searched for a suggestion
+COMPLETE = "_MOORAGE_COMPLETE"  # the shell's script asks for completions through this variable
 
 # Where each command lives: "module:function", by the section of `moorage --help` that lists it.
 COMMANDS: dict[str, dict[str, str]] = {
@@ -116,19 +116,19 @@ class App:
 
     @cached_property
     def moor(self) -> Moorage:
-        """The connection, opened on first use and closed after the command."""
+        """Return the connection; open it on first use and close it after the command."""
         opened = connect(self.url)
         click.get_current_context().find_root().call_on_close(opened.close)
         return opened
 
     @property
     def full_url(self) -> str:
-        """The URL of the store, from the command line, the environment or the configuration."""
+        """Return the URL of the store, from the command line, the environment or the configuration."""
         return config.pick_url(self.url)
 
     @property
     def is_remote(self) -> bool:
-        """Whether the URL is that of a server."""
+        """Return whether the URL names a server."""
         return config.is_server(self.full_url)
 
     def id_of(self, ref: str) -> str:
@@ -144,14 +144,14 @@ class App:
         return found
 
     def show(self, answer: Any, as_text: Callable[[], None]) -> None:
-        """Print an answer, as JSON if that was asked for, else as text."""
+        """Print an answer: as JSON if requested, else as text."""
         if self.as_json:
             show_json(answer)
         else:
             as_text()
 
     def tell(self, answer: Any, sentence: str, line: str) -> None:
-        """Print an answer: as JSON if that was asked for, as a sentence on a terminal, else as one line."""
+        """Print an answer: as JSON if requested, as a sentence on a terminal, else as one line."""
         self.show(answer, lambda: say(folded(sentence, sys.stdout) if is_terminal() else line))
 
 
@@ -236,22 +236,22 @@ class Group(Command, click.Group):
 
 
 class Root(Group):
-    """All commands. The help lists those that most people use; `help all` lists all by what they are about."""
+    """All commands. The help lists the common ones; `help all` lists all by topic."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Put the commands first: people look for them."""
+        """Put the commands first, because readers look for them."""
         self.format_commands(ctx, formatter)
         click.Command.format_options(self, ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the common commands, and say where the others are."""
+        """List the common commands, and tell how to list the others."""
         with formatter.section("Common commands"):
             formatter.write_dl(self.texts(ctx, COMMON))
         with formatter.section("More"):
             formatter.write_dl([("moorage help all", "All commands."), ("moorage COMMAND --help", "One command.")])
 
     def texts(self, ctx: click.Context, names: Iterable[str]) -> list[tuple[str, str]]:
-        """Return commands with one line about each."""
+        """Return commands with a one-line summary each."""
         return [(name, OTHER_NAMES.get(name) or self._short_help(ctx, name)) for name in names]
 
     def _short_help(self, ctx: click.Context, name: str) -> str:
@@ -346,8 +346,8 @@ def _invoke(arguments: Sequence[str]) -> int:
 
 
 def _suggest(app: App, error: SessionNotFound) -> None:
-    """Add the session whose name or id is nearest to the one that was asked for."""
-    with suppress(MoorageError):  # the store was there a moment ago; without it there is no suggestion
+    """Add the session whose name or id is nearest to the given one."""
+    with suppress(MoorageError):  # if the store fails now, there is no suggestion
         sessions = app.moor.list(limit=LOOKED_THROUGH).items
         names = [name for session in sessions for name in (session.session_name, session.session_id) if name]
         if meant := nearest(str(error.facts.get("session_id")), names):

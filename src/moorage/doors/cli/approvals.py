@@ -86,7 +86,7 @@ def _show_all(app: App, found: list[Approval], everything: bool) -> None:
 
 
 def _propose(found: list[Approval]) -> None:
-    """Say what to do about the first question that is open; nothing if all are decided."""
+    """Print how to answer the first open question; print nothing if all are decided."""
     first = next((asked for asked in found if asked.state is ApprovalState.PENDING), None)
     if first is not None:
         id = short_ids(asked.approval_id for asked in found)[first.approval_id]
@@ -257,13 +257,13 @@ def _approval_id(app: App, ref: str) -> str:
 
 
 def _begun(app: App, ref: str) -> list[str]:
-    """Return the ids of approvals that begin so: open ones, else decided ones; none if a session is called so."""
+    """Return the ids of approvals with this prefix: open ones, else decided ones; none if a session has this name."""
     if len(ref) < MIN_PREFIX or _is_session(app, ref):
         return []
     for pending_only in (True, False):
         try:
             found = app.moor.approvals(pending_only=pending_only, limit=MAX_LIMIT)
-        except Forbidden:  # a key that may only decide sees what is open
+        except Forbidden:  # a key with only the decide scope sees open approvals
             return []
         if ids := [asked.approval_id for asked in found if asked.approval_id.startswith(ref)]:
             return ids
@@ -271,7 +271,7 @@ def _begun(app: App, ref: str) -> list[str]:
 
 
 def _is_session(app: App, ref: str) -> bool:
-    """Whether a session has this id or name."""
+    """Return whether a session has this id or name."""
     try:
         app.moor.get(ref)
     except (NotFound, Forbidden):
@@ -284,7 +284,7 @@ def _ambiguous(told: str, ids: list[str]) -> Exception:
 
 
 def _session_id(app: App, ref: str) -> str:
-    """Return the id of a session; for a key that may only decide, what was given: the server knows ids and names."""
+    """Return the id of a session; with a key that may only decide, return the given word: the server resolves it."""
     try:
         return app.id_of(ref)
     except Forbidden:

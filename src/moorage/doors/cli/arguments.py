@@ -1,7 +1,6 @@
 """Arguments and options of several commands, and how their texts are read.
 
-Texts are read strictly: what is not JSON, not UTF-8 or not a duration is refused with the same codes as at every
-other door.
+Texts are read strictly. Invalid JSON, UTF-8 or durations are refused with the same codes as at every other door.
 """
 
 from __future__ import annotations
@@ -42,12 +41,12 @@ def read_stdin(what: str) -> str:
 
 
 def read_text(given: str, what: str) -> str:
-    """Return the text, or for `-` standard input without the line end that closes it."""
+    """Return the text, or for `-` standard input without its final line end."""
     return read_stdin(what).removesuffix("\n").removesuffix("\r") if given == STDIN else given
 
 
 def read_json(text: str | bytes, what: str, hint: str = "") -> Any:
-    """Return a JSON value; raise InvalidJson for anything else, NaN and its like too."""
+    """Return a JSON value; raise InvalidJson for anything else, including NaN and infinities."""
     try:
         return decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -55,7 +54,7 @@ def read_json(text: str | bytes, what: str, hint: str = "") -> Any:
 
 
 def read_value(text: str, what: str) -> Any:
-    """Return the JSON value, or the text itself if it is none; refuse what looks like broken JSON."""
+    """Return the JSON value, or the text itself if it is not JSON; refuse text that looks like broken JSON."""
     try:
         return read_json(text, what, "; to keep it as text, add --text")
     except InvalidJson:
@@ -132,7 +131,7 @@ class InstantType(ParamType):
 
 
 class FolderType(ParamType):
-    """A folder as an absolute path: other commands run in other folders."""
+    """A folder as an absolute path, because other commands run in other folders."""
 
     name = "folder"
 
@@ -141,7 +140,7 @@ class FolderType(ParamType):
         return os.path.abspath(value) if value else ""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Let the shell complete it."""
+        """Let the shell complete the path."""
         return [CompletionItem(incomplete, type="dir")]
 
 
@@ -165,7 +164,7 @@ DURATION, INSTANT, FOLDER, SESSION = DurationType(), InstantType(), FolderType()
 
 
 def one_of(*words: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
-    """Complete a value that is one of these; whether it is one, the rules in `core` check."""
+    """Complete a value from these choices; the rules in `core` check the value."""
     return lambda _ctx, _param, incomplete: [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 

@@ -1,7 +1,7 @@
 """A chat with an agent at the terminal. Leaving it does not stop the agent: see `leaving`.
 
-The executor does the talking. Its events are printed as they come, and lines are read all the time: commands and texts
-work while the agent is at work, too. The event loop reads the lines, because a thread would keep the command alive
+The executor runs the agent. The chat prints its events as they come, and reads lines all the time, so commands and
+texts work while the agent runs, too. The event loop reads the lines, because a thread would keep the command alive
 until the next Enter.
 """
 
@@ -41,8 +41,8 @@ HELP = {
 COMMANDS = [shown.split()[0] for shown in HELP]
 WITH_NOTE = ("/approve", "/reject")
 WORD = re.compile(r"/[A-Za-z-]+")  # a command; a path has another slash
-BIRTH = ("name", "purpose", "task_id", "metadata", "project_dir", "parent")  # what a new session is told
-RECENT = 20  # messages that are looked at for what was said last
+BIRTH = ("name", "purpose", "task_id", "metadata", "project_dir", "parent")  # fields for a new session only
+RECENT = 20  # messages that are searched for the latest ones
 
 
 class Leave(Exception):
@@ -53,7 +53,7 @@ async def chat(url: str | None, agent: str | None, options: dict[str, Any]) -> N
     """Talk with an agent, in a new session or in an old one, until the user leaves."""
     departure = Departure(url, stops=bool(options.get("stop_on_exit")))
     async with connect_for_a_loop(url) as moor:
-        moor.launching = LaunchOptions(one_family=True, drains=False)  # children give their turns back, and go on later
+        moor.launching = LaunchOptions(one_family=True, drains=False)  # children release their turns and continue later
         session = options.get("session")
         was_suspended = session is not None and (await moor.get(session)).state is State.SUSPENDED
         birth = {name: options[name] for name in BIRTH if name in options}
@@ -70,7 +70,7 @@ async def chat(url: str | None, agent: str | None, options: dict[str, Any]) -> N
 
 
 async def show_recent(moor: Connection, talk: Interaction) -> None:
-    """Print the last question, and what was said since."""
+    """Print the last question and the messages since."""
     page = await moor.messages(talk.session_id, before=talk.session.last_entry + 1, limit=RECENT)
     said = [(each.role, text_of(each.content)) for each in page.items if each.role in ("user", "assistant")]
     asked = max((place for place, (role, _) in enumerate(said) if role == "user"), default=0)
@@ -94,7 +94,7 @@ class Chat:
         moor.on_return = self._tell_return
 
     async def go(self, signals: SignalQueue) -> None:
-        """Talk until the user leaves, hangs up or presses Ctrl-C, or the session is ended elsewhere."""
+        """Chat until the user leaves, hangs up or presses Ctrl-C, or the session is ended elsewhere."""
         left = asyncio.create_task(self._until_left())
         pressed = asyncio.create_task(signals.get())
         await asyncio.wait([left, pressed], return_when=asyncio.FIRST_COMPLETED)
@@ -116,7 +116,7 @@ class Chat:
         await self._talk.close()
 
     async def _until_left(self) -> str | None:
-        """Show events and obey lines; return why the user leaves, None if the session ended."""
+        """Show events and handle lines; return why the user leaves, or None if the session ended."""
         hearing = asyncio.create_task(self._hear_lines())
         self._next_event()
         try:
@@ -136,7 +136,7 @@ class Chat:
                 self._event.cancel()
 
     async def _show_events(self, hearing: asyncio.Task[None]) -> None:
-        """Show what happens until the session is ended elsewhere; meanwhile lines are heard."""
+        """Show events until the session is ended elsewhere; read lines meanwhile."""
         while True:
             assert self._event is not None
             await asyncio.wait([self._event, hearing], return_when=asyncio.FIRST_COMPLETED)
@@ -148,7 +148,7 @@ class Chat:
                 self._next_event()
 
     async def _why_it_waits(self) -> str | None:
-        """Return why the agent does not work; None if it does, or asks a question, which is shown already."""
+        """Return why the agent is not working; None if it works, or asks a question, which is shown already."""
         if self._talk.is_answered or self._talk.approvals:
             return None
         session = await self._moor.get(self._talk.session_id)
@@ -158,7 +158,7 @@ class Chat:
         return why(because, session.session_id)
 
     def _tell_return(self) -> None:
-        """Say that the server answers again, and repeat what it waits for."""
+        """Print that the server answers again, and why the agent waits."""
         self._show_wait("The server is back.")
         self._talk.repeat()
 
@@ -195,7 +195,7 @@ class Chat:
                 self._screen.prompt()
 
     async def _hear(self, line: str) -> None:
-        """Do what a line says. The agent's answer, or its next question, makes it the person's move again."""
+        """Handle a line. After the agent's answer or next question, it is the user's turn again."""
         was_move = self._screen.is_persons_move
         try:
             if line and WORD.fullmatch(line.split()[0]) and not await self._is_agents(line.split()[0]):
@@ -208,7 +208,7 @@ class Chat:
             self._screen.is_persons_move = was_move
 
     async def _is_agents(self, word: str) -> bool:
-        """Whether a word is no command of the chat, but one that the agent's description names."""
+        """Return whether a word is a command of the agent's description, not of the chat."""
         agent = self._talk.session.agent_name
         if word in COMMANDS or agent is None:
             return False
@@ -270,12 +270,12 @@ class Chat:
         self._screen.is_persons_move = False
         former, self._talk = self._talk, talk
         say(f"Session forked: {fork.session_id}")
-        self._next_event()  # which says whose move it is
+        self._next_event()  # this event says whose turn it is
         await self._departure.put_away(former, "forked")
 
 
 def _show_question(approval: dict[str, Any]) -> None:
-    """Print what the agent asks with its plan, and how to answer."""
+    """Print the agent's question with its plan, and how to answer."""
     say(f"Question: {approval['question']}")
     for line in short_plan(approval.get("plan")):
         say(line)
@@ -300,16 +300,16 @@ def _refuse(word: str) -> None:
 
 
 class Screen:
-    """Prints what the agent says while it comes, and the prompt."""
+    """Prints the agent's output as it comes, and the prompt."""
 
     def __init__(self) -> None:
-        self._is_open = False  # whether something stands on the line that is being printed
-        self._is_agents = False  # whether that is the agent's
-        self._is_prompted = False  # whether that is the prompt, and nothing else
+        self._is_open = False  # whether the current line has text
+        self._is_agents = False  # whether that text is the agent's output
+        self._is_prompted = False  # whether that text is the prompt alone
         self.is_persons_move = False
 
     def show(self, event: ExecutionEvent) -> None:
-        """Print what an event says, unless chunks have told it."""
+        """Print an event, unless its chunks have been printed."""
         if event.type == "chunk":
             self._print(event.content)
         elif event.type == "message" and event.data["role"] == "assistant":
@@ -330,7 +330,7 @@ class Screen:
             self.end_line()
 
     def prompt(self) -> None:
-        """Print the prompt, unless it is there."""
+        """Print the prompt, unless it is already printed."""
         self.is_persons_move = True
         if not self._is_prompted:
             self.end_line()

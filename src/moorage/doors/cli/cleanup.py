@@ -1,4 +1,4 @@
-"""Deleted sessions: delete what is old, and list what was deleted."""
+"""Cleanup and audit: delete old sessions, and list deleted ones."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def cleanup(app: App, hours: float | None, states: tuple[str, ...], dry_run: boo
 
 @contextmanager
 def _counting_deleted(progress: Callable[[int], None] | None, dry_run: bool) -> Iterator[Callable[[int], None]]:
-    """Give a function that shows the progress; on an error, say how many sessions are already deleted."""
+    """Return a function that shows the progress; on an error, tell how many sessions are already deleted."""
     deleted = 0
 
     def count(number: int) -> None:

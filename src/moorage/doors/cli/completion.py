@@ -1,4 +1,4 @@
-"""Completion: what the shell offers when a person presses Tab."""
+"""Completion: the suggestions of the shell when a user presses Tab."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moorage.doors.cli.output import say
 
 SHELLS = ("bash", "zsh", "fish")
 OFFERED = 1000  # of the newest sessions
-PATIENCE = 2.0  # seconds that a person who pressed Tab waits for a server
+PATIENCE = 2.0  # seconds to wait for a server after Tab
 
 
 @command(
@@ -35,7 +35,7 @@ def completion(app: App, shell: str) -> None:
 
 
 def sessions_like(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-    """Return the names and ids of sessions that begin so; none if the store cannot be asked."""
+    """Return the names and ids of sessions with this prefix; none if the store cannot be read."""
     app = ctx.find_object(App) or App()
     try:
         if not _is_there(app.full_url):
@@ -50,5 +50,5 @@ def sessions_like(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
 
 
 def _is_there(url: str) -> bool:
-    """Pressing Tab must not create a database."""
+    """Return whether the store exists: pressing Tab must not create a database."""
     return not url.startswith("sqlite://") or os.path.exists(config.sqlite_path(url))

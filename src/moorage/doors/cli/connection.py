@@ -16,7 +16,7 @@ HOLDER = "MOORAGE_HOLDER"  # the variable by which the commands of a script shar
 
 
 def connect(url: str | None, *, deadline: float | None = None) -> sync.Moorage:
-    """Sessions on the store or the server that `url` names; nothing here needs an event loop."""
+    """Return a connection to the store or the server at `url`; no event loop is needed."""
     return sync.connect(url, interface="cli", holder=holder(), deadline=deadline)
 
 
@@ -28,13 +28,13 @@ def connect_for_a_loop(url: str | None) -> Connection:
 
 
 def holder() -> str | None:
-    """A name that the next command has, too, so that it keeps the hold; None in a script that has given none."""
+    """Return a holder name that the next command has, too, so that it keeps the hold; None in a script without one."""
     named = os.environ.get(HOLDER, "").strip()
     return check_label(HOLDER, named) if named else terminal_holder()
 
 
 def terminal_holder() -> str | None:
-    """A name for the person at this terminal; None without one. Input or output may be a pipe."""
+    """Return a holder name for the user at this terminal; None without one. Input or output may be a pipe."""
     terminal = next(filter(None, map(_terminal_of, (sys.stdin, sys.stderr, sys.stdout))), None)
     return terminal and f"{config.user()}@{os.uname().nodename}:{terminal}"
 
@@ -42,5 +42,5 @@ def terminal_holder() -> str | None:
 def _terminal_of(stream: object) -> str | None:
     try:
         return os.ttyname(stream.fileno())  # type: ignore[attr-defined]
-    except (OSError, ValueError, AttributeError):  # no stream, or none of a terminal
+    except (OSError, ValueError, AttributeError):  # no stream, or a stream that is no terminal
         return None

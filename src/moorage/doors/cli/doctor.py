@@ -1,7 +1,7 @@
-"""Doctor: is the store whole, and what is in it?
+"""Doctor: check the store and summarize its content.
 
-A damaged file is never repaired or overwritten. `--quarantine` moves it away under a name
-that says what it is, so that it can be looked into and a backup put in its place.
+A damaged file is never repaired or overwritten. `--quarantine` moves it away under a name that says what it is, so that
+it can be inspected and replaced by a backup.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Findings:
     def __init__(self, url: str) -> None:
         self.facts: dict[str, Any] = {"url": url}
         self.problems: list[str] = []
-        self.notes: list[str] = []  # what is worth knowing, and nothing wrong
+        self.notes: list[str] = []  # worth knowing, but not problems
         self.is_damaged = False
 
     def blame(self, error: StoreError) -> None:
@@ -74,7 +74,7 @@ def _look(app: App, found: Findings) -> None:
             return
         if is_redis(app.full_url):
             _look_at_redis(app.full_url, found)
-        if app.is_remote:  # what the server says of itself, and who works for it
+        if app.is_remote:  # the server's own report, and its launchers
             assert isinstance(app.moor, OnServer)
             found.facts |= {**app.moor.health(), "launchers": len(app.moor.launchers())}
         problems = app.moor.check()
@@ -90,7 +90,7 @@ def _look(app: App, found: Findings) -> None:
 
 
 def _look_at_redis(url: str, found: Findings) -> None:
-    """Note what the Redis servers keep, and what a crash or a failover can cost."""
+    """Note what the Redis servers keep, and what may be lost in a crash or a failover."""
     import asyncio
 
     from moorage.core.extras import provided_by
@@ -103,7 +103,7 @@ def _look_at_redis(url: str, found: Findings) -> None:
 
 
 def _look_at_file(path: str, found: Findings) -> bool:
-    """Note facts about a file; return whether it is a store of ours. Creates and imports nothing."""
+    """Note facts about a file; return whether it is a store of Moorage. Create and import nothing."""
     from moorage.legacy.database import is_older_file
 
     found.facts["file"] = os.path.abspath(path)
@@ -159,9 +159,9 @@ def _look_into(path: str, found: Findings) -> None:
             _look_for_orphans(db.raw, found)
 
 
-# Only an older orchestrator could make any; ours deletes a tree, or refuses to.
+# Only an older orchestrator could create orphans. Moorage deletes a tree, or refuses to.
 _ORPHANS = "FROM sessions WHERE parent IS NULL AND json_valid(metadata) AND metadata ->> 'orphaned' = 1"
-_NAMED = 20  # orphans whose ids are told
+_NAMED = 20  # orphans whose ids are listed
 
 
 def _look_for_orphans(raw: apsw.Connection, found: Findings) -> None:
@@ -179,13 +179,13 @@ def _look_for_orphans(raw: apsw.Connection, found: Findings) -> None:
 
 
 def _quarantine(path: str) -> str:
-    """Move the file and what belongs to it to a free name, and return that."""
+    """Move the file and its companion files to a free name, and return that name."""
     stamp = f"{path}.corrupt-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     target, tries = stamp, 1
     while any(os.path.lexists(target + suffix) for suffix in ("", *_BESIDE)):
         tries += 1
         target = f"{stamp}-{tries}"
-    for suffix in (*_BESIDE, ""):  # the database last: without its log it still is known to be damaged
+    for suffix in (*_BESIDE, ""):  # the database last: without its log it is still recognized as damaged
         if os.path.lexists(path + suffix):
             os.rename(path + suffix, target + suffix)
     return target

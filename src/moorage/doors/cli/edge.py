@@ -1,6 +1,6 @@
-"""The edge: every error becomes one line, one exit code and, if asked for, one JSON document.
+"""The edge: every error becomes one line, one exit code and, if requested, one JSON document.
 
-No command catches our errors; they all arrive here. `python -X dev -m moorage …` shows a traceback.
+No command catches Moorage's errors; all of them are handled here. `python -X dev -m moorage …` shows a traceback.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 INTERRUPTED = 130  # as shells report a process that Ctrl-C ended
-READER_LEFT = 141  # as they report one that wrote to a closed pipe
+READER_LEFT = 141  # as shells report a process that wrote to a closed pipe
 
 
 class UsageProblem(InvalidRequest):
@@ -25,7 +25,7 @@ class UsageProblem(InvalidRequest):
 
 
 def run(work: Callable[[], int], arguments: Sequence[str]) -> int:
-    """Do the work and return its exit code, or that of the error it ended with."""
+    """Do the work and return its exit code, or that of its error."""
     _open_streams()
     try:
         return _run(work, arguments)
@@ -48,7 +48,7 @@ def _run(work: Callable[[], int], arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        _drop_output()  # what is still buffered may be what could not be written
+        _drop_output()  # the buffer may hold the output that could not be written
         return _tell(StoreUnavailable(f"the system refused ({error}); free some space or check permissions, try again"))
     except Exception as error:
         if sys.flags.dev_mode:
@@ -57,7 +57,7 @@ def _run(work: Callable[[], int], arguments: Sequence[str]) -> int:
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:
-    """Whether the answer should be JSON, even if the command line cannot be parsed."""
+    """Return whether to answer in JSON, even if the command line cannot be parsed."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     return "--json" in arguments[:end]
 
@@ -81,7 +81,7 @@ def _tell(error: MoorageError, *, as_json: bool = False) -> int:
 
 
 def at_this_door(error: MoorageError) -> str:
-    """Return the message of an error, in the words of this command line."""
+    """Return the message of an error in the terms of this command line."""
     from moorage.doors.cli.hints import command_line, with_url
 
     if error.code != "held_by_another" or "release it" not in error.message:
@@ -108,7 +108,7 @@ def _open_streams() -> None:
 
 
 def _drop_output() -> None:
-    """Point standard output at /dev/null, so that nothing fails again when the process ends."""
+    """Point standard output at /dev/null, so that closing it at exit does not fail again."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):

@@ -1,7 +1,7 @@
 """Entries of the log and events: a line with tabs for pipes, sentences for people.
 
-For people each line has a time, who it is about, and a sentence. A line with the date comes first, and again whenever
-the day changes. Times are UTC.
+Each line for people has a time, a subject and a sentence. A line with the date comes first, and again whenever the day
+changes. Times are UTC.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SUBJECTS: dict[str, str] = {
 _COLOURS = {"user": "cyan", "assistant": "green", "tool": "magenta", "error": "red", "problem": "red"}
 _COLOURS |= {"approval": "yellow", "child": "magenta"}
 SUBJECT_WIDTH = 10
-_NOT_TOLD = ("number", "by", "interface")  # of an event: it is told elsewhere, or is of no use to a reader
+_NOT_TOLD = ("number", "by", "interface")  # fields of an event that are shown elsewhere, or of no use to a reader
 
 
 # Lines for pipes ----------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def event_line(event: Event) -> str:
 
 
 class Reader:
-    """Prints entries and events for a person, one after another."""
+    """Prints entries and events for a person, in order."""
 
     def __init__(self) -> None:
         self._day = ""
@@ -113,7 +113,7 @@ def _colour(subject: str) -> str | None:
 
 
 def said(content: str | list[dict[str, Any]] | None) -> str:
-    """Return what a message says: its text, tool calls with names and arguments, and their results."""
+    """Return a message as text: its text, tool calls with names and arguments, and their results."""
     if not isinstance(content, list):
         return content or ""
     return "\n".join(_part(part) for part in content if part.get("type") != NATIVE)
@@ -138,14 +138,14 @@ def _arguments(given: Any) -> str:
 
 
 def _plain(value: Any) -> str:
-    """Return a value as text: strings as they are, parts as what they say, others as JSON."""
+    """Return a value as text: strings as they are, parts as their text, others as JSON."""
     if isinstance(value, list) and all(isinstance(part, dict) and isinstance(part.get("type"), str) for part in value):
         return said(value)
     return value if isinstance(value, str) else "" if value is None else _json(value)
 
 
 def sentence(kind: str, data: dict[str, Any], by: str | None = None) -> str:
-    """Return an entry that is no message as a sentence."""
+    """Return an entry other than a message as a sentence."""
     match kind:
         case Kind.CREATED:
             return _joined(f"created{_for(data.get('agent_name'))}", about=data.get("purpose"), by=by)
@@ -217,7 +217,7 @@ def _reason(data: dict[str, Any]) -> str:
 
 
 def _json(value: Any) -> str:
-    """Return JSON with blanks, so that long lines can be wrapped."""
+    """Return JSON with blanks between items, so that long lines can be wrapped."""
     return json.dumps(value, ensure_ascii=False)
 
 

@@ -27,7 +27,7 @@ from moorage.doors.cli.wording import counted, short_ids
 from moorage.service.family import TreeNode
 
 SHOWN = 20  # ids a question lists
-LOOK_EVERY = 0.3  # seconds, to see whether a tree has changed
+LOOK_EVERY = 0.3  # seconds between two checks for a change of the tree
 CLEAR = "\x1b[2J\x1b[H"  # clears a terminal
 
 
@@ -64,7 +64,7 @@ def _draw_again(root: TreeNode, drawn: str, *, as_json: bool) -> None:
     elif is_terminal():
         sys.stdout.write(CLEAR)
     else:
-        drawn += "\n"  # an empty line between two
+        drawn += "\n"  # an empty line between two drawings
     print(drawn)
     sys.stdout.flush()
 
@@ -94,7 +94,7 @@ def _label(session: Session) -> str:
 
 
 def _painted(session: Session, short: dict[str, str], room: int) -> str:
-    """Return a session as a line of the tree; where it is narrow, its name and its agent are cut."""
+    """Return a session as a line of the tree; on a narrow terminal its name and its agent are cut."""
     status, id = session.status.replace("_", " "), printable(short[session.session_id])
     name, agent = printable(session.session_name or ""), printable(session.agent_name or "")
     left = max(room - width_of(id) - len(f"{status}, {session.phase}") - 6, 2 * LEAST)

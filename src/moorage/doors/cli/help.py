@@ -20,7 +20,7 @@ def help_(app: App, words: tuple[str, ...]) -> None:
 
 
 def all_commands(root: click.Context) -> str:
-    """Return every command with one line about it, by what they are about."""
+    """Return every command with a one-line summary, grouped by topic."""
     assert isinstance(root.command, Root)
     formatter = root.make_formatter()
     for section, places in COMMANDS.items():

@@ -1,4 +1,4 @@
-"""Commands to type next, with the `--url` that was given, and how a session is called in them."""
+"""Commands that hints propose, with the `--url` that was given, and the names of sessions in them."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def command_line(*words: str) -> str:
 
 
 def with_url(message: str) -> str:
-    """Return a message whose commands in backticks have the `--url` that was given.
+    """Return a message whose commands in backticks have the given `--url`.
 
-    Those that name their stores are left alone, and so is `serve`: it runs elsewhere, on a store of its own.
+    Commands that name their stores are unchanged, and so is `serve`: it runs elsewhere, on a store of its own.
     """
     if not _given:
         return message

@@ -101,20 +101,20 @@ def agent_resume(app: App, session: str | None, prompt: str | None, version: int
     if sys.stdin.isatty() and is_terminal() and not app.as_json and agent and _can_be_asked(app, agent):
         from moorage.doors.cli.runs import start_chat
 
-        start_chat(app, agent, {"session": session_id})  # which resumes it, and says so
+        start_chat(app, agent, {"session": session_id})  # the chat resumes it and reports that
         return 0
     return _show_packet(app, app.moor.resume(session_id, hold=False, version=version))
 
 
 def _go_on(app: App, session_id: str, prompt: str, known: dict[str, Any]) -> int:
-    """Let the session's agent go on, ask it, and print the answer."""
+    """Let the session's agent continue, ask it, and print the answer."""
     from moorage.doors.cli.runs import ask_and_show
 
     said = read_text(prompt, "prompt")
     agent = app.moor.get(session_id).agent_name
     if agent is None:
         raise UsageProblem(f"session {session_id} has no agent to ask: `{command_line('run')} AGENT --session …`")
-    app.moor.agent(agent)  # before anything is changed: there is one, here or on the server
+    app.moor.agent(agent)  # check first that the agent exists, here or on the server
     app.moor.resume(session_id, hold=False, **known)
     return ask_and_show(app, agent, said, {"session": session_id})
 
@@ -156,7 +156,7 @@ def _print_packet(app: App, packet: ResumePacket) -> None:
 
 
 def _describe_packet(app: App, packet: ResumePacket) -> None:
-    """Print what the session hands over, and what to do next."""
+    """Print the resume packet, and the next command."""
     session, hold, ref = packet.session, packet.hold, ref_of(packet.session)
     say(f"You hold {titled(session)}." if hold else f"Resumed {titled(session)}: {session.state}.")
     about = [("Agent", session.agent_name), ("Phase", session.phase)]

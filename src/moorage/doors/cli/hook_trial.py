@@ -1,8 +1,8 @@
 """Try hooks: each gets a sample of its event as the host would send it, but works on a temporary store.
 
-As with the host, the command goes to a shell, in the project's folder, with the event on standard input and as much
-time as the settings give. Unlike with the host, data and configuration are in a temporary folder, so the user's are
-not touched.
+As with the host, a shell runs the command in the project's folder, with the event on standard input and the time limit
+of the settings. Unlike with the host, data and configuration are in a temporary folder, so that the user's are not
+touched.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from moorage import config
 from moorage.core.codec import decode, encode, encode_text
 from moorage.doors.cli.settings_text import Hook
 
-_KEPT_OUT = ("AGENT_", "MOORAGE_")  # variables that would lead a hook to the user's own sessions
+_KEPT_OUT = ("AGENT_", "MOORAGE_")  # variables that would point a hook at the user's own sessions
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """The result of one hook; `problem` is None if it is right."""
+    """The result of one hook; `problem` is None if it is correct."""
 
     event: str
     command: str
@@ -39,7 +39,7 @@ class Trial(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Whether the result is right."""
+        """Return whether the result is correct."""
         return self.problem is None
 
     def to_json(self) -> dict[str, Any]:
@@ -48,7 +48,7 @@ class Trial(msgspec.Struct, frozen=True):
 
 
 def samples(cwd: str) -> dict[str, dict[str, Any]]:
-    """Return one event of each kind by its name, as a host that works in `cwd` sends them one after another.
+    """Return one event of each kind by its name, in the order in which a host working in `cwd` sends them.
 
     They have every field of recorded events: one session that delegates once.
     """
@@ -58,7 +58,7 @@ def samples(cwd: str) -> dict[str, dict[str, Any]]:
 
 
 def try_hooks(hooks: Iterable[Hook], cwd: str) -> Iterator[Trial]:
-    """Try one hook after another, in the order in which their events happen."""
+    """Try the hooks one after another, in the order of their events."""
     events = samples(cwd)
     order = list(events)
     with TemporaryDirectory(prefix="moorage-hooks-") as home:
@@ -102,7 +102,7 @@ def _run(
         try:
             out, err = process.communicate(stdin, timeout)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # its own group: the shell and what it started
+            os.killpg(process.pid, signal.SIGKILL)  # the process group: the shell and its children
             return None, b"", b""
     return process.returncode, out, err
 
@@ -110,12 +110,12 @@ def _run(
 def _problem(code: int | None, said: str, timeout: float) -> str | None:
     if code is None:
         return f"it did not end within {timeout:g} s"
-    last = said.rpartition("\n")[2]  # of a traceback, that is the line that says it
+    last = said.rpartition("\n")[2]  # of a traceback, the line with the exception
     return (f"exit code {code}: {last}" if last else f"exit code {code}") if code else last or None
 
 
 def _read(out: bytes) -> tuple[Any, str | None]:
-    """Return the answer and what is wrong with it: it has to be an object, or empty."""
+    """Return the answer and its problem: it has to be an object, or empty."""
     if not out.strip():
         return None, None
     try:

@@ -1,4 +1,4 @@
-"""Hooks: written into Claude Code's settings, tried out, taken out again; and what they could not store."""
+"""Hooks: install them in Claude Code's settings, test and uninstall them, and deliver events of the spool."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
     from moorage.doors.hooks.spool import Spool
 
 DELEGATION = "Agent|Task"  # the tool that starts a sub-agent, and its former name
-FOLLOW_UP = "SendMessage"  # to a sub-agent that has stopped: it goes on
+FOLLOW_UP = "SendMessage"  # to a sub-agent that has stopped: it continues
 MATCHERS = {"PreToolUse": DELEGATION, "PostToolUse": f"{DELEGATION}|{FOLLOW_UP}"}
 TIMEOUT = 5  # seconds
-TIMEOUTS = {"SessionEnd": 2}  # the host leaves little time here, and the script takes at most a second of it
+TIMEOUTS = {"SessionEnd": 2}  # the host leaves little time here; the script takes at most one second
 DEFAULT_EVENTS = (
     "SessionStart",
     "SessionEnd",
@@ -50,7 +50,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class HookScriptNotFound(NotFound):
-    """The hook script is not where this installation should have it."""
+    """The hook script is missing from its place in this installation."""
 
     def __init__(self, folders: Sequence[str]) -> None:
         super().__init__(
@@ -60,7 +60,7 @@ class HookScriptNotFound(NotFound):
 
 
 class HooksNotFound(NotFound):
-    """There are no hooks of ours in a settings file."""
+    """A settings file has no hooks of Moorage."""
 
     def __init__(self, file: str) -> None:
         super().__init__(f"{file} has no hooks of ours; `moorage hooks install` puts them in", file=file)
@@ -201,7 +201,7 @@ def _for_other_folders(url: str) -> str:
 
 
 def _script() -> str:
-    """Return the script of this installation: a shim on PATH would start twice as slowly, or be another's."""
+    """Return the script of this installation: a shim on PATH would start twice as slowly, or belong to another one."""
     folders = list(dict.fromkeys(_script_folders()))
     for folder in folders:
         path = os.path.join(folder, SCRIPT)
@@ -211,7 +211,7 @@ def _script() -> str:
 
 
 def _script_folders() -> Iterator[str]:
-    if os.path.basename(sys.argv[0]) == PROGRAM:  # this very script, wherever a link to it was found
+    if os.path.basename(sys.argv[0]) == PROGRAM:  # this very script, whichever link started it
         yield os.path.dirname(os.path.realpath(sys.argv[0]))
     if sys.executable:
         yield os.path.dirname(os.path.abspath(sys.executable))
@@ -242,7 +242,7 @@ def deliver(app: App, refused: bool) -> int:
 
 
 def _deliver(url: str, own: Spool) -> None:
-    """Store what waits in the spool for this store, however long it takes."""
+    """Store the events that wait in the spool for this store, without a time limit."""
     from moorage.doors.hooks import put_off
     from moorage.doors.hooks.context import HookContext
     from moorage.service.inline import drive
@@ -293,7 +293,7 @@ def _show_trials(trials: Sequence[Trial], path: str, text: str) -> None:
 
 
 def _outcome(trial: Trial) -> str | None:
-    """Return what went wrong, else the answer."""
+    """Return the problem, else the answer."""
     if trial.problem is not None:
         return trial.problem
     return None if trial.answer is None else encode_text(trial.answer)

@@ -1,4 +1,4 @@
-"""The inbox: list what waits for the next turns of sessions, and send dead letters again."""
+"""The inbox: list input that waits for the next turns of sessions, and retry dead letters."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _cells(app: App, items: list[Item]) -> Iterator[TableRow]:
 
 
 def _content(item: Item) -> str:
-    """Return what an item says."""
+    """Return the content of an item as text."""
     if item.kind is ItemKind.MESSAGE:
         return said(item.body.get("content"))
     if item.kind is ItemKind.CALLBACK:
@@ -82,7 +82,7 @@ def _send_again(app: App, ref: str) -> None:
 
 
 def _dead_letter(app: App, ref: str) -> str:
-    """Return the id of a dead letter from its id or the beginning of it; else what was given."""
+    """Return the id of a dead letter from its id or a prefix of it; else the given word."""
     letters = app.moor.inbox(dead_letters=True, limit=MAX_LIMIT).items
     fitting = [item.item_id for item in letters if item.item_id.startswith(ref)]
     if len(fitting) > 1 and ref not in fitting:

@@ -1,4 +1,4 @@
-"""Keys: for servers, made, listed and revoked on the store itself; and for encryption at rest."""
+"""Keys: create, list and revoke server keys on the store itself; create keys for encryption at rest."""
 
 from __future__ import annotations
 

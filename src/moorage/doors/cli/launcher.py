@@ -1,4 +1,4 @@
-"""Launchers: be one, list them, and let one take no more turns."""
+"""Launchers: run one, list them, and drain one."""
 
 from __future__ import annotations
 

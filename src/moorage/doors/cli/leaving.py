@@ -1,7 +1,7 @@
-"""Leaving a session at the terminal, which is not stopping it.
+"""Leaving a session at the terminal, which does not stop it.
 
-On a server the run goes on, and its question stays open. Without a server no process is left to work on it: the
-session is suspended, and the turn given back as cut off. A second Ctrl-C, or `--stop-on-exit`, stops the run.
+On a server the run continues, and its question stays open. Without a server no process is left to work on it, so the
+session is suspended and its turn is released as cut off. A second Ctrl-C, or `--stop-on-exit`, stops the run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from moorage.doors.cli.output import complain, hint, say
 from moorage.executor import Interaction
 
 LINGER = 2.0  # seconds in which a second Ctrl-C stops the run
-SUSPENDED = "suspended"  # the reason of a person who leaves by pausing the session
+SUSPENDED = "suspended"  # the reason recorded when the user leaves by pausing the session
 
 SignalQueue = asyncio.Queue[signal.Signals]
 
@@ -30,15 +30,15 @@ class Departure:
     """Decides what happens to a session when the user leaves its terminal."""
 
     def __init__(self, url: str | None, *, stops: bool = False) -> None:
-        """`url` as it was given on the command line. `stops`: leaving stops the run."""
+        """`url` is the URL of the command line, if given. `stops`: leaving stops the run."""
         full = config.pick_url(url)
         self.is_remote = config.is_server(full)
         self.is_kept = not full.startswith("memory://")
-        self._is_agent = config.run_from_environment() is not None  # whose own run is over, so it cannot wait
+        self._is_agent = config.run_from_environment() is not None  # its own run is over, so it cannot wait
         self._stops = stops or self._is_agent
 
     async def leave(self, talk: Interaction, reason: str, by: signal.Signals | None, signals: SignalQueue) -> None:
-        """Leave the session; say what happens to it and how to come back."""
+        """Leave the session; print what happens to it and how to come back."""
         if not self.is_kept:
             return
         with suppress(OSError):  # the terminal may be gone
@@ -83,7 +83,7 @@ class Departure:
         hint(f"{told}. To come back: {self.way_back(talk.session_id)}")
 
     async def _suspend(self, talk: Interaction, reason: str) -> None:
-        """Pause the session; say so only if it is."""
+        """Pause the session; report it only on success."""
         try:
             await talk.suspend(reason)
         except SessionRunning:
@@ -101,7 +101,7 @@ class Departure:
         say(f"Stopped: {talk.session_id}")
 
     def way_back(self, session_id: str) -> str:
-        """Return the command that comes back to a session."""
+        """Return the command that returns to a session."""
         return command_line("attach", session_id)
 
 

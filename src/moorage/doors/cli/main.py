@@ -1,8 +1,8 @@
 """The `moorage` command: parsing and an exit code.
 
-`should-resume SESSION` and `mcp`, with `--json` and `--url` at most, do without click: `should-resume`, which runs
-before every delegation, takes 32 ms instead of 56. Any other command line goes to `app`, which knows the same commands
-with all of their options.
+`should-resume SESSION` and `mcp`, with `--json` and `--url` at most, run without click: `should-resume` runs before
+every delegation and takes 32 ms instead of 56. Any other command line goes to `app`, which has the same commands with
+all of their options.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> int:
 
 
 def run_if_plain(arguments: Sequence[str]) -> None:
-    """Run a plain command line and end the process; return if it is none."""
+    """Run a plain command line and end the process; return if the command line is not plain."""
     plain = plain_call(arguments)
     if plain is None:
         return
@@ -77,7 +77,7 @@ def _judge(ref: str, url: str | None, as_json: bool, arguments: Sequence[str]) -
 
     code = edge.run(answer, arguments)
     sys.stderr.flush()
-    os._exit(code)  # everything is closed and flushed: tearing the interpreter down would cost another 8 ms
+    os._exit(code)  # everything is closed and flushed: shutting the interpreter down would cost another 8 ms
 
 
 def _serve_mcp(url: str | None, arguments: Sequence[str]) -> None:

@@ -1,8 +1,8 @@
-"""MCP on standard input and output, and how to tell hosts of it.
+"""MCP on standard input and output, and its configuration for hosts.
 
-A configuration for a host has templates that the host or a launcher fills in: `${AGENT_SESSION_NAME}` makes the
-session that the host starts a child of the session it runs in. Outside of any session it is not filled in, and an
-unfilled template counts as absent.
+A configuration for a host has templates that the host or a launcher fills in. With `${AGENT_SESSION_NAME}`, the host's
+session becomes a child of the session it runs in. Outside of any session it is not filled in, and an unfilled template
+counts as absent.
 """
 
 from __future__ import annotations
@@ -74,6 +74,6 @@ def _by_http(host: str, url: str | None) -> dict[str, Any]:
 
 
 def _program() -> str:
-    """The program itself: a host may start it with another PATH."""
+    """Return the path of the program: a host may start it with another PATH."""
     beside = os.path.join(os.path.dirname(sys.executable), "moorage")
     return beside if os.path.exists(beside) else "moorage"

@@ -1,4 +1,4 @@
-"""Migrate: bring a schema up to date, seal what is stored, or copy a whole store into another."""
+"""Migrate: update a schema, seal stored bodies, or copy a whole store into another."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def migrate(app: App, dry_run: bool, seal: bool, source: str | None, target: str
 
 
 def _is_plain_left(sealed: Done) -> bool:
-    """Complain about what could not be sealed, and return whether there is any."""
+    """Report what could not be sealed, and return whether there is any."""
     is_compact = sealed.get("is_compact", True)  # of a file; a database reuses its space by itself
     if sealed.get("plain_tables"):
         complain(
@@ -83,7 +83,7 @@ def _sqlite(app: App, dry_run: bool, seal: bool) -> Done:
     before = 0 if brought_in else _schema_of(path)
     missing = list(range(before + 1, LATEST + 1))
     if not dry_run:
-        connect(app.url).close()  # opening the store applies what is missing, or says why it cannot
+        connect(app.url).close()  # opening the store applies missing migrations, or raises an error with the reason
     done: Done = {"url": app.full_url, "schema_before": before, "schema": before if dry_run else LATEST}
     done["missing" if dry_run else "applied"] = missing
     if brought_in:
@@ -100,7 +100,7 @@ def sqlite_file(app: App) -> str:
 
 
 def _bring_in_older(path: str, dry_run: bool) -> Done | None:
-    """Import the database of an older orchestrator, or say what would be imported; None if this is none."""
+    """Import the database of an older orchestrator, or tell what would be imported; None for any other file."""
     from moorage.legacy import database as legacy
 
     if not legacy.is_older_file(path):
@@ -110,7 +110,7 @@ def _bring_in_older(path: str, dry_run: bool) -> Done | None:
 
 
 def _schema_of(path: str) -> int:
-    """Return the version of the schema, 0 if there is no file. Changes nothing."""
+    """Return the version of the schema, 0 if there is no file. Change nothing."""
     from moorage.stores.sqlite.connection import SqliteConnection, translating
     from moorage.stores.sqlite.migrate import schema_version
 
@@ -121,7 +121,7 @@ def _schema_of(path: str) -> int:
 
 
 def _seal_file(path: str, dry_run: bool) -> Done:
-    """Seal a whole database, or count what is to be sealed."""
+    """Seal a whole database, or count what remains to be sealed."""
     from moorage.core.inline import drive
     from moorage.stores.sql.sealed import count_plain
     from moorage.stores.sqlite.connection import SqliteConnection, translating
@@ -181,7 +181,7 @@ def _copied(source: str | None, target: str | None, *, force: bool, dry_run: boo
 
 
 def _checked(what: str, url: str) -> str:
-    """Return the name of a store that lasts, the same however its URL is written."""
+    """Return the canonical name of a persistent store, however its URL is written."""
     shown = config.without_password(url)
     if url.startswith("memory://") or config.is_server(url):
         why = "is a server" if config.is_server(url) else "is gone with its process"

@@ -1,6 +1,6 @@
 """The output of commands: JSON for programs, lines for pipes, sentences for people.
 
-Control characters of stored text are made visible: a message must not drive the reader's terminal.
+Control characters of stored text are made visible: a message must not control the reader's terminal.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NOTHING = "-"
 
 
 def is_terminal() -> bool:
-    """Whether standard output is a terminal."""
+    """Return whether standard output is a terminal."""
     return sys.stdout.isatty()
 
 
@@ -29,7 +29,7 @@ def say(line: str) -> None:
 
 
 def hint(line: str) -> None:
-    """Print one line about what to do next on standard error."""
+    """Print one line about the next step on standard error."""
     print(paint(folded(printable(line), sys.stderr), "dim", stream=sys.stderr), file=sys.stderr)
 
 
@@ -40,13 +40,13 @@ def note(line: str) -> None:
 
 
 def complain(line: str) -> None:
-    """Print one line about what went wrong on standard error."""
+    """Print one line about an error on standard error."""
     text = folded(f"moorage: {printable(line)}", sys.stderr)
     print(text.replace("moorage:", paint("moorage:", "red", stream=sys.stderr), 1), file=sys.stderr)
 
 
 def folded(line: str, stream: IO[str]) -> str:
-    """Return a line as it fits a terminal: wrapped at words, the command at its end in one piece."""
+    """Return a line wrapped for a terminal at words, with the command at its end in one piece."""
     if not stream.isatty() or width_of(line) <= columns():
         return line
     told, _, command = line.rpartition(": moorage ")
@@ -57,7 +57,7 @@ def folded(line: str, stream: IO[str]) -> str:
 
 
 def warn_of_secrets(paths: Sequence[str]) -> None:
-    """Name the values that were not kept because their key names a secret."""
+    """List the values that were not stored because their key names a secret."""
     if paths:
         complain(f"warning: kept as [redacted], because its key names a secret: {', '.join(paths)}")
 

@@ -1,4 +1,4 @@
-"""Lists that come a page at a time: read to their end or a limit, printed as a table, as lines or as JSON."""
+"""Paginated lists: read to their end or a limit, printed as a table, as lines or as JSON."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def page_options(command: F) -> F:
 def pages(
     ask: Callable[..., Page[T]], cursor: object = None, *, limit: int | None = None, by: str = "cursor"
 ) -> Iterator[Page[T]]:
-    """Ask for page after page, up to a limit or the end; `by` is the parameter that takes the cursor."""
+    """Request page after page, up to a limit or the end; `by` is the parameter that takes the cursor."""
     left = limit
     while left is None or left > 0:
         place = {} if cursor is None else {by: cursor}
@@ -56,7 +56,7 @@ def show_items(
     cursor: str | None = None,
     nothing: str = "",
 ) -> None:
-    """Print items as rows, or as JSON; on a terminal, `nothing` stands for none."""
+    """Print items as rows, or as JSON; on a terminal, print `nothing` if there are none."""
     rows = [row(item) for item in items]
     app.show(page_of(items, cursor), lambda: show_rows(columns, rows, spare=spare, nothing=nothing))
     if cursor is not None and not app.as_json:

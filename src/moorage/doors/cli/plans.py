@@ -26,14 +26,14 @@ def plan_lines(plan: Any) -> list[str]:
 
 
 def short_plan(plan: Any) -> list[str]:
-    """Return the first lines of a plan, indented; a line tells how many are missing."""
+    """Return the first lines of a plan, indented; a last line tells how many are missing."""
     lines = plan_lines(plan)
     missing = [f"  … {len(lines) - SHOWN} more lines"] if len(lines) > SHOWN + 1 else []
     return [f"  {line}" for line in (lines[:SHOWN] if missing else lines)] + missing
 
 
 def earlier_plan(asked: Approval, others: Iterable[Approval]) -> Approval | None:
-    """Return the approval with a plan that the same session asked for last before this one."""
+    """Return the last earlier approval of the same session that has a plan."""
     before = [
         other
         for other in others

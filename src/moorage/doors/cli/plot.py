@@ -19,7 +19,7 @@ class Point(Struct, frozen=True):
 
     start: datetime
     height: int
-    share: float | None = None  # from 0 to 1; None: of nothing
+    share: float | None = None  # from 0 to 1; None if there is nothing to divide
 
 
 def columns_of(title: str, share_title: str, points: Sequence[Point], *, width: int, levels: str = BLOCKS) -> list[str]:
@@ -41,7 +41,7 @@ def columns_of(title: str, share_title: str, points: Sequence[Point], *, width: 
 
 
 def room_in(width: int) -> int:
-    """Return how many columns fit into so many characters."""
+    """Return how many columns fit into the given number of characters."""
     return max(1, width - GUTTER - 2)
 
 
@@ -50,7 +50,7 @@ def _scale(number: int) -> str:
 
 
 def _level(height: int, top: int, row: int) -> int:
-    """Return how much of a line a column fills, in eighths; the lowest line shows even the smallest."""
+    """Return how much of a line a column fills, in eighths; the lowest line shows even the smallest value."""
     filled = max(1, round(height * HEIGHT * 8 / top)) if height else 0
     return min(8, max(0, filled - row * 8))
 

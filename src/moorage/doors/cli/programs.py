@@ -1,4 +1,4 @@
-"""The programs of an agent that is added: copied along with its file, or told where they are looked for."""
+"""The programs of added agents: copied along with their definition file, or checked where they will be looked up."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def copy(program: str, source: str, target: str) -> None:
 
 
 def warnings(agent: AgentDefinition, folder: str, target: str) -> Iterator[str]:
-    """Yield what will not be found when the agent starts, where it is looked for, and what to write instead."""
+    """Yield the files that will be missing when the agent starts, where they are looked up, and a remedy."""
     if agent.kind not in WITH_COMMAND:
         return
     program, *arguments = agent.command

@@ -1,6 +1,6 @@
 """Progress of long work, shown only at a terminal.
 
-It is drawn on standard error, so that what is piped away stays clean.
+It is drawn on standard error, so that piped output stays clean.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from contextlib import contextmanager
 
 @contextmanager
 def counting(doing: str) -> Iterator[Callable[[int], None] | None]:
-    """Give a function that shows how many are done; None without a terminal."""
+    """Return a function that shows how many are done; None without a terminal."""
     with stating(doing) as state:
         yield None if state is None else lambda done: state(f"{doing} … {done}")
 
 
 @contextmanager
 def stating(doing: str) -> Iterator[Callable[[str], None] | None]:
-    """Give a function that shows a line on how it stands; None without a terminal."""
+    """Return a function that shows a status line; None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -31,7 +31,7 @@ def stating(doing: str) -> Iterator[Callable[[str], None] | None]:
 
 @contextmanager
 def reading(doing: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Give a function that shows how much is read, and of how much; None without a terminal."""
+    """Return a function that shows how much of the total is read; None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

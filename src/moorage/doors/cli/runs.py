@@ -50,11 +50,11 @@ from moorage.executor import Interaction
 if TYPE_CHECKING:
     from moorage.connection import Connection
 
-STOP_WITHIN = 20.0  # seconds: an agent has five from being asked to being made to
+STOP_WITHIN = 20.0  # seconds: an agent has five between being asked to stop and being killed
 FOREVER = 10 * 365 * 24 * 3600  # seconds
 MAX_SHOWN = 5
 LOOK_AGAIN = 30.0  # seconds that a server lets a request wait
-ASKED_PAUSE = 0.5  # seconds between two looks at a run whose agent waits for a person
+ASKED_PAUSE = 0.5  # seconds between two checks of a run whose agent waits for a person
 
 
 @command(
@@ -123,12 +123,12 @@ def _keep_nothing(app: App, options: dict[str, Any]) -> None:
 
 
 def on_terminal(app: App) -> bool:
-    """Whether a person sits at a terminal."""
+    """Return whether a user sits at a terminal."""
     return sys.stdin.isatty() and is_terminal() and not app.as_json
 
 
 def start_chat(app: App, agent: str | None, options: dict[str, Any]) -> None:
-    """Talk with an agent until the person at the terminal leaves."""
+    """Talk with an agent until the user at the terminal leaves."""
     if not on_terminal(app):
         raise UsageProblem("say what to ask: a prompt, or - to read it from standard input")
     from moorage.doors.cli.chat import chat
@@ -168,7 +168,7 @@ async def _ask(app: App, agent: str, prompt: str, options: dict[str, Any], seen:
         await _tell_problems(moor, reply.run)
         return reply
     finally:
-        with cancelled_by_signals():  # from here on, Ctrl-C is about agents that this command does not wait for
+        with cancelled_by_signals():  # from here on, Ctrl-C concerns agents that this command does not wait for
             await _close(moor, seen)
 
 
@@ -193,7 +193,7 @@ async def _answered_or_left(
 async def _leave(
     moor: Connection, seen: StreamPrinter, departure: Departure, by: Signals, signals: SignalQueue
 ) -> None:
-    moor.launching = replace(moor.launching, drains=False)  # agents at work are ended, and their turns given back
+    moor.launching = replace(moor.launching, drains=False)  # running agents are ended, and their turns released
     with suppress(OSError):
         seen.end(None)
     async with Interaction(moor, partial(moor.get, seen.session_id)) as talk:
@@ -215,7 +215,7 @@ async def _answered(
 
 
 async def _why_it_waits(moor: Connection, run_id: str | None, *, hears: bool = False) -> str | None:
-    """Why a run waits, unless that is a question which the caller `hears` anyway."""
+    """Return why a run waits; None for a question that the caller `hears` anyway."""
     if run_id is None:
         return None
     run = await moor.get_run(run_id)
@@ -234,7 +234,7 @@ async def _tell_problems(moor: Connection, run: Run) -> None:
 
 
 async def _close(moor: Connection, seen: StreamPrinter) -> None:
-    """Close the connection; say why that takes long, if agents work that this command does not wait for."""
+    """Close the connection; tell why that takes long if agents run that this command does not wait for."""
     others = len(moor.at_work - {seen.session_id})
     if others and moor.launching.drains:
         hint(f"Waiting for {counted(others, 'other agent')} of this run. Ctrl-C leaves them to the next launcher.")
@@ -245,7 +245,7 @@ async def _close(moor: Connection, seen: StreamPrinter) -> None:
 
 
 async def _stopped(moor: Connection, run_id: str) -> RunAnswer:
-    """Stop a run and return how it ended."""
+    """Stop a run and return its outcome."""
     with suppress(RunSettled):
         await moor.stop_run(run_id)
     over = await moor.result(run_id, wait=STOP_WITHIN)
@@ -254,7 +254,7 @@ async def _stopped(moor: Connection, run_id: str) -> RunAnswer:
 
 
 class StreamPrinter:
-    """Prints what an agent says while it says it."""
+    """Prints an agent's output while it is produced."""
 
     def __init__(self, *, silent: bool) -> None:
         self.run_id: str | None = None
@@ -262,7 +262,7 @@ class StreamPrinter:
         self.is_silent = silent
 
     def see(self, session_id: str, event: dict[str, Any]) -> None:
-        """Print the words of the agent that was asked; its children speak for themselves."""
+        """Print the words of the agent that was asked, not those of its children."""
         if event["type"] == "asked":
             self.run_id, self.session_id = event["run_id"], session_id
         elif event["type"] == "chunk" and session_id == self.session_id:
@@ -300,7 +300,7 @@ class StreamPrinter:
         hint(f"Look at it and answer: {command_line('approvals', 'show', shown_id(session_id))}")
 
     def end(self, result: str | None) -> None:
-        """Close the line, and print the result unless it has been said."""
+        """End the line, and print the result unless it has been printed."""
         self._end_line()
         if result and result.strip().removesuffix("…") not in self.text:
             say(result)
@@ -323,7 +323,7 @@ def _show_reply(app: App, reply: RunAnswer, stream: StreamPrinter) -> None:
 
 
 def _show_open(reply: RunAnswer) -> None:
-    """Print the id of a run that was not waited for; complain about one that was, and has not settled."""
+    """Print the id of a run that was not waited for; report a run that was waited for and has not settled."""
     run, session_id = reply.run, reply.session.session_id
     because, next_step = run.because, f"Next: {command_line('result', shown_id(run.run_id), '--wait')}"
     if run.mode is Mode.SYNC:
@@ -401,7 +401,7 @@ def result(app: App, run_id: str, wait: Any) -> int:
     asked, moment = _run_id(app, run_id), min(seconds or 0.0, MOMENT)
     found = app.moor.result(asked, wait=moment)
     if seconds and seconds > moment and not found.is_settled:
-        if found.because is not None and not found.needs_a_person:  # what needs a person ends the wait, and says so
+        if found.because is not None and not found.needs_a_person:  # else the wait ends with an error
             hint(why(found.because, found.session_id))
         found = app.moor.result(asked, wait=seconds - moment)
     app.show(found, lambda: _show_result(found))
@@ -461,7 +461,7 @@ def stop(app: App, session: str | None, run_id: str | None, no_tree: bool) -> No
         return
     running = app.moor.runs(open_only=True, limit=MAX_LIMIT).items if is_terminal() else []  # to say what was stopped
     told = app.moor.stop(app.id_of(str(session)), tree=not no_tree)
-    last = {each: app.moor.get(each).because for each in told[-MAX_SHOWN:]}  # the one that is meant comes last
+    last = {each: app.moor.get(each).because for each in told[-MAX_SHOWN:]}  # the session that was named comes last
     silent = {each: because for each, because in last.items() if because is not None and because.is_silence}
     app.show({"session_ids": told, "unresponsive": silent}, lambda: _show_stopped(told, running, str(session)))
     for session_id, because in silent.items():
@@ -484,7 +484,7 @@ def _show_stopped(told: list[str], running: list[Run], ref: str) -> None:
 
 
 def _hint_at_silence(session_id: str, because: Because | None) -> None:
-    """Say so if no launcher is there to confirm a stop, and when it counts without that."""
+    """Tell if no launcher runs that could confirm a stop, and when the stop takes effect without one."""
     if because is not None and because.is_silence:
         hint(f"Session {session_id} is told to stop, but its {because.in_silence}, and the stop settled.")
 

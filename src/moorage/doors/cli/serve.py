@@ -1,4 +1,4 @@
-"""The server as a command, and samples of agents to serve alone."""
+"""The server as a command, and sample agents to serve alone."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def serve(app: App, /, grpc: bool, workers: int, log_format: str | None, log_lev
 
 
 def _set_up_logs(log_format: str | None, level: str) -> bool:
-    """Start logging; return whether to greet a person at a terminal."""
+    """Start logging; return whether to greet a user at a terminal."""
     import logging
 
     from moorage.doors import logs
@@ -111,7 +111,7 @@ def _set_up_logs(log_format: str | None, level: str) -> bool:
     chosen = log_format or ("text" if is_terminal else "json")
     greets = is_terminal and chosen == "text"
     logs.set_up(chosen, level)
-    if greets and level == "info":  # the greeting says that it has started
+    if greets and level == "info":  # the greeting already reports the start
         logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     return greets
 
@@ -130,7 +130,7 @@ def _serve_many(options: ServeOptions, workers: int, log_format: str | None, log
     told += ["--insecure-no-keys"] if options.open_to_all else []
     told += ["--allow-eviction"] if options.allows_eviction else []
     told += [] if log_format is None else ["--log-format", log_format]
-    place = grpc_place(options)  # kept until all of them have ended
+    place = grpc_place(options)  # the port is reserved until all workers have ended
     told += ["--no-grpc"] if place is None else ["--grpc-shared", "--grpc-port", str(place.getsockname()[1])]
     for option in ("grpc_cert", "grpc_key", "grpc_client_ca"):
         if (value := getattr(options, option)) is not None:

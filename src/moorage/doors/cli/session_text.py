@@ -18,7 +18,7 @@ from moorage.doors.cli.wording import ago, counted, seconds_text, span
 
 
 def titled(session: Session) -> str:
-    """Return the name of a session with its id, or its id."""
+    """Return the name of a session with its id, or its id alone."""
     return f"{session.session_name} ({session.session_id})" if session.session_name else session.session_id
 
 
@@ -26,7 +26,7 @@ _STATUS = {Status.RUN_FAILED: "has a failed run", "failed": "has failed", "aband
 
 
 def described(session: Session, waiting: Sequence[Approval] = ()) -> str:
-    """Return the status of a session, what to do about it, and its facts; `waiting` are its open questions."""
+    """Return the status of a session, the next steps, and its facts; `waiting` are its open questions."""
     told = "\n".join(_circumstances(session, waiting)).splitlines()
     lines = [_headline(session), *(folded(printable(line), sys.stdout) for line in told)]
     return "\n".join(lines) + "\n" + groups(_facts(session))
@@ -40,7 +40,7 @@ def _headline(session: Session) -> str:
 
 
 def _circumstances(session: Session, waiting: Sequence[Approval]) -> list[str]:
-    """Return what a person should know first, and the commands that go with it."""
+    """Return the most important facts, and the commands that go with them."""
     told = [_question(asked) for asked in waiting]
     if session.because is not None and not waiting:
         told.append(f"The request waits {session.because.in_words}.")

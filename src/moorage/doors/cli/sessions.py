@@ -1,4 +1,4 @@
-"""Sessions: create, look at, list, change, close, fork."""
+"""Sessions: create, show, list, change, close, fork."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def create(app: App, /, parent: str | None, no_parent: bool, **wanted: Any) -> N
 
 def _parent(app: App, ref: str | None) -> str | UnsetType:
     if ref is None:
-        return UNSET  # the environment may name one
+        return UNSET  # the environment may name a parent
     try:
         return app.id_of(ref)
     except NotFound:
-        return ref  # `create` says that there is no such parent
+        return ref  # `create` reports that this parent does not exist
 
 
 def _show_new(app: App, session: Session, done: str) -> None:

@@ -1,4 +1,4 @@
-"""The host's settings file on disk: read whole, written whole or not at all."""
+"""The host's settings file on disk: read completely, and written completely or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from moorage.doors.cli.settings_text import NOTHING, Unreadable
 
 
 class InvalidSettings(InvalidRequest):
-    """A settings file that cannot be read or written, or that its owner has to put right."""
+    """A settings file that cannot be read or written, or that its owner has to fix."""
 
     def __init__(self, file: str, why: str, *, text: str = "", at: int | None = None) -> None:
         line = None if at is None else text.count("\n", 0, at) + 1
@@ -23,13 +23,13 @@ class InvalidSettings(InvalidRequest):
 
 
 class SettingsFile:
-    """One settings file; with `brings_folder`, it comes and goes with the folder it is in."""
+    """One settings file; with `brings_folder`, its folder is created and removed with it."""
 
     def __init__(self, path: str, *, brings_folder: bool) -> None:
         self.path, self.brings_folder = os.path.abspath(path), brings_folder
 
     def read(self) -> str:
-        """Return the text; NOTHING if there is no file. Raises InvalidSettings."""
+        """Return the text, or NOTHING if there is no file. Raise InvalidSettings."""
         try:
             with open(self.path, "rb") as file:
                 return file.read().decode()
@@ -41,8 +41,8 @@ class SettingsFile:
             raise InvalidSettings(self.path, f"it cannot be read ({error.strerror})") from None
 
     def write(self, text: str) -> None:
-        """Put the text in the file's place; NOTHING takes the file away. Raises InvalidSettings."""
-        target = os.path.realpath(self.path)  # a link stays, what it points to is written
+        """Replace the file with the text; NOTHING removes the file. Raise InvalidSettings."""
+        target = os.path.realpath(self.path)  # a link stays; its target is written
         try:
             if text == NOTHING:
                 self._remove(target)
@@ -57,7 +57,7 @@ class SettingsFile:
         with suppress(FileNotFoundError):
             os.unlink(target)
         if self.brings_folder:
-            with suppress(OSError):  # it has something in it
+            with suppress(OSError):  # the folder is not empty
                 os.rmdir(os.path.dirname(target))
 
     def _replace(self, target: str, data: bytes) -> None:
@@ -74,7 +74,7 @@ class SettingsFile:
 
 
 def _write_like(target: str, path: str, data: bytes) -> None:
-    """Write a new file to disk, with the owner and the mode of another one, if that is there."""
+    """Write a new file to disk, with the owner and the mode of an existing file, if there is one."""
     try:
         status = os.stat(target)
     except FileNotFoundError:
@@ -91,7 +91,7 @@ def _write_like(target: str, path: str, data: bytes) -> None:
 
 
 def _sync_folder(path: str) -> None:
-    """Make sure that a file's new content survives a power cut under its name."""
+    """Sync the folder, so that the renamed file survives a power failure."""
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
@@ -103,7 +103,7 @@ def _sync_folder(path: str) -> None:
 
 
 class SettingsEdit:
-    """An edit of a settings file, not yet made. Raises InvalidSettings if the file cannot be edited."""
+    """A prepared edit of a settings file. Raises InvalidSettings if the file cannot be edited."""
 
     def __init__(self, file: SettingsFile, edit: Callable[[str], str]) -> None:
         self.file, self.before = file, file.read()
@@ -112,25 +112,25 @@ class SettingsEdit:
 
     @property
     def changes(self) -> bool:
-        """Whether it changes anything."""
+        """Return whether the edit changes anything."""
         return self.before != self.after
 
     @property
     def diff(self) -> str:
-        """The change as people and `patch` read it; empty if there is none."""
+        """Return the change as a unified diff; empty if there is none."""
         sides = [("", "/dev/null") if text == NOTHING else (text, self.file.path) for text in (self.before, self.after)]
         (before, old), (after, new) = sides
         return "".join(_marked(unified_diff(_lines(before), _lines(after), old, new)))
 
     def make(self) -> None:
-        """Write the file, if there is anything to write."""
+        """Write the file if it changes."""
         if self.changes:
             self.file.write(self.after)
 
 
 @contextmanager
 def in_place(file: SettingsFile, text: str) -> Iterator[None]:
-    """Name the file, the line and the column of what cannot be read."""
+    """Name the file, the line and the column of the error."""
     try:
         yield
     except Unreadable as problem:
@@ -143,6 +143,6 @@ def _lines(text: str) -> list[str]:
 
 
 def _marked(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the lines of a diff, with the usual remark on one that has no end."""
+    """Yield the lines of a diff, with the usual remark after a line without a line feed."""
     for line in lines:
         yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

@@ -1,9 +1,9 @@
-"""Put our hooks into the host's settings and take them out as text, so that all other text stays as it is.
+"""Insert and remove Moorage's hooks in the host's settings as text, so that all other text stays unchanged.
 
     {"hooks": {"Stop": [{"matcher": "…", "hooks": [{"type": "command", "command": "…", "timeout": 5}]}]}}
      root      hooks     list            entry      hook
 
-A hook that is put in follows the layout around it. A container that is empty once our hook is taken out goes with it.
+A new hook follows the layout around it. A container that is empty after a removal is removed, too.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 SCRIPT = "moorage-hook"
-HOSTS_TIMEOUT = 60  # seconds, where a hook says nothing
-NOTHING = "\n"  # the text of settings without anything in them
+HOSTS_TIMEOUT = 60  # seconds, the host's default for a hook without a timeout
+NOTHING = "\n"  # the text of empty settings
 BYTE_ORDER_MARK = "\ufeff"
 
 _BLANKS = re.compile(r"[ \t\r\n]*")
@@ -28,7 +28,7 @@ _COMMENTS = ("//", "/*", "#")
 
 
 class Unreadable(Exception):
-    """A text that is not what it has to be; `at` is the place, if it is known."""
+    """A text that does not have the expected form; `at` is the place, if known."""
 
     def __init__(self, why: str, at: int | None) -> None:
         self.why, self.at = why, at
@@ -36,7 +36,7 @@ class Unreadable(Exception):
 
 
 class Hook(Struct, frozen=True):
-    """One hook of ours: at which event, for which tools, what is run, and for how many seconds at most."""
+    """One hook of Moorage: its event, its tools, its command, and its timeout in seconds."""
 
     event: str
     command: str
@@ -45,12 +45,12 @@ class Hook(Struct, frozen=True):
 
     @property
     def place(self) -> tuple[str, str | None]:
-        """Where it belongs; one of ours is enough there."""
+        """Return its place; one hook of ours is enough there."""
         return self.event, self.matcher
 
 
 def installed(text: str, hooks: Sequence[Hook]) -> str:
-    """Return the settings with these hooks of ours and no others. Raises Unreadable."""
+    """Return the settings with exactly these hooks of ours. Raise Unreadable."""
     text = _without_others(text, hooks)
     for hook in hooks:
         text = _with(text, hook)
@@ -58,25 +58,25 @@ def installed(text: str, hooks: Sequence[Hook]) -> str:
 
 
 def uninstalled(text: str) -> str:
-    """Return the settings without our hooks. Raises Unreadable."""
+    """Return the settings without our hooks. Raise Unreadable."""
     return _without_others(text, ())
 
 
 def hooks_of(text: str) -> list[Hook]:
-    """Return our hooks in these settings. Raises Unreadable."""
+    """Return our hooks in these settings. Raise Unreadable."""
     return [found.hook for found in _find(text)]
 
 
 def are_switched_off(text: str) -> bool:
-    """Whether these settings tell the host to run no hooks at all. Raises Unreadable."""
+    """Return whether these settings disable all hooks of the host. Raise Unreadable."""
     return _read(text).get("disableAllHooks") is True
 
 
 def is_ours(command: object) -> bool:
-    """Whether a command is one that we write: the script, alone or with a URL."""
+    """Return whether Moorage writes this command: the script, alone or with a URL."""
     try:
         words = shlex.split(command) if isinstance(command, str) else []
-    except ValueError:  # a quote that does not end
+    except ValueError:  # an unclosed quote
         return False
     return bool(words) and os.path.basename(words[0]) == SCRIPT and (len(words) == 1 or words[1:-1] == ["--url"])
 
@@ -85,7 +85,7 @@ def is_ours(command: object) -> bool:
 
 
 class _Part(Struct, frozen=True):
-    """A member of an object or an item of a list: where it begins, and where its value begins and ends."""
+    """A member of an object or an item of a list: its start, and the start and the end of its value."""
 
     key: str | None
     start: int
@@ -94,14 +94,14 @@ class _Part(Struct, frozen=True):
 
 
 class _Found(Struct, frozen=True):
-    """A hook of ours, and where it is: each container's place and the part with the hook in it, innermost first."""
+    """A hook of ours and its position: for each container its place and its part, innermost first."""
 
     hook: Hook
     path: Sequence[tuple[int, _Part]]
 
 
 def _read(text: str) -> dict[str, Any]:
-    """Return what the settings say. Raises Unreadable."""
+    """Return the parsed settings. Raise Unreadable."""
     start = _start(text)
     if start == len(text):
         return {}
@@ -140,7 +140,7 @@ def _behind_blanks(text: str, at: int) -> int:
 
 
 def _parts(text: str, at: int) -> list[_Part]:
-    """Return the parts of the object or list that begins at a place; none of another value."""
+    """Return the parts of the object or list at a place; none for any other value."""
     parts: list[_Part] = []
     decode, opening, at = json.JSONDecoder().raw_decode, text[at], _behind_blanks(text, at + 1)
     while opening in "[{" and text[at] not in "]}":
@@ -159,7 +159,7 @@ def _part(text: str, at: int, key: str) -> _Part:
 
 
 def _find(text: str) -> Iterator[_Found]:
-    """Our hooks, from top to bottom; what has another form than the host's is not ours."""
+    """Return our hooks, from top to bottom; a hook of another form than the host's is not ours."""
     if "hooks" not in _read(text):
         return
     root = _start(text)
@@ -192,7 +192,7 @@ def _hook(event: str, matcher: object, says: Any) -> Hook | None:
 
 
 def _without_others(text: str, wanted: Sequence[Hook]) -> str:
-    """Return the text without those of our hooks that are not wanted where they are, or are there twice."""
+    """Return the text without those of our hooks that are misplaced or duplicated."""
     missing = {hook.place for hook in wanted}
     for found in _find(text):
         if found.hook.place not in missing:
@@ -205,15 +205,15 @@ def _without(text: str, found: _Found) -> str:
     """Return the text without a hook, and without the containers that held nothing else."""
     for container, part in found.path:
         parts = _parts(text, container)
-        if parts[0] != part:  # goes with the comma before it
+        if parts[0] != part:  # remove the comma before it
             return text[: parts[parts.index(part) - 1].end] + text[part.end :]
-        if len(parts) > 1:  # goes with the comma after it
+        if len(parts) > 1:  # remove the comma after it
             return text[: part.start] + text[parts[1].start :]
     return NOTHING
 
 
 def _with(text: str, hook: Hook) -> str:
-    """Return the text with a hook: the one in its place brought up to date, else a new one."""
+    """Return the text with a hook: an existing hook in its place is updated, else a new one is added."""
     for found in _find(text):
         if found.hook == replace(hook, timeout=found.hook.timeout):
             return text
@@ -243,7 +243,7 @@ def _with_entry(text: str, event: str, entry: dict[str, Any]) -> str:
 
 
 def _added(text: str, container: int, depth: int, label: str, value: Any) -> str:
-    """Return the text with one part more at the end of a container, laid out like the part before it."""
+    """Return the text with one more part at the end of a container, laid out like the part before it."""
     parts, first = _parts(text, container), _parts(text, _start(text))[0]
     margin = text[_start(text) + 1 : first.start]  # before the first key of the file
     step = margin.rpartition("\n")[2] if "\n" in margin else None
@@ -260,7 +260,7 @@ def _added(text: str, container: int, depth: int, label: str, value: Any) -> str
 
 
 def _laid_out(value: Any, lead: str, step: str | None) -> str:
-    """Return a value as it stands behind these blanks: on one line if they are."""
+    """Return a value laid out behind this margin: on one line if the margin has no line feed."""
     if "\n" not in lead:
         return _json(value)
     return _json(value, step or "  ").replace("\n", ("\r\n" if "\r" in lead else "\n") + lead.rpartition("\n")[2])

@@ -1,4 +1,4 @@
-"""Analytics at the command line: a table beside what is aimed at, and a plot over time."""
+"""Analytics on the command line: a table of measures and targets, and a plot over time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from moorage.doors.cli.wording import counted
 from moorage.service.analytics import ENOUGH_SESSIONS, GROUPINGS, LENGTHS, UNITS, Analytics, Counts, Measure, start_of
 
 TARGETS = "Targets are goals that Moorage sets itself, the same in every installation; nothing fails if one is missed."
-HOURS_UPTO = timedelta(days=2)  # of a plot; days, or weeks, beyond
+HOURS_UPTO = timedelta(days=2)  # of a plot by hours; longer ones are by days or weeks
 
 
 @command(
@@ -50,7 +50,7 @@ def stats(
     drawn = not app.as_json and (is_terminal() and by in (None, *UNITS) if plot is None else plot)
     is_short = since is not None and (until or datetime.now(UTC)) - since <= HOURS_UPTO
     unit = "hour" if is_short else "day"
-    found = count(by=unit if drawn and by is None else by)  # one pass for both, the table and the plot
+    found = count(by=unit if drawn and by is None else by)  # one pass for both the table and the plot
     app.show(found, lambda: _show(found, by))
     if drawn:
         _draw(found if found.by in UNITS else count(by=unit), folding=by is None)
@@ -76,7 +76,7 @@ def _show(found: Analytics, by: str | None) -> None:
 
 
 def _rows(found: Analytics) -> Iterator[tuple[str, float | Measure]]:
-    """Yield the numbers by name; a measure where there is a target, or a unit to tell."""
+    """Yield the numbers by name; a measure if it has a target or a unit."""
     total, storage = found.total, found.storage
     yield "sessions", total.sessions
     yield from ((f"sessions.{state}", count) for state, count in total.states.items())
@@ -100,7 +100,7 @@ def _rows(found: Analytics) -> Iterator[tuple[str, float | Measure]]:
 
 
 def _label(name: str) -> str:
-    """Return a name for people; a part of something is indented."""
+    """Return a name for people; a part of another number is indented."""
     whole, _, part = name.partition(".")
     return f"  {part}".replace("_", " ") if part else whole.replace("_", " ")
 
@@ -198,7 +198,7 @@ def _time_text(at: datetime, unit: str) -> str:
 
 
 def _draw(found: Analytics, *, folding: bool) -> None:
-    """Sessions over time as columns, newest at the right; days as weeks where they would not fit."""
+    """Draw sessions over time as columns, newest at the right; as weeks if the days do not fit."""
     from shutil import get_terminal_size
 
     width, unit = get_terminal_size().columns, str(found.by)
@@ -215,7 +215,7 @@ def _draw(found: Analytics, *, folding: bool) -> None:
 
 
 def _points(found: Analytics, unit: str, most: int) -> list[Point]:
-    """Return the points of the plot: one for each hour, day or week, empty ones too."""
+    """Return the points of the plot: one for each hour, day or week, including empty ones."""
     sums: dict[datetime, tuple[int, int, int]] = {}
     for group in found.groups:
         at = start_of(unit, datetime.fromisoformat(str(group.key)))

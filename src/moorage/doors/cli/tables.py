@@ -1,7 +1,7 @@
 """Tables for people, and the same rows as lines for pipes.
 
-A table that is wider than the terminal cuts texts, with an ellipsis; where that is not enough, columns are left out and
-named below. Ids and times are never cut. `--wide` shows everything, whole, however long the lines become.
+If a table is wider than the terminal, its texts are cut, with an ellipsis. If that is not enough, columns are left out
+and listed below the table. Ids and times are never cut. `--wide` shows everything, however long the lines become.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def show_rows(
 ) -> None:
     """Print rows as a table on a terminal, else as lines; on a terminal, `nothing` stands for no rows.
 
-    `lines` are the rows for a pipe, if those are others. Of the two, only those that are printed are asked for.
+    `lines` are the rows for a pipe, if they differ. Only the rows that are printed are computed.
     """
     if not is_terminal():
         for line in rows if lines is None else lines:
@@ -77,7 +77,7 @@ def show_rows(
 
 
 def table(columns: Sequence[str], rows: Iterable[TableRow], *, spare: Sequence[str] = ()) -> None:
-    """Print a table; `spare` are the columns to leave out where it is narrow, the first one first."""
+    """Print a table; `spare` are the columns to leave out on a narrow terminal, in that order."""
     cells = [[NOTHING if cell in (None, "") else printable(str(cell)) for cell in row] for row in rows]
     if not is_wide():
         cells = _with_short_ids(columns, cells)
@@ -101,7 +101,7 @@ def _with_short_ids(columns: Sequence[str], cells: list[list[str]]) -> list[list
 
 
 def _fitted(full: Mapping[str, int], spare: Sequence[str], room: int) -> Shape:
-    """Return the shape that fits into the room: texts are cut first, then columns left out."""
+    """Return the columns that fit into the width: first cut texts, then leave columns out."""
     left, hidden = list(full), list[str]()
     for column in ("", *spare):
         if column:
@@ -116,7 +116,7 @@ def _fitted(full: Mapping[str, int], spare: Sequence[str], room: int) -> Shape:
 
 
 def _grown(least: Mapping[str, int], full: Mapping[str, int], room: int) -> dict[str, int]:
-    """Give the room that is left to the narrowest texts first, so that none is cut for a longer one."""
+    """Give the remaining width to the narrowest texts first, so that none is cut for a longer one."""
     widths, free = dict(least), room - _total(least)
     while free > 0 and (short := [name for name in widths if widths[name] < full[name]]):
         name = min(short, key=lambda name: widths[name])

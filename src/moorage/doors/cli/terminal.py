@@ -1,7 +1,7 @@
 """Text on a terminal: its width, colours, cutting and wrapping.
 
-Colours are left out where the stream is no terminal, or `NO_COLOR` or `TERM=dumb` says so. Text is measured in columns
-of the terminal: many characters of Asian scripts take two.
+Colours are omitted if the stream is no terminal, or if `NO_COLOR` or `TERM=dumb` is set. Text is measured in columns of
+the terminal: many characters of Asian scripts take two.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ def columns() -> int:
 
 
 def has_colour(stream: IO[str] | None = None) -> bool:
-    """Whether a stream, else standard output, shows colours."""
+    """Return whether a stream, by default standard output, shows colours."""
     shown = stream or sys.stdout
     return shown.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def paint(text: str, style: str | None, *, stream: IO[str] | None = None) -> str:
-    """Return the text in a style, such as `bold`; as it is where there are no colours."""
+    """Return the text in a style, such as `bold`; unchanged without colours."""
     if style is None or not text or not has_colour(stream):
         return text
     return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
@@ -55,7 +55,7 @@ def width_of(text: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """Return the text in at most so many columns; an ellipsis marks what is missing."""
+    """Return the text cut to this number of columns; an ellipsis marks the cut."""
     if width_of(text) <= width:
         return text
     from rich.cells import set_cell_size

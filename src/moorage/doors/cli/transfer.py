@@ -1,4 +1,4 @@
-"""Export and import: whole sessions as JSON lines, as Markdown to read, and from what others kept."""
+"""Export and import: whole sessions as JSON lines, as Markdown to read, and from files of other programs."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def export(app: App, sessions: tuple[str, ...], everything: bool, tree: bool, fo
         document = {"text": "\n".join(lines)} if form == "markdown" else {"lines": [decode(line) for line in lines]}
         show_json({"format": form, **document})
     else:
-        shown = printable if is_terminal() else str  # a terminal would obey what an agent wrote
+        shown = printable if is_terminal() else str  # a terminal would interpret control characters of the text
         for line in lines:
             sys.stdout.write(f"{shown(line)}\n")
 
@@ -83,7 +83,7 @@ def _named(app: App, refs: Iterable[str], *, tree: bool, form: str) -> Iterator[
 
 
 def _all(app: App, form: str) -> Iterator[str]:
-    """Yield the exports of all sessions, parents before children; one that is deleted meanwhile is left out whole."""
+    """Yield the exports of all sessions, parents before children; leave out a session deleted meanwhile."""
     sessions = sorted(every(partial(app.moor.list, sort="created")), key=lambda session: session.depth)
     for session_id in [session.session_id for session in sessions]:
         try:
@@ -95,7 +95,7 @@ def _all(app: App, form: str) -> Iterator[str]:
 
 
 def _write_whole(path: str, lines: Iterable[str]) -> int:
-    """Write beside the file and put it in place when it is on disk: no reader sees half of it."""
+    """Write a temporary file and rename it when it is on disk, so that no reader sees half of it."""
     beside = f"{path}.{os.getpid()}.part"
     try:
         with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
@@ -129,7 +129,7 @@ class PostgresUrl(ParamType):
 
 
 POSTGRES = PostgresUrl()
-MOVING = {  # the modules that read what frameworks kept
+MOVING = {  # the modules that read the files of frameworks
     "langgraph_sqlite": "langgraph.moving",
     "langgraph_postgres": "langgraph.moving",
     "openai_sqlite": "openai_moving",
@@ -200,7 +200,7 @@ def import_(
 
 @contextmanager
 def _opened(paths: tuple[str, ...]) -> Iterator[list[str | IO[bytes]]]:
-    """Give the paths, and for `-` a copy of standard input that can be read twice."""
+    """Return the paths, and for `-` a copy of standard input that can be read twice."""
     if STDIN not in paths:
         yield list(paths)
         return
@@ -214,7 +214,7 @@ def _opened(paths: tuple[str, ...]) -> Iterator[list[str | IO[bytes]]]:
 
 @contextmanager
 def _rows_of(app: App, table: str | None, database: str | None) -> Iterator[list[str | IO[bytes]]]:
-    """Give the rows of a table in a file named like the table."""
+    """Yield a file with the rows of a table, named like the table."""
     if table is None:
         if database is not None:
             raise UsageProblem("--database goes with --postgres-table")

@@ -1,4 +1,4 @@
-"""Whether work may be picked up: ask, and print the verdict."""
+"""Whether work may be resumed: ask, and print the verdict."""
 
 from __future__ import annotations
 

@@ -12,13 +12,13 @@ from moorage.core.status import Because, Reason
 from moorage.doors.cli.hints import command_line, shown_id
 from moorage.doors.cli.output import hint
 
-MOMENT = 1.0  # seconds; most runs start within one, and then there is nothing to tell
+MOMENT = 1.0  # seconds; most runs start sooner, so there is nothing to report
 
 Look = Callable[[], Awaitable[str | None]]
 
 
 def why(because: Because, session_id: str) -> str:
-    """Return why a run does not start, and the command that changes it."""
+    """Return why a run does not start, and the command that helps."""
     approval = shown_id(because.approval_id or "")
     ways = {
         Reason.HELD: f" Free it: {command_line('release', shown_id(session_id))}",
@@ -31,7 +31,7 @@ def why(because: Because, session_id: str) -> str:
 
 @asynccontextmanager
 async def telling_why(look: Look, show: Callable[[str], None] = hint) -> AsyncIterator[None]:
-    """Within the block, show the line that `look` finds after a moment, and whenever it has become another."""
+    """Within the block, show the line of `look` after a moment, and again whenever it changes."""
     telling = asyncio.create_task(_tell(look, show))
     try:
         yield
@@ -60,7 +60,7 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 @contextmanager
 def cancelled_by_signals() -> Iterator[None]:
-    """Within the block, Ctrl-C, SIGTERM and a hang-up cancel this task, once; later ones change nothing."""
+    """Within the block, cancel this task on Ctrl-C, SIGTERM or a hang-up, once; later signals have no effect."""
     task, told = asyncio.current_task(), list[signal.Signals]()
     assert task is not None
 

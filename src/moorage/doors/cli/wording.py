@@ -1,8 +1,8 @@
 """Wording for people: counts, ages, times and short ids.
 
-Ids that Moorage makes begin with their time of creation, so the ids of one morning begin alike. A short id is the whole
-of that time (13 characters), and longer if another id of the same list begins so, too. The id of an inbox item keeps
-its kind: `message:0199a3f2-7c1e`. Commands take a short id as they take any prefix.
+Ids that Moorage creates begin with their time of creation, so ids created close together begin alike. A short id is the
+whole time (13 characters), and longer if another id of the same list begins with it, too. The id of an inbox item keeps
+its kind: `message:0199a3f2-7c1e`. Commands take a short id like any prefix.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from moorage.core.errors import utc_text
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _MADE = re.compile(r"((?:[a-z]+:)?)[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
 _TIME_ORDERED = "7"  # the version of such a UUID
-_OF_TIME, _OF_CHANCE = 13, 8  # characters: a time in milliseconds; enough random ones
+_OF_TIME, _OF_CHANCE = 13, 8  # characters: the time in milliseconds; enough random ones
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:
@@ -25,7 +25,7 @@ def counted(count: int, noun: str, plural: str = "") -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the word that is most like the given one; None if none is like it."""
+    """Return the word that is most similar to the given one; None if none is similar."""
     from difflib import get_close_matches
 
     return next(iter(get_close_matches(word, list(known), n=1, cutoff=0.6)), None)
@@ -40,7 +40,7 @@ def span(seconds: float) -> str:
 
 
 def ago(at: datetime | None) -> str | None:
-    """Return how long ago something was, or in what time it will be."""
+    """Return how long ago an instant was, or how far in the future it is."""
     if at is None:
         return None
     seconds = (datetime.now(UTC) - at).total_seconds()
@@ -70,7 +70,7 @@ def seconds_text(at: datetime | None) -> str | None:
 
 
 def short_id(id: str, among: Iterable[str] = ()) -> str:
-    """Return the beginning of an id, long enough to differ from the others; an id that a person chose stays whole."""
+    """Return the shortest prefix of an id that differs from the others; an id chosen by a person stays whole."""
     made = _MADE.fullmatch(id)
     if made is None:
         return id
@@ -80,7 +80,7 @@ def short_id(id: str, among: Iterable[str] = ()) -> str:
 
 
 def _shared(one: str, other: str) -> int:
-    """Return how many characters two ids begin with alike."""
+    """Return the length of the common prefix of two ids."""
     pairs = zip(one, other, strict=False)
     return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
