@@ -1,4 +1,4 @@
-"""GraphQL over HTTP: requests read, operations carried out, answers in the form that the client accepts."""
+"""GraphQL over HTTP: read requests, execute operations, answer in a media type that the client accepts."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from moorage.doors.http.visit import Visitor
 
 GRAPHQL_JSON = b"application/graphql-response+json"
 COMPLETE = b"event: complete\ndata: \n\n"
-BAD_REQUEST, UNPROCESSABLE = 400, 422  # GraphQL over HTTP asks for the former where REST has the latter
+BAD_REQUEST, UNPROCESSABLE = 400, 422  # GraphQL over HTTP requires 400 where REST answers 422
 OWN_STATUS = {**STATUS, UnsupportedMediaType.code: 415}
 BY_SSE_OR_SOCKET = "a subscription comes over a WebSocket, or with `Accept: text/event-stream`"
 ONE_ANSWER = "a subscription cannot be part of a batch; send it alone"
 
 
 class Answering:
-    """Answers what comes to /graphql."""
+    """Answers requests to /graphql."""
 
     def __init__(self, door: Door, live: LiveStreams, sockets: SocketSettings | None = None) -> None:
         self._door, self._live = door, live
         self.engine = Engine(door)
         self.sockets = sockets or SocketSettings()
-        self._open = 0  # WebSockets
+        self._open = 0  # open WebSockets
 
     async def socket(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         """Serve a WebSocket until it is closed."""
@@ -49,7 +49,7 @@ class Answering:
             self._open -= 1
 
     async def answer(self, exchange: Exchange) -> None:
-        """Admit, answer; say in GraphQL's words what went wrong before there was an operation."""
+        """Admit the request and answer it; report errors before the execution in the GraphQL format."""
         at_this_door(exchange)
         try:
             visitor = await self._door.admit(exchange)
@@ -72,7 +72,7 @@ class Answering:
         )
 
     async def _post(self, exchange: Exchange, visitor: Visitor) -> None:
-        """Operations in a body: one, or a list of them."""
+        """Answer the operations of a body: one, or a list of them."""
         check_content_type(exchange)
         body = await exchange.body()
         if body.lstrip()[:1] == b"[":
@@ -81,7 +81,7 @@ class Answering:
             await self._answer(exchange, visitor, _read(body, GraphqlRequest))
 
     async def _get(self, exchange: Exchange, visitor: Visitor) -> None:
-        """An operation in the query of an address; never a mutation."""
+        """Answer the operation in the query of a URL; never a mutation."""
         given = dict(query_of(exchange))
         request = GraphqlRequest(
             query=given.get("query"),
@@ -108,7 +108,7 @@ class Answering:
             await _answer_whole(exchange, answer)
 
     async def _answer_batch(self, exchange: Exchange, visitor: Visitor, requests: list[GraphqlRequest]) -> None:
-        """Several operations, one after the other; together they may cost what one may."""
+        """Answer several operations, one after the other; all together have the cost limit of one."""
         limits = self.engine.limits
         if not 0 < len(requests) <= limits.operations:
             raise DocumentRefused([QueryTooLarge("operations in a batch", limits.operations)])
@@ -120,7 +120,7 @@ class Answering:
                     raise DocumentRefused([InvalidQuery(ONE_ANSWER)])
                 left -= operation.price.check(request.variables or {}, left)
                 if answers:
-                    await self._door.admit(exchange)  # each counts as a request of its own
+                    await self._door.admit(exchange)  # each counts as a separate request
                 answers.append(await self.engine.answer(operation, request, exchange, visitor))
             except (MoorageError, DocumentRefused) as error:
                 answers.append(refusal(error))
@@ -129,7 +129,7 @@ class Answering:
     async def _stream(
         self, exchange: Exchange, visitor: Visitor, operation: ParsedOperation, request: GraphqlRequest
     ) -> None:
-        """A subscription, by server-sent events."""
+        """Stream a subscription as server-sent events."""
         try:
             wanted, rendering = await self.engine.followed(operation, request, exchange, visitor)
             hub, after = self._live.hub(visitor), _where(exchange, wanted.after)
@@ -152,7 +152,7 @@ async def _complete() -> bytes:
 
 
 def _where(exchange: Exchange, wanted: int | None) -> int | None:
-    """Where a stream goes on: what a browser that comes back has seen goes before what it was asked for with."""
+    """Return where a stream continues: Last-Event-ID of a reconnecting browser, else the request's arguments."""
     text = exchange.header(b"last-event-id")
     return wanted if text is None else cursor_of(text)
 
@@ -163,7 +163,7 @@ async def _answer_by_sse(exchange: Exchange, answer: Response) -> None:
 
 
 async def _answer_whole(exchange: Exchange, answer: Response) -> None:
-    """Answer with one document; in plain JSON with status 200 whatever it says: a 4xx may be that of a proxy."""
+    """Answer with one document. Plain JSON always has status 200, because a 4xx may be that of a proxy."""
     kind = _document_kind(exchange)
     status = BAD_REQUEST if kind is GRAPHQL_JSON and "data" not in answer else 200
     await exchange.answer(encoded(answer), status=status, kind=kind)
@@ -175,7 +175,7 @@ def _accept(exchange: Exchange) -> bytes:
 
 @lru_cache(maxsize=64)
 def _kind_for(accept: bytes) -> bytes:
-    """The media type that an answer of one document gets; a wildcard means plain JSON."""
+    """Return the media type for an answer of one document; a wildcard means plain JSON."""
     return preferred(accept, *((GRAPHQL_JSON,) if names(accept, GRAPHQL_JSON) else ()), JSON, SSE)
 
 
@@ -185,7 +185,7 @@ def _document_kind(exchange: Exchange) -> bytes:
 
 
 def check_content_type(exchange: Exchange) -> None:
-    """Raise UnsupportedMediaType unless a body comes as JSON, and says so.
+    """Raise UnsupportedMediaType unless the body is declared as JSON.
 
     A page of another site can send a body without a type, or with the type of a form, to any server.
     """
@@ -197,7 +197,7 @@ def check_content_type(exchange: Exchange) -> None:
 def _read(body: bytes, kind: Any) -> Any:
     try:
         return msgspec.json.decode(body, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # what does not fit is one of these too
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:  # malformed JSON
         raise InvalidJson("body", f"it is not a GraphQL request ({error})") from None
 
 

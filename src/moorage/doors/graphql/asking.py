@@ -1,4 +1,4 @@
-"""The caller of an operation and their rights: the same operations and scopes as in REST."""
+"""The caller of an operation and their rights, with the same operations and scopes as in REST."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moorage.doors.http.visit import Visit, Visitor
 from moorage.records import Memory
 from moorage.remote.operations import OPERATIONS, Operation
 
-OPERATION: dict[str, Operation] = {each.name: each for each in reversed(OPERATIONS)}  # of several, the first
+OPERATION: dict[str, Operation] = {each.name: each for each in reversed(OPERATIONS)}  # the first row wins
 
 
 def at_this_door(exchange: Exchange) -> None:
@@ -23,38 +23,38 @@ def at_this_door(exchange: Exchange) -> None:
 
 
 class WantedEvents(Struct, frozen=True):
-    """The events of a session after one of them."""
+    """The requested events of a session after an entry."""
 
     ref: str
-    after: int | None  # None is the end
+    after: int | None  # None means the end
 
 
 class OperationContext:
-    """One operation of one visitor: what resolvers are given."""
+    """One operation of one visitor: the context of resolvers."""
 
     def __init__(self, moor: Visit, visitor: Visitor) -> None:
         self.moor, self.visitor = moor, visitor
         self.loaders = Loaders(moor, visitor.caller)
-        self.wanted: WantedEvents | None = None  # of a subscription, once it was looked at
+        self.wanted: WantedEvents | None = None  # of a subscription, once its resolver has run
 
     async def call(self, name: str, /, **arguments: Any) -> Any:
-        """Call a method, if its operation is for this visitor. Raises Forbidden, OutOfReach."""
+        """Call a method if the visitor may use its operation. Raise Forbidden or OutOfReach."""
         operation, visitor = OPERATION[name], self.visitor
         check_held(visitor.scopes, operation.scope, operation.or_scope)
         await self.moor.check_operation(operation, arguments)
         value = await getattr(self.moor, name)(**arguments)
         if operation.scope is not Scope.READ:
-            self.loaders = Loaders(self.moor, visitor.caller)  # what was read before may have changed
+            self.loaders = Loaders(self.moor, visitor.caller)  # earlier reads may be stale now
         return value
 
     async def start(self, agent: str | None, message: str, **wanted: Any) -> Session:
-        """Make a session and say the first thing in it, if this visitor may."""
+        """Create a session and post its first message, if this visitor may."""
         self.check(Scope.WRITE)
         await self.moor.check_operation(OPERATION["create"], wanted)
         return (await self.moor.executor.start(agent, message, **wanted)).session
 
     async def session_with_history(self, ref: str, last: int) -> Session:
-        """A session, read together with so many of its last messages."""
+        """Return a session, read together with this number of its last messages."""
         await self.may_follow(ref)
         return await self.loaders.session_with_history(ref, last)
 
@@ -67,16 +67,16 @@ class OperationContext:
         return posted
 
     async def may_follow(self, ref: str, scope: Scope = Scope.READ) -> None:
-        """Raise Forbidden or OutOfReach unless this visitor may see, or change, what happens in a session."""
+        """Raise Forbidden or OutOfReach unless this visitor may follow, or change, a session."""
         self.check(scope)
         await self.moor.check_access("ref", ref)
 
     def memory(self, scope: Scope) -> Memory:
-        """Return what all sessions share, if this visitor may read it, or write it: no session's token may."""
+        """Return the memory if this visitor may read it, or write it; a session's token never may."""
         self.check(scope)
         self.moor.check_no_token()
         return self.moor.memory
 
     def check(self, scope: Scope) -> None:
-        """Raise Forbidden without a scope."""
+        """Raise Forbidden without this scope."""
         check_held(self.visitor.scopes, scope)

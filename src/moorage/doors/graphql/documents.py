@@ -1,4 +1,4 @@
-"""Documents: parse, validate and price each text once, and keep the result for the next request with the same text."""
+"""Documents: parse, validate and price each text once, and keep the result for later requests with the same text."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from moorage.doors.graphql.limits import Price, QueryLimits, check_shape, fragme
 from moorage.doors.graphql.plain import quickened
 from moorage.doors.graphql.refusals import InvalidQuery, QueryTooDeep, QueryTooLarge
 
-MOST_CHARACTERS = 256 * 1024  # of all documents that are kept; parsed, one takes up to 200 bytes
-MOST_ERRORS = 5  # of one document: to look for more costs more
+MOST_CHARACTERS = 256 * 1024  # of all cached documents; parsed, one takes up to 200 bytes
+MOST_ERRORS = 5  # of one document: finding more costs more
 
 
 class DocumentRefused(Exception):
-    """Nothing was done; the errors say why."""
+    """Nothing was executed; the errors tell why."""
 
     def __init__(self, errors: list[gql.GraphQLError | MoorageError]) -> None:
         self.errors = errors
@@ -35,11 +35,11 @@ class ParsedOperation:
         self.name = None if node.name is None else node.name.value
         self.kind: gql.OperationType = node.operation
         self.price = Price(schema, node, fragments_of(document))
-        self.rendering: Any = None  # of events, for all who follow with the same words
+        self.rendering: Any = None  # of events, shared by all followers with the same document
 
     @cached_property
     def is_same_for_all(self) -> bool:
-        """Whether variables are used only as arguments of the root field: then an event reads the same for all."""
+        """Return whether variables are used only as arguments of the root field: then events are rendered once."""
         roots = self.node.selection_set.selections
         if len(roots) != 1 or not isinstance(roots[0], gql.FieldNode) or roots[0].directives:
             return False
@@ -51,7 +51,7 @@ class ParsedOperation:
 
 
 class _VariableFinder(gql.Visitor):
-    """Notes whether there is a variable."""
+    """Finds out whether a node uses a variable."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class _VariableFinder(gql.Visitor):
 
 
 class DocumentCache:
-    """The documents that were sent last, and are sound."""
+    """The valid documents that were used last."""
 
     def __init__(self, schema: gql.GraphQLSchema, limits: QueryLimits, most: int = MOST_CHARACTERS) -> None:
         self._schema, self._limits, self._most = schema, limits, most
@@ -73,7 +73,7 @@ class DocumentCache:
         return len(self._known)
 
     def operation(self, text: str, name: str | None) -> ParsedOperation:
-        """The operation that is asked for. Raises Refused."""
+        """Return the requested operation. Raise DocumentRefused."""
         operations = self._known.get(text)
         if operations is None:
             operations = self._read(text)
@@ -112,7 +112,7 @@ class DocumentCache:
 
 
 def _told(error: gql.GraphQLError, limits: QueryLimits) -> gql.GraphQLError | MoorageError:
-    """Return the error of the parser; for its limits, an error of our own."""
+    """Return the error of the parser; for its limits, an error of Moorage."""
     if error.message.startswith("Syntax Error: Document contains more tha"):
         return QueryTooLarge("words and signs", limits.tokens)
     return QueryTooDeep(limits.depth) if error.message.startswith("Syntax Error: Document is nested too") else error

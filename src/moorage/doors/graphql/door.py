@@ -1,4 +1,4 @@
-"""`/graphql`: GraphQL beside REST, behind the same authorizer.
+"""`/graphql`: GraphQL beside REST, with the same authorizer.
 
 `POST` (or `GET` with `query`) answers queries and mutations as JSON, and subscriptions as server-sent events
 to clients that accept them; a WebSocket takes all three. A browser that asks for a page gets GraphiQL. The
@@ -27,8 +27,8 @@ PATH = "/graphql"
 def add_to(door: Door, live: LiveStreams) -> Graphql:
     """Answer at /graphql.
 
-    Strangers are told so in GraphQL's words, so the routes ask the authorizer themselves; and what they answer to is
-    in their own schema, not in the OpenAPI document.
+    Unauthorized callers get an error in the GraphQL format, so the routes call the authorizer themselves. The
+    operations are described by the GraphQL schema, not by the OpenAPI document.
     """
     graphql = Graphql(door, live)
     door.add(Route(verb="POST", path=PATH, name="graphql", endpoint=graphql.answer, is_open=True))
@@ -39,25 +39,25 @@ def add_to(door: Door, live: LiveStreams) -> Graphql:
 
 
 class Graphql:
-    """The ways in."""
+    """The endpoints of GraphQL."""
 
     def __init__(self, door: Door, live: LiveStreams) -> None:
         self._door, self._live = door, live
         self._loading: asyncio.Task[Answering] | None = None
 
     async def answer(self, exchange: Exchange, visitor: Visitor) -> None:
-        """`POST /graphql` and `GET /graphql`."""
+        """Answer `POST /graphql` and `GET /graphql`."""
         if exchange.verb != "POST" and page.is_wanted(exchange):
             await page.show(exchange, visitor)
         else:
             await (await self.loaded()).answer(exchange)
 
     async def socket(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
-        """A WebSocket at /graphql."""
+        """Serve a WebSocket at /graphql."""
         await (await self.loaded()).socket(scope, receive, send)
 
     async def loaded(self) -> Answering:
-        """Load all that it takes to answer, once; a cancelled caller does not cancel the loading for the others."""
+        """Load all modules for answers, once; a cancelled caller does not cancel the loading for the others."""
         if self._loading is None:
             self._loading = asyncio.create_task(asyncio.to_thread(self._load))
         return await asyncio.shield(self._loading)

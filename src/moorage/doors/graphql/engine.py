@@ -1,7 +1,7 @@
-"""Operations carried out, for HTTP and WebSocket: a request in, an answer or a subscription out.
+"""The execution of operations, for HTTP and WebSocket: a request in, an answer or a subscription out.
 
-Where the events of a subscription come from is `service.streams`; here is only how one reads. Equal subscriptions get
-equal answers, so an event is rendered once for all of them.
+`service.streams` produces the events of a subscription; this module renders them. Equal subscriptions get equal
+answers, so an event is rendered once for all of them.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Response = dict[str, Any]
 
 
 class GraphqlRequest(Struct, kw_only=True):
-    """One operation, as clients send it; what else they send is left alone."""
+    """One operation as clients send it; unknown fields are ignored."""
 
     query: str | None = None
     variables: dict[str, Any] | None = None
     operationName: str | None = None
-    extensions: dict[str, Any] | None = None  # there are none, but one of another type is a mistake
+    extensions: dict[str, Any] | None = None  # unused, but a value of another type is an error
 
 
 class Engine:
@@ -49,11 +49,11 @@ class Engine:
         self.documents = DocumentCache(self.schema, self.limits)
 
     def operation(self, request: GraphqlRequest) -> ParsedOperation:
-        """Return the operation that a request names, known to be sound and not too much.
+        """Return the operation that a request names, validated and within the limits.
 
         Raises:
             InvalidQuery: the request has no query.
-            DocumentRefused: its query is wrong, or asks for too much.
+            DocumentRefused: its query is invalid, or exceeds a limit.
         """
         if request.query is None:
             raise InvalidQuery('there is no query; send one as JSON: {"query": "{ … }"}')
@@ -80,7 +80,7 @@ class Engine:
     async def followed(
         self, operation: ParsedOperation, request: GraphqlRequest, exchange: Exchange, visitor: Visitor
     ) -> tuple[WantedEvents, Rendering]:
-        """Return the events that a subscription follows, and how they read. Raises DocumentRefused."""
+        """Return the events that a subscription follows, and their rendering. Raise DocumentRefused."""
         asking = self._asking(exchange, visitor)
         stream: Any = subscribe(
             operation.schema,
@@ -96,7 +96,7 @@ class Engine:
         if not operation.is_same_for_all:
             return asking.wanted, Rendering(operation, request.variables, asking)
         if operation.rendering is None:
-            operation.rendering = Rendering(operation, request.variables, None)  # no visitor's
+            operation.rendering = Rendering(operation, request.variables, None)  # the same for all visitors
         return asking.wanted, operation.rendering
 
     def _asking(self, exchange: Exchange, visitor: Visitor) -> OperationContext:
@@ -104,7 +104,7 @@ class Engine:
 
 
 class Rendering:
-    """Events in the words of one subscription."""
+    """The rendering of events for one subscription."""
 
     def __init__(
         self, operation: ParsedOperation, variables: dict[str, Any] | None, asking: OperationContext | None
@@ -125,7 +125,7 @@ class Rendering:
         return encoded(answer_of(result))
 
     def as_sse(self, event: Event) -> bytes:
-        """The same as a server-sent event."""
+        """Return the answer as a server-sent event."""
         return as_sse(self.answer(event), event.id)
 
 
@@ -133,7 +133,7 @@ class Rendering:
 
 
 def answer_of(result: ExecutionResult) -> Response:
-    """A result as it is answered; one that never began, such as for wrong variables, has no data at all."""
+    """Return the answer for a result; without an execution, such as for invalid variables, it has no data."""
     errors = [shown(error) for error in result.errors or ()]
     if errors and result.data is None:
         has_begun = any(error.path is not None for error in result.errors or ())
@@ -142,20 +142,20 @@ def answer_of(result: ExecutionResult) -> Response:
 
 
 def refusal(error: DocumentRefused | MoorageError) -> Response:
-    """The answer when nothing was done."""
+    """Return the answer for a refused operation."""
     errors = error.errors if isinstance(error, DocumentRefused) else [error]
     return {"errors": [shown(each) for each in errors]}
 
 
 def encoded(answer: Any) -> bytes:
-    """An answer as JSON."""
+    """Return an answer as JSON."""
     try:
         return encode(answer)
-    except (msgspec.EncodeError, UnicodeEncodeError, TypeError):  # a fact that JSON cannot carry must not hide the rest
+    except (msgspec.EncodeError, UnicodeEncodeError, TypeError):  # JSON cannot encode a value: keep the rest
         return encode(msgspec.to_builtins(answer, enc_hook=str))
 
 
 def as_sse(answer: bytes, number: int | None = None) -> bytes:
-    """An answer as an event of graphql-sse; with a number, a browser that comes back goes on after it."""
+    """Return an answer as an event of graphql-sse; with a number, a reconnecting browser continues after it."""
     place = b"" if number is None else b"id: %d\n" % number
     return b"%sevent: next\ndata: %s\n\n" % (place, answer)

@@ -1,8 +1,8 @@
-"""How much a query may ask for. Everything here is counted before anything is done.
+"""The limits of a query. Everything here is counted before anything is executed.
 
-Two looks: at the shape of what was sent, before it is validated (validation compares fields with each
-other, so a long list of them is dear); then at its cost, once the types are known. A field costs 1, one
-that asks the store 10, a change 100, and what is inside a list counts as often as the list may have items.
+There are two checks. The shape is checked before validation, because validation compares fields with each other, so a
+long list of them is expensive. The cost is checked once the types are known: a field costs 1, a field that reads the
+store 10, a change 100, and the selections within a list count as often as the list may have items.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class QueryLimits(Struct, frozen=True, kw_only=True):
     text: int = 64 * 1024  # characters
     tokens: int = 2_000
     fields: int = 500
-    same_name: int = 60  # fields with one name in the answer: they are compared with each other
+    same_name: int = 60  # fields with the same name in the answer: validation compares them with each other
     aliases: int = 50
     directives: int = 50
     depth: int = 20
     cost: int = 20_000
-    operations: int = 10  # of a batch
+    operations: int = 10  # in a batch
 
 
 # The shape --------------------------------------------------------------------------------------
@@ -56,7 +56,7 @@ def check_shape(document: gql.DocumentNode, limits: QueryLimits) -> None:
 
 
 class _Shape:
-    """Counts what a document has."""
+    """Counts the parts of a document."""
 
     def __init__(self, document: gql.DocumentNode, limits: QueryLimits) -> None:
         self.limits = limits
@@ -66,7 +66,7 @@ class _Shape:
         self._heights: dict[str, int] = {}
 
     def count(self, selections: gql.SelectionSetNode, level: int) -> None:
-        """Count fields, aliases and directives. Raises as soon as there are too many."""
+        """Count fields, aliases and directives. Raise an error as soon as there are too many."""
         if level > self.limits.depth:
             raise QueryTooDeep(self.limits.depth)
         for each in selections.selections:
@@ -91,11 +91,11 @@ class _Shape:
                 raise QueryTooLarge(what, getattr(self.limits, what))
 
     def height_of(self, name: str, within: tuple[str, ...]) -> int:
-        """How deep a fragment goes. Raises InvalidQuery if it contains itself."""
+        """Return the depth of a fragment. Raise InvalidQuery if it contains itself."""
         if name in within:
             raise InvalidQuery(f"the fragment {name[:80]} contains itself; leave one of its spreads out")
         if name not in self.fragments:
-            return 0  # validation names it
+            return 0  # validation reports it
         if len(within) > self.limits.depth:
             raise QueryTooDeep(self.limits.depth)
         if name not in self._heights:
@@ -117,7 +117,7 @@ class _Shape:
 
 
 def fragments_of(document: gql.DocumentNode) -> Fragments:
-    """The fragments of a document by name."""
+    """Return the fragments of a document by name."""
     return {each.name.value: each for each in document.definitions if isinstance(each, gql.FragmentDefinitionNode)}
 
 
@@ -139,7 +139,7 @@ class Price:
         self._fixed = None if self._varies else cost
 
     def check(self, variables: Variables, limit: int) -> int:
-        """Return the cost. Raises QueryTooCostly."""
+        """Return the cost. Raise QueryTooCostly."""
         cost = self._fixed
         if cost is None:
             self._by_fragment.clear()
@@ -160,7 +160,7 @@ class Price:
         return cost
 
     def _of_fragment(self, name: str, variables: Variables) -> int:
-        """Each fragment is counted once: spread in each other, they would be counted without end."""
+        """Return the cost of a fragment, counted once: fragments may spread each other without end."""
         if name not in self._by_fragment:
             fragment = self._fragments[name]
             kind = self._schema.get_type(fragment.type_condition.name.value)
@@ -180,7 +180,7 @@ class Price:
         return own + self._length(field, kind, variables) * self._of(field.selection_set, inner, variables)
 
     def _length(self, field: gql.FieldNode, kind: gql.GraphQLObjectType, variables: Variables) -> int:
-        """How many items a field may have."""
+        """Return the maximum number of items of a field."""
         allowed = kind.fields[field.name.value].args
         name = next((each for each in PAGE_SIZES if each in allowed), None)
         if name is None:

@@ -20,7 +20,7 @@ V = TypeVar("V")
 
 
 class Loader(Generic[K, V]):
-    """Gathers what is asked for until the loop comes round, then loads all of it; the same is loaded once."""
+    """Collects keys until the next turn of the event loop, then loads all of them, each once."""
 
     def __init__(self, load: Callable[[list[K]], Awaitable[list[V]]]) -> None:
         self._load = load
@@ -29,7 +29,7 @@ class Loader(Generic[K, V]):
         self._tasks: set[asyncio.Task[None]] = set()
 
     def __call__(self, key: K) -> asyncio.Future[V]:
-        """The value, soon."""
+        """Return the value once it is loaded."""
         known = self._known.get(key)
         if known is None:
             loop = asyncio.get_running_loop()
@@ -40,7 +40,7 @@ class Loader(Generic[K, V]):
         return known
 
     def know(self, key: K, value: V) -> None:
-        """Here is a value that need not be loaded."""
+        """Store a value that need not be loaded."""
         known = self._known[key] = asyncio.get_running_loop().create_future()
         known.set_result(value)
 
@@ -74,14 +74,14 @@ class Loaders:
         self._approvals: dict[tuple[bool, int], Loader[str, list[Approval]]] = {}
 
     async def session_with_history(self, ref: str, last: int) -> Session:
-        """A session whose history will be asked for next: one read instead of two."""
+        """Return a session whose history will be requested next: one read instead of two."""
         deps = await self._moor.ready()
         session, page = await conversation.session_and_window(deps, self._caller, ref, WindowSize(last=last))
         self._history(last, None).know(session.session_id, page)
         return session
 
     def history(self, session_id: str, last: int, before: int | None) -> asyncio.Future[Page[Entry]]:
-        """A window of a session's messages."""
+        """Return a window of a session's messages."""
         return self._history(last, before)(session_id)
 
     def _history(self, last: int, before: int | None) -> Loader[str, Page[Entry]]:
@@ -97,7 +97,7 @@ class Loaders:
         return loader
 
     def approvals(self, session_id: str, pending_only: bool, limit: int) -> asyncio.Future[list[Approval]]:
-        """A session's questions to people."""
+        """Return a session's questions to people."""
         loader = self._approvals.get((pending_only, limit))
         if loader is None:
 

@@ -1,4 +1,4 @@
-"""GraphiQL, for a browser that comes to /graphql. All files are our own: the page works without the internet."""
+"""GraphiQL, for a browser that opens /graphql. All files are part of the package: the page works offline."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FILES = tuple(name for name in sorted(os.listdir(FOLDER)) if name.endswith((".js
 POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     b"font-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)  # the editor styles its elements itself; scripts are files of ours and nothing else
+)  # the editor styles its elements itself; scripts come only from the package's files
 SAFE: RawHeaders = [
     (b"content-security-policy", POLICY),
     (b"referrer-policy", b"no-referrer"),
@@ -30,6 +30,6 @@ def add_to(door: Door, path: str) -> None:
 
 
 def is_wanted(exchange: Exchange) -> bool:
-    """Whether a browser asks for a page rather than for an answer."""
+    """Return whether a browser requests a page rather than an answer."""
     accepted = exchange.headers.get(b"accept", b"").lower()
     return b"text/html" in accepted and b"query=" not in exchange.scope["query_string"]

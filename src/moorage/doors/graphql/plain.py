@@ -1,10 +1,10 @@
-"""Plain selections: objects of which only attributes are wanted, read without graphql-core's ceremony.
+"""Plain selections: objects of which only attributes are selected, read without the overhead of graphql-core.
 
-Most of an answer are attributes of our values: texts, numbers, instants. For each of them graphql-core builds a path, a
-description of where it is and a call: an answer of 20 messages took 7.98 times the processor time that it takes by
-REST. Read directly it takes 2.35 times as much (`python -m bench.graphql`). So a second schema has, beside every field
-that answers objects, one that answers them as a scalar, already read. An operation is rewritten to use those where it
-can, once, after it was validated against the public schema; its answer is the same.
+Most fields of an answer are attributes of our values: texts, numbers, instants. For each of them graphql-core builds a
+path, an info object and a call: an answer of 20 messages took 7.98 times the processor time that it takes by REST. Read
+directly it takes 2.35 times as much (`python -m bench.graphql`). So a second schema has, beside every field that
+returns objects, a field that returns them as a scalar, already read. An operation is rewritten to use those fields
+where possible, once, after it was validated against the public schema; its answer is the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ READ = gql.GraphQLScalarType("PlainObject", serialize=lambda value: value)
 def quickened(
     schema: gql.GraphQLSchema, document: gql.DocumentNode, operation: gql.OperationDefinitionNode
 ) -> tuple[gql.GraphQLSchema, gql.DocumentNode]:
-    """Return the schema and the document to execute an operation with: as they are if it has no plain selection."""
+    """Return the schema and the document to execute an operation with, unchanged if it has no plain selection."""
     kind = schema.get_root_type(operation.operation)
     selections = operation.selection_set
     inner = selections if kind is None or _asks_for_schema(selections) else _within(kind, selections)
@@ -38,7 +38,7 @@ def quickened(
 
 @cache
 def quick_schema() -> gql.GraphQLSchema:
-    """Return the schema with its fields for plain selections, made once; clients never see it."""
+    """Return the schema with its fields for plain selections, built once; clients never see it."""
     schema = make_schema()
     for kind in schema.type_map.values():
         if isinstance(kind, gql.GraphQLObjectType) and not kind.name.startswith("__"):
@@ -57,7 +57,7 @@ def _asks_for_schema(selections: gql.SelectionSetNode) -> bool:
 
 
 def _within(kind: gql.GraphQLObjectType, selections: gql.SelectionSetNode) -> gql.SelectionSetNode:
-    """Return the selections on a type, rewritten; as they are if fields may have to be merged."""
+    """Return the selections on a type, rewritten; unchanged if fields may have to be merged."""
     if not _has_only_different_fields(selections):
         return selections
     changed: gql.SelectionSetNode = _changed(
@@ -102,7 +102,7 @@ def _changed(node: Any, **changes: Any) -> Any:
 
 
 def _read_field(field: gql.GraphQLField) -> gql.GraphQLField:
-    """Return a field with the same arguments and resolver, which answers objects as they are read."""
+    """Return a field with the same arguments and resolver that returns objects as they are read."""
     kind: Any = gql.get_named_type(field.type)
     resolve: Any = field.resolve
 
@@ -120,7 +120,7 @@ async def _read_later(kind: gql.GraphQLObjectType, selections: Any, found: Await
 
 
 def _read(kind: gql.GraphQLObjectType, selections: gql.SelectionSetNode, found: Any) -> Any:
-    """Return the attributes that are wanted of an object, or of each in a list."""
+    """Return the selected attributes of an object, or of each in a list."""
     wanted = [
         (_response_name(node), *kind.fields[node.name.value].extensions[PLAIN])
         for node in selections.selections

@@ -14,7 +14,7 @@ log = logging.getLogger(__name__)
 
 
 class InvalidQuery(InvalidRequest):
-    """A document that is not GraphQL, or not for this schema, or lacks what it needs."""
+    """A document that is not valid GraphQL, does not fit this schema, or lacks a required part."""
 
 
 class UnsupportedMediaType(InvalidRequest):
@@ -29,14 +29,14 @@ class UnsupportedMediaType(InvalidRequest):
 
 
 class QueryTooLarge(InvalidRequest):
-    """More text, words, fields, aliases or operations than are read."""
+    """A request with too much text, or too many tokens, fields, aliases or operations."""
 
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(f"a request may have {limit:,} {what}, not more; ask for less at once", what=what, limit=limit)
 
 
 class QueryTooDeep(InvalidRequest):
-    """Selections within selections beyond the limit."""
+    """A query with selections nested beyond the limit."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(
@@ -45,7 +45,7 @@ class QueryTooDeep(InvalidRequest):
 
 
 class QueryTooCostly(InvalidRequest):
-    """More values asked for than one answer may have."""
+    """A query for more values than one answer may have."""
 
     def __init__(self, cost: int, limit: int) -> None:
         super().__init__(
@@ -56,7 +56,7 @@ class QueryTooCostly(InvalidRequest):
 
 
 def shown(error: GraphQLError | MoorageError) -> dict[str, Any]:
-    """An error as it is answered: what went wrong, where, its code and its facts."""
+    """Return an error as clients see it: its message, location, code and facts."""
     if isinstance(error, MoorageError):
         return _of_ours(error)
     cause = error.original_error

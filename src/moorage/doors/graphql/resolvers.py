@@ -1,4 +1,4 @@
-"""Resolvers: each makes one call and gives back our own values; what is not here is an attribute of the same name."""
+"""Resolvers: each makes one call and returns our own values; a field without one is the attribute of the same name."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ sent, resumed, record = ObjectType("SentMessage"), ObjectType("ResumedSession"),
 
 
 def asking(info: Info) -> OperationContext:
-    """Who asks."""
+    """Return the context of the operation."""
     return info.context
 
 
@@ -53,7 +53,7 @@ async def agent_session(_: Any, info: Info, session_id: str) -> Session:
 
 
 def _history_wanted(info: Info) -> int | None:
-    """How long the window is that the query asks for right below; None if that takes a closer look."""
+    """Return the number of messages that the query selects right below; None if that takes a closer look."""
     selections = info.field_nodes[0].selection_set
     for each in selections.selections if selections is not None else ():
         if isinstance(each, gql.FieldNode) and each.name.value == "history" and not each.directives:
@@ -128,7 +128,7 @@ def checkpoint_id(session: Session, _: Info) -> int | None:
 
 @session.field("parent")
 def parent(session: Session, info: Info) -> Awaitable[Session | None] | None:
-    """Its parent; not for a session's own token, which does not reach above."""
+    """Return the parent; a session's own token does not reach it."""
     ask = asking(info)
     ask.check(Scope.READ)
     if session.parent_session_id is None:
@@ -193,12 +193,12 @@ for _kind, _page_info in ((sessions_page, sessions_page_info), (history_page, hi
 
 @mutation.field("createAgentSession")
 async def create(_: Any, info: Info, initial_message: str | None = None, **given: Any) -> Session:
-    """Make a session, and say the first thing in it; asked again with one key, both are done once."""
+    """Create a session and post its first message; a repetition with the same key does neither again."""
     operation, ask = OPERATION["create"], asking(info)
     wanted = operation.arguments(operation.request(**given))
     drop_unnamed(wanted)
     if initial_message is not None:
-        check_message(initial_message, "initial_message")  # before anything is made
+        check_message(initial_message, "initial_message")  # before anything is created
         return await ask.start(wanted.pop("agent", None), initial_message, **wanted)
     made: Session = await ask.call("create", **wanted)
     return made
@@ -213,7 +213,7 @@ async def send(
 
 
 def calling(name: str) -> Callable[..., Awaitable[Any]]:
-    """Return a resolver that calls a method with the arguments of its field, which are named as REST's are."""
+    """Return a resolver that calls a method with the arguments of its field, which have the names of REST."""
     operation = OPERATION[name]
     names = {**operation.fields, "session_id": "ref", "new_session_id": "session_id"}
 
@@ -262,7 +262,7 @@ async def events_of(_: Any, info: Info, session_id: str, after: str) -> AsyncGen
 
 
 async def _no_events() -> AsyncGenerator[Event]:
-    """An empty stream for graphql-core; the engine follows what is wanted."""
+    """Return an empty stream for graphql-core; the engine follows the requested events."""
     events: tuple[Event, ...] = ()
     for each in events:
         yield each
@@ -270,7 +270,7 @@ async def _no_events() -> AsyncGenerator[Event]:
 
 @subscription.field("agentSessionEvents")
 def event(event: Event, _: Info, **__: Any) -> Event:
-    """The event itself; the hub of streams has it."""
+    """Return the event itself, as the hub of streams delivers it."""
     return event
 
 
@@ -281,7 +281,7 @@ subscription.set_source("agentSessionEvents", events_of)  # type: ignore[arg-typ
 
 
 def _interface_literal(node: gql.ValueNode, _: Any = None) -> str:
-    """A door's name, as a word or as a text."""
+    """Parse the name of an interface, as a word or as a text."""
     if isinstance(node, (gql.EnumValueNode, gql.StringValueNode)):
         return node.value.lower()
     raise gql.GraphQLError("an interface is a word, such as CLI, or a text", node)
@@ -297,14 +297,14 @@ def _same(value: Any) -> Any:
     return value
 
 
-# The answer is encoded as everywhere else, so that instants read the same at every door.
+# The answer is encoded as everywhere else, so that instants look the same at every door.
 instant = ScalarType("DateTime", serializer=_same)
 json = ScalarType("JSON", serializer=_same)
 interface = ScalarType("Interface", serializer=_same, value_parser=_interface, literal_parser=_interface_literal)
 
 
 def _words(name: str, values: Any) -> EnumType:
-    """Values in lower case, by their names in upper case."""
+    """Return the values in lower case, by their names in upper case."""
     return EnumType(name, {str(value).upper(): value for value in values})
 
 

@@ -1,7 +1,7 @@
-"""The schema of `schema.graphql` with what answers it.
+"""The schema of `schema.graphql` with its resolvers.
 
-A public field of a session that is a plain value is added to its type here, so that a new one is there at once. A
-mutation without a resolver calls the method that it is named after.
+A public field of a session with a plain value is added to its type here, so a new field appears by itself. A mutation
+without a resolver calls the method of the same name.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from moorage.doors.graphql.resolvers import BINDABLES, calling
 
 NAME = "schema.graphql"
 SESSION = "AgentSession"
-OTHERWISE = {"completeSession": "finalize"}  # mutations that are not named after their methods
-PLAIN = "plain"  # where a field notes what `plain` reads without ceremony
+OTHERWISE = {"completeSession": "finalize"}  # mutations whose names differ from those of their methods
+PLAIN = "plain"  # the extension with which a field tells `plain` how to read it
 AS_THEY_ARE = frozenset({"DateTime", "JSON", "Interface", "String", "Int", "Boolean", "Float"})  # our values are typed
 _TYPES = {str: "String", int: "Int", float: "Float", bool: "Boolean", datetime: "DateTime", dict: "JSON"}
 
 
 def schema_text() -> str:
-    """The schema as it is written, and the fields of a session that are made from its type."""
+    """Return the text of the schema, with the fields of a session that are generated from its type."""
     written = (files("moorage.doors.graphql") / NAME).read_text(encoding="utf-8")
     return f"{written}\nextend type {SESSION} {{ {' '.join(_made_fields(written))} }}\n"
 
@@ -45,7 +45,7 @@ def _made_fields(written: str) -> list[str]:
 
 
 def _type_of(kind: Any) -> str:
-    """A plain type of Python as one of GraphQL."""
+    """Return the GraphQL type of a plain Python type."""
     origin, parts = get_origin(kind), get_args(kind)
     if NoneType in parts:
         [inner] = [part for part in parts if part is not NoneType]
@@ -55,12 +55,12 @@ def _type_of(kind: Any) -> str:
 
 @cache
 def schema() -> gql.GraphQLSchema:
-    """The schema, made once."""
+    """Return the schema, built once."""
     return make_schema()
 
 
 def make_schema() -> gql.GraphQLSchema:
-    """Make the schema anew."""
+    """Build a new schema."""
     made = make_executable_schema(schema_text(), *BINDABLES)
     assert made.mutation_type is not None
     for name, field in made.mutation_type.fields.items():
@@ -73,7 +73,7 @@ def make_schema() -> gql.GraphQLSchema:
 
 
 def _read_attributes(kind: gql.GraphQLObjectType) -> None:
-    """Let a field without a resolver be the attribute of its name, written as Python does."""
+    """Let a field without a resolver return the attribute of its name in snake case."""
     for name, field in kind.fields.items():
         for argument_name, argument in field.args.items():
             argument.out_name = snake(argument_name)
@@ -87,7 +87,7 @@ def _read_attributes(kind: gql.GraphQLObjectType) -> None:
 
 
 def _note_if_plain(field: gql.GraphQLField, attribute: str) -> None:
-    """Note of a field that is a plain value: its attribute, how it is shown, and whether it must be there."""
+    """Note for a field with a plain value: its attribute, its rendering, and whether it is required."""
     is_needed = isinstance(field.type, gql.GraphQLNonNull)
     kind: Any = field.type.of_type if isinstance(field.type, gql.GraphQLNonNull) else field.type
     if gql.is_leaf_type(kind):
@@ -109,11 +109,11 @@ def _dictionary(name: str) -> Any:
 
 
 def snake(name: str) -> str:
-    """`sessionId` as `session_id`."""
+    """Return `session_id` for `sessionId`."""
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name)
 
 
 def camel(name: str) -> str:
-    """`session_id` as `sessionId`."""
+    """Return `sessionId` for `session_id`."""
     first, *rest = name.split("_")
     return first + "".join(part.capitalize() for part in rest)

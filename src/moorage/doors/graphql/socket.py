@@ -1,4 +1,4 @@
-"""GraphQL over a WebSocket, as `graphql-transport-ws` has it.
+"""GraphQL over a WebSocket, with the protocol `graphql-transport-ws`.
 
 ::
 
@@ -7,9 +7,9 @@
     complete {id} ──→                           the client wants no more of it
     ping ⇄ pong                                 at any time
 
-A connection that breaks these rules is closed with a code that says which. Each operation passes the authorizer:
-a key that was revoked starts no further operation, and its streams end. A client that reads too slowly loses the
-connection, not events.
+A connection that breaks these rules is closed with a code that tells which rule. Each operation passes the authorizer:
+a revoked key starts no further operation, and its streams end. A client that reads too slowly loses the connection, not
+events.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ TOO_SLOW_TO_INIT, TAKEN, TOO_MANY_INITS, TRY_LATER = 4408, 4409, 4429, 1013
 
 
 class SocketSettings(Struct, frozen=True, kw_only=True):
-    """How patient a socket is, and with how much at once."""
+    """The time limits of a socket, and the number of its concurrent operations."""
 
     init_within: float = 5.0  # seconds
-    operations: int = 200  # at once
+    operations: int = 200  # concurrent
 
 
 class Said(Struct, kw_only=True):
@@ -66,7 +66,7 @@ class Said(Struct, kw_only=True):
 
 
 class Closed(Exception):
-    """The connection ends, and this is why."""
+    """Raised to close the connection; it has the reason."""
 
     def __init__(self, code: int, reason: str) -> None:
         self.code, self.reason = code, reason
@@ -92,10 +92,10 @@ class Socket:
         at_this_door(self._exchange)
         self._is_admitted = self._was_begun = False
         self._running: dict[str, asyncio.Task[None]] = {}  # by the client's ids
-        self._tasks: set[asyncio.Task[None]] = set()  # those that are being ended too
+        self._tasks: set[asyncio.Task[None]] = set()  # including those that are being ended
 
     async def run(self, *, is_full: bool = False) -> None:
-        """Serve until either side closes. When the server is `full`, tell the client to try again later."""
+        """Serve until either side closes. If the server is `full`, tell the client to try again later."""
         await self._receive()  # the client wants to connect
         known = SUBPROTOCOL in self._offered
         await self._send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if known else None})
@@ -115,7 +115,7 @@ class Socket:
             await self._end()
 
     async def _end(self) -> None:
-        """Let go of everything that runs."""
+        """Cancel everything that runs."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -124,7 +124,7 @@ class Socket:
     # Messages of the client ---------------------------------------------------------------------
 
     async def _init(self) -> None:
-        """Hear who it is, in time."""
+        """Wait for the client's `connection_init`, with a timeout."""
         try:
             async with asyncio.timeout(self._settings.init_within):
                 while not self._is_admitted:
@@ -165,7 +165,7 @@ class Socket:
             raise Closed(INVALID, f"Invalid message: its type is {said.type[:40]!r}")
 
     async def _admit(self, payload: Any) -> None:
-        """Let the client in, by what it says now or by the headers it came with."""
+        """Admit the client by the key in the message or by its headers."""
         if self._was_begun:
             raise Closed(TOO_MANY_INITS, "Too many initialisation requests")
         self._was_begun = True
@@ -197,7 +197,7 @@ class Socket:
         task.add_done_callback(self._tasks.discard)
 
     async def _operate(self, name: str, request: GraphqlRequest) -> None:
-        """One operation from its beginning to its end, whatever that is."""
+        """Execute one operation until it ends in any way."""
         with suppress(ClientDisconnected, OSError), working_on(request_id=self._exchange.request_id):
             try:
                 await self._carry_out(name, request)
@@ -233,11 +233,11 @@ class Socket:
                 await access.check()
                 for each in told:
                     await self._say(b"%s%s}" % (head, each.rendered(render)))
-        if not self._live.is_closing:  # else the client connects again, to the next server
+        if not self._live.is_closing:  # else the client reconnects, to the next server
             await self._complete(name)
 
     async def _complete(self, name: str) -> None:
-        self._running.pop(name, None)  # the id may be used again as soon as this is read
+        self._running.pop(name, None)  # the client may use the id again as soon as it reads the message
         await self._say(b'{"id":%s,"type":"complete"}' % encode(name))
 
     async def _fail(self, name: str, error: MoorageError | DocumentRefused) -> None:
@@ -245,7 +245,7 @@ class Socket:
         await self._say(b'{"id":%s,"type":"error","payload":%s}' % (encode(name), encoded(refusal(error)["errors"])))
 
     async def _say(self, text: bytes) -> None:
-        """Send, or give up on who does not read."""
+        """Send a message; close the connection if the client does not read."""
         try:
             async with asyncio.timeout(self._live.settings.drained_within):
                 await self._send({"type": "websocket.send", "text": text.decode()})

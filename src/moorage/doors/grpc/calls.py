@@ -1,4 +1,4 @@
-"""A call at the gRPC door: who is calling, in which session, and how long they wait."""
+"""A call at the gRPC door: the caller, the session, and the deadline."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from moorage.doors.http.reading import is_filled_in
 from moorage.doors.http.visit import Visit, Visitor
 from moorage.service.deps import Deps
 
-LONGEST_DEADLINE = 10**8  # seconds; who names none waits for ever
+LONGEST_DEADLINE = 10**8  # seconds; a call without a deadline waits for ever
 
 
 class CallMetadata:
@@ -32,11 +32,11 @@ class CallMetadata:
 
     @property
     def client(self) -> str:
-        """The address that it comes from, without the port."""
+        """Return the address of the client, without the port."""
         return str(self._context.peer()).rpartition(":")[0]
 
     def header(self, name: bytes) -> str | None:
-        """A value by its name. No browser sends calls by gRPC, so a local door needs no Host to tell who does."""
+        """Return a value by its name. No browser makes gRPC calls, so a local door needs no Host header."""
         key = name.decode()
         found = self._metadata.get(key)
         if found is None:
@@ -60,7 +60,7 @@ class RpcCall:
         self.named = NamedAgents(self.moor, alone=alone, tell_why=self.tell_why_at_once)
 
     def tell_why(self, run: Run) -> None:
-        """Say in the trailing metadata why a run has not started."""
+        """Send in the trailing metadata why a run has not started."""
         if run.because is not None:
             self._context.set_trailing_metadata(_as_metadata(run.because))
 
@@ -70,12 +70,12 @@ class RpcCall:
 
     @property
     def timeout(self) -> float | None:
-        """Seconds until the caller stops waiting."""
+        """Return the seconds until the caller stops waiting."""
         left = self._context.time_remaining()
         return None if left is None or left > LONGEST_DEADLINE else max(0.001, float(left))
 
     async def check_session(self, ref: str) -> None:
-        """Raise OutOfReach if a session's token does not reach this one; what is not there yet will hang on its own."""
+        """Raise OutOfReach if a session's token does not reach this session; a new one becomes a child of its own."""
         if self.visitor.session_id is None:
             return
         if self.parent != self.visitor.session_id:
@@ -87,7 +87,7 @@ class RpcCall:
         await self.moor.check_access("ref", ref)
 
     async def open_session(self, ref: str) -> None:
-        """Make a session that is not known, under the one that calls. Raises OutOfReach, InvalidId."""
+        """Create an unknown session below the calling session. Raise OutOfReach or InvalidId."""
         await self.check_session(ref)
         try:
             await self.moor.get(ref)
@@ -102,9 +102,9 @@ def _as_metadata(because: Because) -> tuple[tuple[str, str], ...]:
 
 
 class Rpc:
-    """One method of a service: what answers it, and the scope it takes; `or_scope` is enough as well.
+    """One method of a service: its function and its required scope; `or_scope` is an alternative.
 
-    Without a scope, the function itself looks at what the visitor may.
+    Without a scope, the function itself checks the visitor's rights.
     """
 
     def __init__(

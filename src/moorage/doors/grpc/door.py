@@ -1,7 +1,7 @@
-"""The gRPC door: every call passes the authorizer, is answered by one function, or by the error that ended it.
+"""The gRPC door: the authorizer admits every call, and one function answers it, or the error that ended it.
 
-Services and their methods come from the descriptors of proto/; what answers each is in a table by name. Errors leave
-with the status of the one table of errors, and with the session's id, their code and their facts as trailing metadata.
+Services and their methods come from the descriptors of proto/; tables map their names to functions. Errors have the
+status of the shared table of errors; the session's id, the code and the facts are trailing metadata.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class GrpcDoor:
         *,
         alone: str | None = None,
     ) -> None:
-        """`alone`: serve only this agent or tool."""
+        """Set up the door. `alone`: serve only this agent or tool."""
         self._deps_of, self._authorizer, self._alone = deps_of, authorizer, alone
         self._places, self._watch = places, watch
         self._calls, self._mark = count(1), urandom(4).hex()
@@ -91,12 +91,12 @@ class GrpcDoor:
         return stream
 
     def _about(self, request: Any) -> dict[str, str]:
-        """Ids of what a call is about, as far as it says: the session, the task, and the call itself."""
+        """Return the known ids of a call's subjects: the session, the task, and the call itself."""
         told = {"session": _session_of(request), "task": getattr(request, "task_id", "")}
         return {"request_id": self._request_id(), **{name: value for name, value in told.items() if value}}
 
     async def _admitted(self, request: Any, context: Any, rpc: Rpc, about: dict[str, str]) -> RpcCall:
-        """The call, let in. Raises what a stranger is told."""
+        """Return the admitted call. Raise the error for a caller that is refused."""
         asking = CallMetadata(context, about["request_id"])
         visitor = await self._authorizer.admit(asking)
         if rpc.scope is not None:
@@ -107,12 +107,12 @@ class GrpcDoor:
         return RpcCall(context, asking, visitor, self._deps_of(visitor.caller.owner), access, self._alone)
 
     def _request_id(self) -> str:
-        """Make an id for a call that has none."""
+        """Return the call's id, or a new one if it has none."""
         return f"{self._mark}-{next(self._calls)}"
 
 
 def _reading(kind: Any) -> Callable[[bytes], Any]:
-    """A message out of bytes; None if they are none. (An exception here would leave as an error of ours.)"""
+    """Parse a message; return None if it is invalid. (An exception here would look like an internal error.)"""
     parse = kind.FromString
 
     def read(data: bytes) -> Any:
@@ -125,12 +125,12 @@ def _reading(kind: Any) -> Callable[[bytes], Any]:
 
 
 def _written(answer: Any) -> bytes:
-    """A message, or what was made of one for all who get it."""
+    """Encode a message; one encoded already for all its readers stays as it is."""
     return answer if isinstance(answer, bytes) else answer.SerializeToString()
 
 
 def _session_of(request: Any) -> str:
-    """The session that a request names, to be named by whatever becomes of it."""
+    """Return the session that a request names, to report it with the outcome."""
     for name in ("session_id", "session"):
         if (value := getattr(request, name, "")) and isinstance(value, str):
             return value

@@ -1,4 +1,4 @@
-"""AgentService, ToolService and TaskWorker: agents, workers and tools by name, with session ids that recall."""
+"""AgentService, ToolService and TaskWorker: agents, workers and tools by name, with session ids for their memory."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from moorage.protobuf import agent_platform_pb2 as pb
 
 log = logging.getLogger(__name__)
 
-MOST_TASKS = 10_000  # whose state is remembered; the oldest are forgotten first
+MOST_TASKS = 10_000  # whose states are kept; the oldest are dropped first
 MAX_OPERATIONS = 100
 
 
@@ -44,7 +44,7 @@ class TaskRecord(Struct, frozen=True, kw_only=True):
     error: str = ""
     started_at: float
     ended_at: float = 0.0
-    token: str | None = None  # of whose session's it was
+    token: str | None = None  # the session whose token made the call
 
 
 class Platform:
@@ -82,20 +82,20 @@ class Platform:
     # Tasks --------------------------------------------------------------------------------------
 
     async def execute_task(self, call: RpcCall, request: pb.TaskRequest) -> pb.TaskResponse:
-        """The agent's whole answer."""
+        """Return the agent's whole answer."""
         task = await self._task(call, request)
         with self._noted(call, task):
             answer = self._judged(call, task, await call.named.execute(task))
         return _response(request, answer)
 
     async def process_task(self, call: RpcCall, request: pb.TaskRequest) -> pb.TaskResponse:
-        """A worker's answer. Raises AgentNotFound for what is no worker."""
+        """Return a worker's answer. Raise AgentNotFound if the agent is no worker."""
         if (await call.named.agent(request.agent_id)).role is not AgentRole.WORKER:
             raise AgentNotFound(request.agent_id)
         return await self.execute_task(call, request)
 
     async def stream_task(self, call: RpcCall, request: pb.TaskRequest) -> AsyncIterator[pb.TaskChunk]:
-        """The agent's answer in pieces; each has the session's id."""
+        """Stream the agent's answer in chunks; each has the session's id."""
         task = await self._task(call, request)
         with self._noted(call, task):
             async for chunk in call.named.stream(task):
@@ -127,7 +127,7 @@ class Platform:
 
     @contextmanager
     def _noted(self, call: RpcCall, task: Task) -> Iterator[None]:
-        """Remember what becomes of a task."""
+        """Record the outcome of a task."""
         self._active[task.agent] += 1
         token = call.visitor.session_id
         self._note(call, task, TaskRecord(agent=task.agent, session=task.session or "", started_at=time(), token=token))
@@ -145,7 +145,7 @@ class Platform:
                 del self._active[task.agent]
 
     def _judged(self, call: RpcCall, task: Task, answer: Answer) -> Answer:
-        """Note the answer and return it. Raises AgentUnreachable if the agent could not be reached."""
+        """Record the answer and return it. Raise AgentUnreachable if the agent could not be reached."""
         if answer.reason in (UNREACHABLE, LOST):
             raise AgentUnreachable(task.agent, answer.failure, is_unsure=answer.reason == LOST)
         self._end(call, task, "completed" if answer.success else "failed", answer.failure)
@@ -167,7 +167,7 @@ class Platform:
             self._tasks[(call.visitor.caller.owner, task.task_id)] = ended
 
     async def get_task_status(self, call: RpcCall, request: pb.TaskStatusRequest) -> pb.TaskStatusResponse:
-        """Return the outcome of a task. Raises TaskNotFound for one that this process does not remember."""
+        """Return the outcome of a task. Raise TaskNotFound if this process does not have it."""
         record = self._tasks.get((call.visitor.caller.owner, request.task_id))
         if record is None or call.visitor.session_id not in (None, record.token):
             raise TaskNotFound(request.task_id)
@@ -181,10 +181,10 @@ class Platform:
             ended_at=record.ended_at,
         )
 
-    # Who is there -------------------------------------------------------------------------------
+    # Status and lists -----------------------------------------------------------------------------
 
     async def get_status(self, call: RpcCall, request: pb.StatusRequest) -> pb.StatusResponse:
-        """How an agent does, or the server."""
+        """Return the status of an agent, or of the server."""
         response = pb.StatusResponse(
             agent_id=request.agent_id,
             version=__version__,
@@ -206,15 +206,15 @@ class Platform:
         return response
 
     async def list_agents(self, call: RpcCall, request: pb.ListAgentsRequest) -> pb.ListAgentsResponse:
-        """All agents; workers are listed by their own service."""
+        """Return all agents; workers are listed by their own service."""
         return pb.ListAgentsResponse(agents=await _infos(call, AgentRole.AGENT))
 
     async def list_workers(self, call: RpcCall, request: pb.ListWorkersRequest) -> pb.ListWorkersResponse:
-        """All workers."""
+        """Return all workers."""
         return pb.ListWorkersResponse(workers=await _infos(call, AgentRole.WORKER))
 
     async def register_agent(self, call: RpcCall, request: pb.RegisterAgentRequest) -> pb.RegisterAgentResponse:
-        """Begin or renew a lease for an agent or a worker at an endpoint."""
+        """Start or renew a lease for an agent or a worker at an endpoint."""
         role = request.role or AgentRole.AGENT.value
         if role == AgentRole.TOOL.value:
             raise InvalidField("role", "is 'tool'; tools are registered at ToolService.RegisterTool")
@@ -224,7 +224,7 @@ class Platform:
     # Tools --------------------------------------------------------------------------------------
 
     async def execute_tool(self, call: RpcCall, request: pb.ToolRequest) -> pb.ToolResponse:
-        """Call a tool and return its answer or its refusal."""
+        """Call a tool and return its result or its error."""
         session = request.session_id or None
         if session is not None:
             await call.check_session(session)
@@ -245,19 +245,19 @@ class Platform:
         )
 
     async def list_tools(self, call: RpcCall, request: pb.ListToolsRequest) -> pb.ListToolsResponse:
-        """All tools, with what each of their operations takes."""
+        """Return all tools, with the parameters of each operation."""
         tools, left = await call.named.tools(), _left(call, AgentRole.TOOL)
         return pb.ListToolsResponse(tools=[_tool_info(tool, left) for tool, _ in tools.values()])
 
     async def register_tool(self, call: RpcCall, request: pb.RegisterToolRequest) -> pb.RegisterToolResponse:
-        """Begin or renew a lease for a tool at an endpoint."""
+        """Start or renew a lease for a tool at an endpoint."""
         tool = AgentRole.TOOL.value
         seconds = await _register(call, request.tool_id, tool, request, operations=_operations(request))
         return pb.RegisterToolResponse(success=True, tool_id=request.tool_id, lease_seconds=seconds)
 
 
 async def _register(call: RpcCall, name: str, role: str, request: Any, **more: Any) -> float:
-    """Begin or renew a registration; return its lease in seconds.
+    """Start or renew a registration; return its lease in seconds.
 
     Raises:
         OutOfReach: the caller comes with a session's token.
@@ -294,7 +294,7 @@ def _response(request: pb.TaskRequest, answer: Answer) -> pb.TaskResponse:
 
 
 def _text(value: Any) -> str:
-    """A text as it is, any other value as JSON."""
+    """Return a text as it is, any other value as JSON."""
     return value if isinstance(value, str) else encode_text(value)
 
 
@@ -343,7 +343,7 @@ def _tool_info(tool: Tool, left: dict[str, float]) -> pb.ToolInfo:
 
 
 def _left(call: RpcCall, role: AgentRole) -> dict[str, float]:
-    """Seconds that registrations have left, by name; of several endpoints, the one that stays longest."""
+    """Return the seconds that registrations have left, by name; of several endpoints, the longest."""
     deps, left = call.moor.deps, dict[str, float]()
     for each in deps.registered.live():
         if (each.role is AgentRole.TOOL) is (role is AgentRole.TOOL):

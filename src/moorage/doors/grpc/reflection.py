@@ -1,7 +1,7 @@
-"""Server reflection, as v1 and as v1alpha: tools ask for either.
+"""Server reflection in both versions, v1 and v1alpha: clients use either.
 
-The library has v1alpha only. The messages of v1 are the same under another name, so one servicer answers both, and the
-file that describes v1 is that of v1alpha with its names changed.
+The library supports v1alpha only. The messages of v1 are the same under another package name, so one servicer answers
+both, and the file descriptor of v1 is that of v1alpha with its names changed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SERVICES = tuple(f"{package}.ServerReflection" for package in (V1, V1ALPHA))
 
 
 def add_to(server: Any, services: Iterable[str]) -> None:
-    """Tell of these services, and of reflection itself, under both names."""
+    """Add reflection, in both versions, for these services and for itself."""
     servicer = reflection.aio.ReflectionServicer((*services, *SERVICES), pool=_Pools())
     handler = grpc.stream_stream_rpc_method_handler(
         servicer.ServerReflectionInfo,
@@ -33,7 +33,7 @@ def add_to(server: Any, services: Iterable[str]) -> None:
 class _Pools:
     """Finds descriptors in the default pool, then in one of our own.
 
-    The file of v1 is not added to the default pool: a library that brings its own could not be imported any more.
+    The file of v1 is not added to the default pool: a library with its own copy could not be imported any more.
     """
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ def _file_of_v1() -> descriptor_pb2.FileDescriptorProto:
     file = descriptor_pb2.FileDescriptorProto()
     reflection_pb2.DESCRIPTOR.CopyToProto(file)
     file.name, file.package = "grpc/reflection/v1/reflection.proto", V1
-    file.ClearField("options")  # they say that it is deprecated
+    file.ClearField("options")  # they mark the file as deprecated
     for message in file.message_type:
         for field in message.field:
             if field.type_name:  # of a message

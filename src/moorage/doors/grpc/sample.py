@@ -1,6 +1,6 @@
-"""Sample agents and tools behind gRPC: to try a router, and to start your own from.
+"""Sample agents and tools behind gRPC: to try a router, and as a template for your own.
 
-It remembers sessions in memory, for as long as it runs. A router that keeps them itself sends what is to be known.
+A sample keeps sessions in memory while it runs. A router that stores sessions itself sends the facts that are needed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SAMPLES = (*DEFINITIONS, WEATHER.name)
 
 
 async def serve_sample(name: str, host: str, port: int, tls: Tls | None = None) -> None:
-    """Serve one of them until SIGTERM or SIGINT."""
+    """Serve a sample until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -34,7 +34,7 @@ async def serve_sample(name: str, host: str, port: int, tls: Tls | None = None) 
 
 
 def services_of(name: str) -> tuple[str, ...]:
-    """The services that fit what it is."""
+    """Return the services that fit the kind of the sample."""
     if name == WEATHER.name:
         return ("ToolService",)
     return ("AgentService", "TaskWorker") if DEFINITIONS[name].role is AgentRole.WORKER else ("AgentService",)

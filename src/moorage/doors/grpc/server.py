@@ -1,4 +1,4 @@
-"""A gRPC server in the event loop of `serve`: the services, reflection, health, TLS, limits, a graceful end.
+"""A gRPC server in the event loop of `serve`: services, reflection, health, TLS, limits, graceful shutdown.
 
 Several processes may listen at one port (the kernel hands each connection to one of them), so `serve --workers` has the
 gRPC door in every worker.
@@ -28,22 +28,22 @@ from moorage.doors.http.limits import Places
 from moorage.protobuf import agent_platform_pb2, sessions_pb2
 from moorage.service.deps import Deps
 
-FINISH_WITHIN = 10.0  # seconds that begun calls have when the server is told to stop
-LOOK_EVERY = 1.0  # seconds, for those who watch the health of services
+FINISH_WITHIN = 10.0  # seconds for started calls after the server is told to stop
+LOOK_EVERY = 1.0  # seconds between two health checks for callers of Watch
 MAX_MESSAGE = 4 * 1024 * 1024
 OPTIONS = [
     ("grpc.max_receive_message_length", MAX_MESSAGE),
     ("grpc.max_send_message_length", 16 * 1024 * 1024),
     ("grpc.max_metadata_size", 16 * 1024),
-    ("grpc.keepalive_time_ms", 30_000),  # a client that fell silent is asked whether it is there
+    ("grpc.keepalive_time_ms", 30_000),  # an idle client is pinged
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # who asks us more often than that is sent away
+    ("grpc.http2.min_ping_interval_without_data_ms", 10_000),  # a client that pings more often is disconnected
 ]
 
 
 class Tls(Struct, frozen=True, kw_only=True):
-    """The files of a certificate; with `client_ca`, clients have to show one of theirs."""
+    """The files of a certificate; with `client_ca`, clients must present a certificate signed by it."""
 
     cert: str
     key: str
@@ -58,19 +58,19 @@ class HealthService(health.aio.HealthServicer):  # type: ignore[misc]  # the lib
         self._deps, self._heart, self._services = deps, heart, ("", *services)
 
     async def Check(self, request: Any, context: Any) -> Any:
-        """How a service does now."""
+        """Return the current status of a service."""
         await self.look()
         return await super().Check(request, context)
 
     async def look(self) -> None:
-        """Ask the store, and remember what came of it."""
+        """Check the store, and remember the result."""
         status = HealthCheckResponse.SERVING if await self._is_ready() else HealthCheckResponse.NOT_SERVING
         for service in self._services:
             if self._server_status.get(service) != status:
                 await self.set(service, status)
 
     async def keep_looking(self, stop: asyncio.Event) -> None:
-        """Look again and again, until told to stop."""
+        """Check repeatedly until told to stop."""
         while not stop.is_set():
             await self.look()
             with suppress(TimeoutError):
@@ -102,9 +102,8 @@ class GrpcServer:
         places: Places | None = None,
         watch: Watch | None = None,
     ) -> None:
-        """`alone`: one agent or tool; `services` by name, if not all. `shared`: others listen at its port, too.
-
-        `places` are those of the other doors' streams, too; `watch` is told of every call.
+        """Set up the server. `alone`: one agent or tool; `services` by name, if not all. `shared`: other processes use
+        its port, too. `places` are shared with the streams of the other doors; `watch` is told of every call.
         """
         limits = deps.settings.server
         places = places or Places(limits.streams, limits.streams_per_visitor)
@@ -123,7 +122,7 @@ class GrpcServer:
         self.port = 0
 
     async def start(self, host: str, port: int, tls: Tls | None = None) -> int:
-        """Listen; the port. Raises StoreUnavailable if something else does."""
+        """Listen and return the port. Raise StoreUnavailable if the port is taken."""
         place = f"[{host.strip('[]')}]:{port}" if ":" in host else f"{host or '0.0.0.0'}:{port}"
         try:
             if tls is None:
@@ -139,14 +138,14 @@ class GrpcServer:
         return self.port
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Answer until told to stop; then finish what was begun, and end the streams."""
+        """Serve until told to stop; then finish started calls, and end the streams."""
         try:
             await self._health.keep_looking(stop)
         finally:
             await self.close()
 
     async def close(self, within: float = FINISH_WITHIN) -> None:
-        """Take no more calls and end those that there are."""
+        """Accept no more calls and end the open ones."""
         self._sessions.close()
         await self._server.stop(within)
 

@@ -1,4 +1,4 @@
-"""SessionService: the methods of `Moorage` by gRPC. Each row reads a request, names the method, renders its answer."""
+"""SessionService: the methods of `Moorage` over gRPC. Each row reads a request, calls a method, renders its answer."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class SessionsService:
         }
 
     def close(self) -> None:
-        """End all streams; their readers connect again, to the next server."""
+        """End all streams; their readers reconnect, to the next server."""
         self._is_closing = True
         for hub in self._hubs.values():
             hub.close()
@@ -113,7 +113,7 @@ async def _send(call: RpcCall, request: pb.SendMessageRequest) -> pb.SendMessage
 
 
 async def _put(call: RpcCall, request: pb.PutContextRequest) -> pb.PutContextResponse:
-    """Remember a value."""
+    """Store a value of the context."""
     value, ttl = _json("value", request.value), request.ttl_seconds or None
     await call.open_session(request.session)
     written = await call.moor.context.put(request.session, request.key, value, ttl=ttl)
@@ -121,7 +121,7 @@ async def _put(call: RpcCall, request: pb.PutContextRequest) -> pb.PutContextRes
 
 
 async def _call(call: RpcCall, request: pb.CallOperationRequest) -> pb.CallOperationResponse:
-    """Call the operation of that name, with the scope and the reach that REST asks for."""
+    """Call the operation of that name, with the scope and the reach that REST requires."""
     given = _json("arguments", request.arguments or "{}")
     if not isinstance(given, dict):
         raise InvalidField("arguments", "must be an object")
@@ -134,7 +134,7 @@ async def _call(call: RpcCall, request: pb.CallOperationRequest) -> pb.CallOpera
 
 
 def _operation(name: str, given: Arguments) -> Operation:
-    """Return the operation of a name; of several, the one whose path is given."""
+    """Return the operation of a name; of several, the one with the given path."""
     every = variants(name.removesuffix("_one"))
     if not every:
         raise InvalidField("operation", f"is {name[:80]!r}; the OpenAPI document has the names of all operations")
@@ -142,7 +142,7 @@ def _operation(name: str, given: Arguments) -> Operation:
 
 
 def _calling(name: str, render: RenderReply) -> Rpc:
-    """A method of the service that calls one of `Moorage`, with the scope and the reach that REST asks for."""
+    """Return a method of the service that calls one of `Moorage`, with the scope and the reach that REST requires."""
     operation = variants(name)[0]
 
     async def answer(call: RpcCall, request: Any) -> Any:
@@ -156,13 +156,13 @@ def _calling(name: str, render: RenderReply) -> Rpc:
 # Reading ----------------------------------------------------------------------------------------
 
 
-NAMES = {"session": "ref", "expires_in_seconds": "expires_in"}  # of arguments, where REST has other names than messages
+NAMES = {"session": "ref", "expires_in_seconds": "expires_in"}  # arguments with other names in REST
 JSON = {"metadata", "checkpoint", "plan"}
 TURNED = {"no_cascade": "cascade", "with_settled": "pending_only"}  # true where the argument is false
 
 
 def _read(request: Any, operation: Operation) -> Arguments:
-    """The arguments that a request gives; an empty field says nothing, unless the operation needs it."""
+    """Return the arguments of a request; an empty field counts as absent, unless the operation needs it."""
     told: Arguments = {}
     names = {**operation.fields, **NAMES}
     for field in request.DESCRIPTOR.fields:
@@ -180,7 +180,7 @@ def _read(request: Any, operation: Operation) -> Arguments:
 
 
 def _json(field: str, text: str) -> Any:
-    """The value that a JSON text has."""
+    """Return the value of a JSON text."""
     try:
         return msgspec.json.decode(text)
     except msgspec.MsgspecError:
@@ -203,7 +203,7 @@ def _session(session: Session) -> pb.Session:
 
 
 def _filled(message: M, value: msgspec.Struct, *, json: tuple[str, ...] = ()) -> M:
-    """A message with the fields of a value that have the same names; those of `json` as texts."""
+    """Return a message with the fields of a value that have the same names; those of `json` as texts."""
     for name in message.DESCRIPTOR.fields_by_name:
         part = getattr(value, name, None)
         if isinstance(part, msgspec.Struct):

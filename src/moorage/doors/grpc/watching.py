@@ -1,7 +1,7 @@
 """Metrics, spans and log lines of gRPC calls.
 
-A method's name is the operation, as a route's is over HTTP. Calls of unknown methods are not counted, so there are as
-many labels as methods.
+The operation is the method's name, as it is the route's name over HTTP. Calls of unknown methods are not counted, so
+the number of labels is bounded by the number of methods.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ log = logging.getLogger(__name__)
 
 OK = "OK"
 BROKEN = frozenset({"UNKNOWN", "INTERNAL", "UNAVAILABLE", "DATA_LOSS", "UNIMPLEMENTED", "DEADLINE_EXCEEDED"})
-CountCall = Callable[[str, str, float], None]  # the operation, the status that it ended with, the seconds it took
+CountCall = Callable[[str, str, float], None]  # the operation, its final status, its duration in seconds
 
 
 class WatchedMethod:
-    """A method, as those who watch know it."""
+    """The names of a method in metrics, spans and logs."""
 
     def __init__(self, method: Any) -> None:
         self.service, self.method = method.containing_service.full_name, method.name
@@ -32,14 +32,14 @@ class WatchedMethod:
 
 
 class Watch:
-    """Tells of calls."""
+    """Reports calls to metrics, traces and logs."""
 
     def __init__(self, counting: CountCall | None = None, traces: Traces | None = None) -> None:
         self._counting, self._traces = counting, traces
 
     @contextmanager
     def call(self, operation: WatchedMethod, context: Any, **about: str) -> Iterator[None]:
-        """A call for as long as the block lasts, however it ends; `about` are ids of what it is about."""
+        """Observe a call during the block, however it ends; `about` are ids of its subjects."""
         began, status = perf_counter(), OK
         span = None if self._traces is None else self._traces.begin_call(operation.name, _metadata(context))
         try:
