@@ -1,8 +1,8 @@
 """Logs: a line of text for people, or a JSON object for programs.
 
-Every JSON line has the ids of what it is about (session, task, run, request_id; null where there is
-none), so that a search for one of them finds all its lines. Values whose name says that they are
-secret are never written, nor are keys and tokens, wherever they stand in a text.
+Every JSON line has the ids of its subjects (session, task, run, request_id; null if there is none), so a search for one
+of them finds all its lines. Values with a name that marks them as secret are never written, nor are keys and tokens,
+wherever they stand in a text.
 
 Messages of sessions are never logged, at any level. Libraries write whole messages into debug lines and warnings, so a
 line of a library is reduced to its place in the code, unless the library logs only connections.
@@ -22,10 +22,10 @@ from moorage.core.redact import REDACTED, SECRET_WORDS, Redactor
 from moorage.service.about import IDS, about
 
 TRUSTED = ("moorage", "uvicorn.error")
-SPEAK_OF_CONNECTIONS = ("asyncio", "psycopg", "opentelemetry")  # of which warnings are written as they are
+SPEAK_OF_CONNECTIONS = ("asyncio", "psycopg", "opentelemetry")  # libraries whose warnings are written unchanged
 _USUAL = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _redactor = Redactor(SECRET_WORDS)
-# Our keys and tokens, what stands in a URL before its host, and whatever a header shows at a door.
+# Our keys and tokens, the credentials in a URL, and the values of authorization headers.
 _credential = re.compile(
     r"\bmoor_[A-Za-z0-9]+_[0-9a-f]{16,}|\bmoors_[\w-]+\.[\w-]+|(?<=://)[^\s/@]+(?=@)|(?i:(?<=\bbearer )\S+)"
 )
@@ -50,7 +50,7 @@ def set_up(format: str, level: str) -> None:
 
 
 def withhold(record: logging.LogRecord) -> bool:
-    """Whether to write a record at all; one of a library that may quote what was said loses its text."""
+    """Return whether to write a record; a record of a library that may quote messages loses its text."""
     if _is_of(record, TRUSTED):
         return True
     if record.levelno < logging.WARNING:
@@ -71,7 +71,7 @@ def _extras(record: logging.LogRecord) -> dict[str, Any]:
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line."""
+    """One JSON object for each line."""
 
     def format(self, record: logging.LogRecord) -> str:
         told: dict[str, Any] = {
@@ -87,12 +87,12 @@ class JsonLines(logging.Formatter):
             told["trace"] = without_credentials(self.formatException(record.exc_info))
         try:
             return encode_text(told)
-        except (TypeError, UnicodeEncodeError):  # something that JSON cannot carry: tell it as text
+        except (TypeError, UnicodeEncodeError):  # a value that JSON cannot encode: write it as text
             return encode_text({name: _plain(value) for name, value in told.items()})
 
 
 class TextLines(logging.Formatter):
-    """One line for a person, with the ids at its end."""
+    """One line of text, with the ids at its end."""
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
@@ -103,7 +103,7 @@ class TextLines(logging.Formatter):
 
 
 class TerminalLines(logging.Formatter):
-    """One readable line for a person at a terminal: short ids, colours, and a level only if something is wrong."""
+    """One readable line for a user at a terminal: short ids, colours, and a level only for problems."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -130,7 +130,7 @@ def _short(text: str) -> str:
 
 
 def without_credentials(text: str) -> str:
-    """A text in which no key, token or password of a URL can be read."""
+    """Return a text without any key, token or password of a URL."""
     return _credential.sub(REDACTED, text)
 
 

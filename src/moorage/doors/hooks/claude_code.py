@@ -5,17 +5,16 @@
     SessionStart      the host's session is opened or woken; told: what waits here
     UserPromptSubmit  a message
     PreToolUse        of Agent (once Task): a delegation; told: earlier work that could be picked up
-    PostToolUse       of Agent: which call started which sub-agent; of SendMessage: what it was asked later
+    SessionStart      the host's session is opened or resumed; the reply lists what waits here
     SubagentStart     the sub-agent's session, under the host's
-    SubagentStop      its last words; closed, or suspended if a person is still to be asked
-    Stop              a turn ended: errors no longer count
+    PreToolUse        of Agent (once Task): a delegation; the reply lists earlier work that could be resumed
+    PostToolUse       of Agent: which call started which sub-agent; of SendMessage: a later prompt for it
     StopFailure       a turn went wrong: one error more
-    PreCompact        a checkpoint
-    SessionEnd        the host's session is suspended, or closed if it was cleared
-
-A sub-agent runs in the background, so the events of several are mixed, and PostToolUse
-may come before SubagentStart or after. Agents that the host uses for itself have no type:
-nothing is kept of them.
+    SubagentStop      its last message; closed, or suspended if a question to a person is open
+    Stop              a turn ended: the count of errors starts again
+StopFailure       a turn failed: one error more
+A sub-agent runs in the background, so the events of several are mixed, and PostToolUse may come before SubagentStart or
+after. The host's internal agents have no type: nothing of them is stored.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ from moorage.service.inline import drive
 
 INTERFACE = "claude-code"
 DELEGATION_TOOLS = ("Agent", "Task")
-FOLLOW_UP_TOOL = "SendMessage"  # to an agent that has stopped: it goes on
-DEFAULT_AGENT = "general-purpose"  # what the host starts when no kind is named
-NOT_A_PERSON = ("<task-notification>",)  # prompts the host writes itself, of what its sub-agents' sessions tell
+FOLLOW_UP_TOOL = "SendMessage"  # to an agent that has stopped: it continues
+DEFAULT_AGENT = "general-purpose"  # the host's default kind of agent
+NOT_A_PERSON = ("<task-notification>",)  # prompts that the host writes itself to report its sub-agents' results
 TRANSCRIPT_WITHIN = 0.25  # seconds
-PROMPT_BYTES = 256 * 1024  # of a transcript, to find the prompt it begins with
+PROMPT_BYTES = 256 * 1024  # of a transcript, to find its first prompt
 DENIED = 2  # the only exit code that stops the host
 
 
 def concerns_us(name: str, event: Json) -> bool:
-    """Whether there is anything to do for an event."""
+    """Return whether an event needs any work."""
     if name not in HANDLERS:
         return False
     if name == "PreToolUse":
@@ -61,12 +60,12 @@ def concerns_us(name: str, event: Json) -> bool:
 
 
 def handle(context: HookContext, name: str, event: Json) -> HookReply:
-    """Do what the event asks for, and return the reply to the host."""
+    """Handle the event, and return the reply to the host."""
     return HANDLERS[name](_Case(context, event)) or HookReply()
 
 
 class _Case:
-    """One event in its context: its fields, each checked when it is read, and who is speaking."""
+    """One event in its context: its fields, each checked when it is read, and its sender."""
 
     def __init__(self, context: HookContext, fields: Json) -> None:
         self.context, self.deps, self.fields = context, context.deps, fields
@@ -75,7 +74,7 @@ class _Case:
         self.run = context.run
 
     def needed(self, name: str) -> str:
-        """Return a text that must be there."""
+        """Return a required text."""
         if not (text := self.text(name)):
             raise InvalidField(name, "is missing in the host's event")
         return text
@@ -90,20 +89,20 @@ class _Case:
         return value if isinstance(value, dict) else {}
 
     def agent_id(self, given: str) -> str:
-        """Check a sub-agent's id: the host's own would close the host's session with the sub-agent's."""
+        """Check a sub-agent's id: the host's own id would close the host's session with the sub-agent's."""
         if hosts.session_id_of(given) == hosts.session_id_of(self.session_id):
             raise InvalidField("agent_id", "is the session_id of the host; a sub-agent has an id of its own")
         return given
 
     def key(self, what: str, text: str) -> str:
-        """Return a client key that makes telling the same thing twice harmless."""
+        """Return a client key, so that a repeated event is stored once."""
         prompt = self.text("prompt_id")
         when = prompt[:100] if prompt.strip() and prompt.isprintable() else utc_text(self.deps.clock.now())
         return f"{when}:{what}:{crc32(text.encode()):08x}"
 
     @property
     def host(self) -> Hosted:
-        """The host's conversation."""
+        """Return the options of the host's session."""
         agent = "" if self.text("agent_id") else self.text("agent_type")  # within a sub-agent it is that one's
         about = _given(host=INTERFACE, transcript_path=self.text("transcript_path"))
         return Hosted(
@@ -119,7 +118,7 @@ class _Case:
         return self.run(hosts.open_for_writing, self.host)
 
     def open_subagent(self, agent_id: str, agent: str, *, told_late: bool = False) -> Session:
-        """Return a sub-agent's session, held in its name: no other agent should pick up its work meanwhile."""
+        """Return a sub-agent's session, held in its name, so that no other agent resumes its work meanwhile."""
         about = _given(host=INTERFACE, host_session_id=self.session_id)
         wanted = Hosted(
             host_id=agent_id,
@@ -143,7 +142,7 @@ def _text(fields: Json, name: str) -> str:
 
 
 def _folder(fields: Json) -> str | None:
-    """Return the folder in which the host works, if its path can be stored."""
+    """Return the folder of the host, if its path can be stored."""
     cwd = _text(fields, "cwd")
     return cwd if cwd and cwd.isprintable() and len(cwd) <= 4096 else None
 
@@ -161,21 +160,21 @@ def _told(name: str, context: str, complaint: str = "") -> HookReply:
 
 
 def session_start(case: _Case) -> HookReply:
-    """Open the host's session, or wake it; tell what waits in this folder."""
+    """Open or resume the host's session; return what waits in this folder."""
     session = case.run(hosts.open_session, replace(case.host, told_late=case.context.is_late))
     outlook = case.run(hosts.outlook, _folder(case.fields), session.session_id)
     return _told("SessionStart", words.what_waits(outlook, case.deps.clock.now()))
 
 
 def user_prompt_submit(case: _Case) -> None:
-    """Keep what the user said."""
+    """Store the user's message."""
     prompt = case.text("prompt")
     if not prompt.startswith(NOT_A_PERSON) and case.text("source") != "system":
         case.run(hosts.say, case.session(), "user", prompt, case.key("prompt", prompt))
 
 
 def stop(case: _Case) -> None:
-    """End a turn; the session goes on."""
+    """End a turn; the session continues."""
     said, session = case.text("last_assistant_message"), case.session()
     case.run(hosts.say, session, "assistant", said, case.key("stop", said))
     case.run(hosts.end_turn, session)
@@ -188,14 +187,14 @@ def stop_failure(case: _Case) -> None:
 
 
 def pre_compact(case: _Case) -> None:
-    """Keep what leads back to the conversation that the host is about to compact."""
+    """Store a checkpoint that leads back to the conversation before the host compacts it."""
     names = ("trigger", "custom_instructions", "transcript_path")
     state = _given(reason="pre_compact", **{name: case.text(name) for name in names})
     case.run(hosts.checkpoint, case.session(), state)
 
 
 def session_end(case: _Case) -> None:
-    """Suspend the host's session, and what still runs under it; close it if the user cleared it."""
+    """Suspend the host's session and what still runs under it; close it if the user cleared it."""
     session = case.run(hosts.current, case.session_id)
     if session is None or session.is_final:
         return
@@ -210,7 +209,7 @@ def session_end(case: _Case) -> None:
 
 
 def pre_tool_use(case: _Case) -> HookReply:
-    """Before delegating: tell of earlier work that could be picked up; refuse only if configured so."""
+    """Report earlier work that could be resumed, before a delegation; deny the delegation only if so configured."""
     own = case.run(hosts.current, case.session_id)
     place = WorkPlace(
         agent=_agent_asked_for(case.fields),
@@ -240,13 +239,13 @@ def _agent_asked_for(fields: Json) -> str:
 
 
 def _delegation_id(fields: Json) -> str | None:
-    """Return the id of the delegation of a tool call: the same however often the event comes."""
+    """Return the delegation id of a tool call, the same for every repetition of the event."""
     host, call = _text(fields, "session_id"), _text(fields, "tool_use_id")
     return f"{host[:100]}:{call[:100]}" if call and f"{host}{call}".isprintable() else None
 
 
 def unanswered(fields: Json, at: datetime, reason: str) -> Delegation:
-    """Return the delegation of a PreToolUse event that could not be answered."""
+    """Return the reply to a PreToolUse event that could not be handled."""
     host = _text(fields, "session_id")
     return Delegation(
         delegation_id=_delegation_id(fields) or f"{host[:100]}:{at.timestamp()}",
@@ -260,12 +259,12 @@ def unanswered(fields: Json, at: datetime, reason: str) -> Delegation:
 
 
 def post_tool_use(case: _Case) -> None:
-    """Tie a sub-agent to the call that started it: nothing else tells which was which, and what it was asked."""
+    """Link a sub-agent to the call that started it and to its prompt: no other event has both."""
     response = case.table("tool_response")
     is_follow_up = case.text("tool_name") == FOLLOW_UP_TOOL
     agent_id = response.get("resumedAgentId" if is_follow_up else "agentId")
     if not isinstance(agent_id, str) or not agent_id or response.get("status") == "completed":
-        return  # one that ran in the foreground has ended, and SubagentStop has come
+        return  # a sub-agent in the foreground has ended, and SubagentStop has come
     session = case.run(hosts.current, case.agent_id(agent_id))
     if session is None and not is_follow_up:  # this event came before SubagentStart
         session = case.open_subagent(agent_id, _agent_asked_for(case.fields))
@@ -279,14 +278,14 @@ def post_tool_use(case: _Case) -> None:
 
 
 def subagent_start(case: _Case) -> HookReply:
-    """Open the sub-agent's session under the host's; a closed one goes on in a fork."""
+    """Open the sub-agent's session under the host's; a closed one continues in a fork."""
     agent_id = case.agent_id(case.needed("agent_id"))
     session = case.open_subagent(agent_id, case.text("agent_type"), told_late=case.context.is_late)
     return _told("SubagentStart", words.own_session(session))
 
 
 def subagent_stop(case: _Case) -> None:
-    """Keep the sub-agent's last words and close its session, or suspend it."""
+    """Store the sub-agent's last message and close its session, or suspend it."""
     agent_id, agent, path = case.needed("agent_id"), case.text("agent_type"), case.text("agent_transcript_path")
     session = case.run(hosts.current, case.agent_id(agent_id))
     if session is None and not agent:
@@ -294,7 +293,7 @@ def subagent_stop(case: _Case) -> None:
     said = case.text("last_assistant_message")
     key = case.key("stop", said)
     if session is None or (session.is_final and said.strip() and not case.run(hosts.is_told, session.session_id, key)):
-        session = case.open_subagent(agent_id, agent)  # its start was not told
+        session = case.open_subagent(agent_id, agent)  # its start was not reported
     is_asked = hosts.CALL in session.metadata or session.forked_from is not None
     asked = "" if is_asked else _first_prompt(path)
     ending = Ending(said=said, asked=asked, key=key, metadata=_given(transcript_path=path))
@@ -304,7 +303,7 @@ def subagent_stop(case: _Case) -> None:
 def _first_prompt(path: str) -> str:
     """Return the prompt of a sub-agent from the first line of its transcript; empty if that cannot be read.
 
-    The host may write the transcript a moment later, so this waits for it a little.
+    The host may write the transcript a moment later, so this waits briefly for it.
     """
     if not path:
         return ""
@@ -322,7 +321,7 @@ def _first_prompt(path: str) -> str:
 
 
 def _first_line(path: str) -> bytes:
-    """Return the first line, if all of it is there."""
+    """Return the first line if it is complete."""
     try:
         with open(path, "rb", opener=_open_at_once) as file:
             line = file.readline(PROMPT_BYTES)
@@ -332,7 +331,7 @@ def _first_line(path: str) -> bytes:
 
 
 def _open_at_once(path: str, flags: int) -> int:
-    """Open a file without blocking: a pipe would wait for its other end."""
+    """Open a file without blocking: opening a pipe would wait for its other end."""
     return os.open(path, flags | os.O_NONBLOCK)
 
 

@@ -24,7 +24,7 @@ INTERFACE = "hook"
 
 
 class HookReply(Struct, frozen=True):
-    """The JSON for standard output, perhaps a line for standard error, and the exit code."""
+    """The JSON for standard output, optionally a line for standard error, and the exit code."""
 
     body: Json = {}
     complaint: str = ""
@@ -47,7 +47,7 @@ class ClockAt(SystemClock):
 
 
 class HookContext:
-    """A store, and who calls it."""
+    """A store and its caller."""
 
     def __init__(
         self,
@@ -60,11 +60,11 @@ class HookContext:
     ) -> None:
         self.deps, self.spool = deps, spool
         self.caller = caller or caller_as(INTERFACE)
-        self.parent = parent  # the session that the host works for, from its environment
+        self.parent = parent  # the session that the host works for, from the host's environment
         self.is_late = is_late  # whether the event comes from the spool
 
     def at(self, at: datetime, parent: str | None, *, is_late: bool = False) -> HookContext:
-        """Return the context of an event: whenever it is stored, it has the time at which it happened."""
+        """Return the context of an event: however late it is stored, it keeps the time at which it happened."""
         deps = Deps(self.deps.store, ClockAt(at), self.deps.entropy, self.deps.settings, beside=self.deps)
         return HookContext(deps, self.spool, self.caller, parent=parent, is_late=is_late)
 
@@ -78,9 +78,9 @@ class HookContext:
         return drive(function(self.deps, self.caller, *args, **options))
 
     def record(self, delegation: Delegation) -> str:
-        """Record a delegation, now or later; return a complaint, if there is any.
+        """Record a delegation, now or later; return a complaint, if there is one.
 
-        The verdict is known: the host gets it although the store does not record it now.
+        The verdict is known, so the host gets it even if the store cannot record it now.
         """
         try:
             drive(self.deps.store.record_delegation(self.caller.owner, delegation))
@@ -97,7 +97,7 @@ class HookContext:
 
 
 def caller_as(interface: str, holder: str | None = None) -> Caller:
-    """Return the user who runs the host; without a holder's name, with a unique holder."""
+    """Return the user who runs the host as the caller; without a holder's name, with a unique holder."""
     return Caller(by=config.user(), interface=interface, holder=holder or config.unique_holder())
 
 
@@ -106,12 +106,10 @@ def parent_of_host() -> str | None:
     from warnings import catch_warnings, simplefilter
 
     with catch_warnings():
-        simplefilter(
-            "ignore"
-        )  # a placeholder that was not filled in counts as absent, and standard error is the host's
+        simplefilter("ignore")  # an unfilled placeholder counts as absent; standard error is the host's
         return config.parent_from_environment()
 
 
 def delegation_item(delegation: Delegation) -> bytes:
-    """Return a delegation as the spool keeps it."""
+    """Return a delegation as a spool item."""
     return json.encode({"delegation": to_builtins(delegation)})

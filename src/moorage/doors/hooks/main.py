@@ -1,10 +1,9 @@
 """`moorage-hook`: one event on standard input, one answer on standard output, exit code 0.
 
-A hook must not break its host. Whatever goes wrong is one line on standard error and a
-safe answer; what could not be stored goes to the spool. Only a denial that was asked
-for in the configuration ends with exit code 2.
+A hook must not break its host. Any failure is one line on standard error and a safe answer; an event that could not be
+stored goes to the spool. Only a denial that the configuration asks for ends with exit code 2.
 
-Nothing heavy is loaded before the event is read: most of a hook's time is its start.
+Nothing heavy is loaded before the event is read, because most of a hook's time is its start.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
 
 MAX_INPUT = 16 * 1024 * 1024
 MAX_LINE = 500  # characters of a complaint
-CEILING = 1.9  # seconds, from the first byte we wait for to the answer
-TIME_TO_GIVE_UP = 0.2  # of those: when the work hangs, for the spool
-QUIET = 0.5  # seconds without another byte: the host may have forgotten to close, and have sent all there is
+CEILING = 1.9  # seconds, from waiting for the first byte to the answer
+TIME_TO_GIVE_UP = 0.2  # seconds of those: for the spool, when the work hangs
+QUIET = 0.5  # seconds without another byte: the host may have sent everything and forgotten to close
 TEST = "--test"
 
 USAGE = """\
@@ -83,11 +82,11 @@ def main() -> None:
         code = _main(sys.argv[1:])
     except KeyboardInterrupt:
         code = 130
-    os._exit(code)  # everything is closed and flushed: taking the interpreter apart would cost another 8 ms
+    os._exit(code)  # everything is closed and flushed: shutting the interpreter down would cost another 8 ms
 
 
 def _fill_gaps() -> None:
-    """Open closed standard streams: else the next file that we open would take the place of one."""
+    """Open closed standard streams; otherwise the next file that is opened would take their place."""
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
         continue
     os.close(number)
@@ -103,7 +102,7 @@ def _main(arguments: Sequence[str]) -> int:
         return _tell_about(call.wants)
     try:
         return _answer(call)
-    except Exception as error:  # whatever it is, the host goes on
+    except Exception as error:  # the host continues after any error
         complain(f"unexpected error ({type(error).__name__}: {error}); nothing was done")
         return write(b"{}\n")
 
@@ -147,7 +146,7 @@ def read_input(deadline: float) -> bytes | None:
             if not part:
                 return _within_limit(parts, size)
             size += len(part)
-            if size <= MAX_INPUT:  # read and drop the rest, so that the writer is not left waiting
+            if size <= MAX_INPUT:  # read and drop the rest, so that the writer is not blocked
                 parts.append(part)
     except OSError as error:
         complain(f"standard input cannot be read ({error.strerror}); nothing was done")
@@ -164,7 +163,7 @@ def _within_limit(parts: list[bytes], size: int) -> bytes | None:
 
 
 def _is_whole(parts: list[bytes]) -> bool:
-    """Whether this may be all input: no JSON object is the beginning of another."""
+    """Return whether this may be all input: no JSON object is a prefix of another."""
     if not parts or not parts[-1].rstrip().endswith(b"}"):
         return False
     from msgspec import DecodeError, json
@@ -176,7 +175,7 @@ def _is_whole(parts: list[bytes]) -> bool:
 
 
 def say_in_time(work: HookWork) -> int:
-    """Write the reply and return the exit code. If the work hangs (a dead disk), another thread writes one."""
+    """Write the reply and return the exit code. If the work hangs (a dead disk), another thread writes a reply."""
     from _thread import allocate_lock, start_new_thread
 
     turn = allocate_lock()  # its owner prints the answer
@@ -196,11 +195,11 @@ def say_in_time(work: HookWork) -> int:
             start_new_thread(speak_at_last, ())
             speak(work.give_up)
 
-    with suppress(RuntimeError):  # no threads to be had: it will go well, most likely
+    with suppress(RuntimeError):  # no threads available: most likely the work ends in time
         start_new_thread(watch, ())
     answer = work.answer()
     while not turn.acquire(blocking=False):
-        time.sleep(1)  # the other one is about to end this process
+        time.sleep(1)  # the other thread is about to end this process
     return say(answer)
 
 
@@ -218,7 +217,7 @@ def write(line: bytes, code: int = 0) -> int:
         while view:
             view = view[os.write(1, view) :]
     except OSError:
-        pass  # the host is gone; it will not miss it
+        pass  # the host is gone and does not need it
     return code
 
 

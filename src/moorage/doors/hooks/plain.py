@@ -1,4 +1,4 @@
-"""Hooks with JSON of our own: before delegating, and when an agent has stopped."""
+"""Hooks with Moorage's own JSON: before a delegation, and when an agent has stopped."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def handle(context: HookContext, command: str, event: Json, *, create: bool) -> 
 
 
 def safe_answer(command: str, event: Json | None, reason: str) -> Json:
-    """Return the answer when nothing could be found out or done."""
+    """Return the answer when nothing could be read or stored."""
     if command == PRE_DELEGATE:
         return no_answer(event, reason)
     known = event or {}
@@ -35,7 +35,7 @@ def safe_answer(command: str, event: Json | None, reason: str) -> Json:
 
 
 def pre_delegate(context: HookContext, event: Json, create: bool) -> HookReply:
-    """Say whether earlier work may be picked up; every call is recorded as a delegation."""
+    """Return whether earlier work may be resumed; every call is recorded as a delegation."""
     request, deps = read_request(event), context.deps
     create = create or request.create
     folder = request.project_dir or working_folder()
@@ -69,7 +69,7 @@ def _phases(context: HookContext, session: Session) -> list[dict[str, str]]:
 
 
 def subagent_stop(context: HookContext, event: Json) -> HookReply:
-    """Keep what the agent said and close its session; suspend it if a person is still to be asked."""
+    """Store the agent's output and close its session; suspend it if a question to a person is open."""
     from moorage.service.hosts import Ending, end_session, only_open_session
 
     agent_id, agent, task_id = (_text(event, name) for name in ("agent_id", "agent", "task_id"))
@@ -110,7 +110,7 @@ def _duration(session: Session) -> float:
 
 
 def _outcome(event: Json) -> str:
-    """Return the outcome by the exit code alone: the output of an agent does not tell how it ended."""
+    """Return the outcome by the exit code alone: the output of an agent does not tell it."""
     code = event.get("exit_code")
     if isinstance(code, str) and code.lstrip("-").isdecimal() and len(code) < 12:
         code = int(code)
@@ -129,7 +129,7 @@ def _output(event: Json) -> str:
 
 
 def _labels(event: Json) -> dict[str, Any]:
-    """Return what goes into the session's metadata."""
+    """Return the metadata for the session."""
     tier, tags = event.get("tier"), event.get("tags")
     if tier is not None and not isinstance(tier, (str, int)):
         raise InvalidField("tier", "must be a text or a number")

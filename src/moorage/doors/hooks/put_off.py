@@ -1,7 +1,7 @@
-"""Events that could not be stored when they happened: how the spool keeps them, and how they are stored later.
+"""Events that could not be stored when they happened: their form in the spool, and their later delivery.
 
-An event keeps its time: stored an hour later, the log says when it happened. Of a question (may earlier work be
-picked up?) only the delegation is kept, with its answer.
+An event keeps its time: if it is stored an hour later, the log has the time at which it happened. Of a question (may
+earlier work be resumed?) only the delegation is kept, with its answer.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from moorage.service.inline import drive
 
 
 class SpooledItem(Struct, frozen=True, kw_only=True):
-    """One thing that waits in the spool."""
+    """One item of the spool."""
 
     delegation: Delegation | None = None
     command: str = ""
     event: dict[str, Any] | None = None
     at: datetime | None = None
-    parent: str | None = None  # as the host's environment said then
+    parent: str | None = None  # from the host's environment at that time
 
 
 def as_item(command: str, name: str, event: dict[str, Any], at: datetime, code: str) -> bytes | None:
-    """Return an event for the spool; None if nothing of it is to be kept."""
+    """Return an event for the spool; None if it need not be kept."""
     if not (claude_code.concerns_us(name, event) if name else command):
         return None
     if name == "PreToolUse":
@@ -58,12 +58,12 @@ def _unanswered(event: dict[str, Any], at: datetime, code: str) -> Delegation:
 
 
 def deliver(context: HookContext, *, until: float) -> bool:
-    """Store what waits, oldest first; return whether nothing waits any more. Raises StoreError and OSError."""
+    """Store spooled items, oldest first; return whether none is left. Raise StoreError or OSError."""
     return context.spool.take_each(lambda item: _refused(context, item), until=until)
 
 
 def _refused(context: HookContext, raw: bytes) -> str | None:
-    """Store one; return why it never can be, if so: it must not block the others."""
+    """Store one item; return the reason if it can never be stored, so that it does not block the others."""
     try:
         _store(context, msgspec.json.decode(raw, type=SpooledItem))
     except SessionCorrupt as error:

@@ -28,19 +28,19 @@ def run() -> int:
 
 
 class _Trial:
-    """A session's way through both hooks."""
+    """A session's steps through both hooks."""
 
     def __init__(self, url: str) -> None:
         self.url, self.went_well = url, True
 
     def all_steps(self) -> None:
-        """Nothing there, a new session, one that waits for a person, its end."""
+        """Run all steps: no session, a new one, one that waits for a person, its end."""
         asked: Json = {"agent_name": AGENT, "task_id": TASK, "task_description": "Plan the change", "metadata": {}}
         self.step("pre-delegate", asked, "there is nothing to pick up", lambda said: not said["should_resume"])
         created = self.step(
             "pre-delegate", {**asked, "create": True}, "a new session", lambda said: bool(said.get("created"))
         )
-        self.enter(created["agent_id"], "approval")  # as an agent does that waits for a person
+        self.enter(created["agent_id"], "approval")  # as an agent does before it waits for a person
         self.step(
             "pre-delegate",
             asked,
@@ -49,7 +49,7 @@ class _Trial:
         )
         ended: Json = {"agent": AGENT, "task_id": TASK, "exit_code": 0, "output": "Planned."}
         self.step("subagent-stop", ended, "suspended: a person was asked", lambda said: said["outcome"] == "suspended")
-        self.enter(created["agent_id"], "executing")  # as an agent does that got its answer
+        self.enter(created["agent_id"], "executing")  # as an agent does after its answer came
         self.step("subagent-stop", ended, "closed", lambda said: said["outcome"] == "completed")
 
     def step(self, command: str, event: Json, expected: str, is_right: Callable[[Json], bool]) -> Json:

@@ -3,8 +3,8 @@
 A file is written beside its place and moved there when it is on disk, so no reader sees half of one. The process that
 delivers events holds a lock, takes the oldest first, and deletes each when the store has it: an event may be delivered
 twice, but it is not lost. A refused event is a dead letter: a line with the reason and the time, and the event below
-it. `moorage doctor` lists those, `moorage hooks deliver --refused` tries them again, and the oldest go when there are
-too many.
+it. `moorage doctor` lists dead letters, `moorage hooks deliver --refused` tries them again, and the oldest are deleted
+when there are too many.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ FOLDER = "spool"
 WAITING, REFUSED, UNFINISHED = ".json", ".refused", ".part"
 MAX_REFUSED = 1000  # dead letters that are kept
 MAX_REFUSED_BYTES = 64 * 1024 * 1024  # of all of them
-UNNAMED = "unnamed"  # instead of a store's mark: the configuration that names the store could not be read
+UNNAMED = "unnamed"  # instead of a store's mark, if the configuration that names the store cannot be read
 LOOK_EVERY = 0.002  # seconds, while another process delivers events
 
 
 def folder() -> str:
-    """Return the folder in which events wait."""
+    """Return the folder of waiting events."""
     return os.path.join(config.home(), FOLDER)
 
 
 class Refusal(Struct, frozen=True, kw_only=True):
-    """Why an event was refused, and when."""
+    """The reason and the time of a refusal."""
 
     reason: str
     refused_at: datetime
 
 
 class Contents(Struct, frozen=True, kw_only=True):
-    """The contents of the folder: events that wait for one store and for others, and those that were refused."""
+    """The contents of the folder: events waiting for one store and for others, and refused events."""
 
     waiting: int
-    since: datetime | None  # of the oldest that waits, for whichever store
-    elsewhere: int  # of those that wait: for other stores
+    since: datetime | None  # of the oldest waiting event, for any store
+    elsewhere: int  # waiting events for other stores
     refused: int
     last_refusal: Refusal | None
 
 
 def contents(url: str) -> Contents:
-    """Return what is in the folder, as a user of that store sees it."""
+    """Return the contents of the folder, from the point of view of one store."""
     waiting, refused, own = _names(WAITING), _names(REFUSED), Spool(url, is_configured=True)
     return Contents(
         waiting=len(waiting),
@@ -73,19 +73,19 @@ class Spool:
         self._takes = {self._mark, UNNAMED} if is_configured else {self._mark}
 
     def has_something(self) -> bool:
-        """Whether events wait."""
+        """Return whether events wait."""
         return any(map(self.is_ours, _names(WAITING)))
 
     def is_ours(self, name: str) -> bool:
-        """Whether a file waits for this store."""
+        """Return whether a file waits for this store."""
         return name.partition("-")[0] in self._takes
 
     def keep(self, item: bytes, at: datetime) -> None:
-        """Put an event of that time off. Raises OSError or StoreError if that is impossible."""
+        """Spool an event of that time. Raise OSError or StoreError if that is impossible."""
         _put(self._new_path(at), WAITING, item)
 
     def refuse(self, item: bytes, at: datetime, reason: str) -> None:
-        """Keep an event of that time as a dead letter. Raises OSError or StoreError if that is impossible."""
+        """Keep an event of that time as a dead letter. Raise OSError or StoreError if that is impossible."""
         _put_refused(self._new_path(at), item, reason)
 
     def _new_path(self, at: datetime) -> str:
@@ -93,7 +93,7 @@ class Spool:
         return os.path.join(folder(), f"{self._mark}-{int(at.timestamp() * 1e6):020d}-{os.getpid()}")
 
     def put_back(self) -> int:
-        """Let every dead letter wait for this store; return how many there were."""
+        """Return every dead letter to the queue of this store; return their number."""
         return sum(self._put_back(name) for name in _names(REFUSED))
 
     def _put_back(self, name: str) -> bool:
@@ -108,9 +108,10 @@ class Spool:
         return True
 
     def take_each(self, take: Callable[[bytes], str | None], *, until: float) -> bool:
-        """Give out what waits, oldest first, as long as there is time; return whether nothing waits any more.
+        """Deliver waiting events, oldest first, as long as there is time; return whether none is left.
 
-        `take` returns why an event can never be stored, or None once it is; an exception ends the delivery for now.
+        `take` returns why an event can never be stored, or None once it is stored; an exception ends the delivery for
+        now.
         """
         with _alone(self._mark, until) as is_alone:
             for name in filter(self.is_ours, _names(WAITING)) if is_alone else ():
@@ -121,7 +122,7 @@ class Spool:
 
 
 def _mark(url: str) -> str:
-    """Return what tells stores apart: a relative path is another file in another folder."""
+    """Return a mark that identifies the store: a relative path is another file in another folder."""
     if url.startswith("sqlite:"):
         with suppress(MoorageError, OSError):
             url = os.path.abspath(config.sqlite_path(url))
@@ -137,7 +138,7 @@ def _names(suffix: str) -> list[str]:
 
 
 def _age(name: str) -> str:
-    """Return the part of a name that sorts files by the time of their events."""
+    """Return the part of a name that sorts files by the times of their events."""
     return name.partition("-")[2]
 
 
@@ -155,8 +156,8 @@ def _refusal_of(name: str) -> Refusal | None:
 
 
 def _put(path: str, suffix: str, data: bytes) -> None:
-    """Make a file appear whole, or not at all."""
-    unfinished = f"{path}-{get_ident()}{UNFINISHED}"  # another thread of this process may be stuck with its file
+    """Write a file atomically."""
+    unfinished = f"{path}-{get_ident()}{UNFINISHED}"  # another thread of this process may be stuck with its own file
     _write(unfinished, data)
     os.replace(unfinished, path + suffix)
     with suppress(OSError):  # make the new name durable, where the file system can
@@ -168,7 +169,7 @@ def _put(path: str, suffix: str, data: bytes) -> None:
 
 
 def _write(path: str, item: bytes) -> None:
-    """Write a new file to disk; leave none if it cannot be written whole."""
+    """Write a new file to disk; leave none behind on an error."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with open(file, "wb") as stream:
@@ -185,7 +186,7 @@ def _give_out(path: str, take: Callable[[bytes], str | None]) -> None:
         with open(path, "rb") as file:
             item = file.read()
     except FileNotFoundError:
-        return  # it was deleted meanwhile
+        return  # another process deleted it meanwhile
     except OSError:  # an unreadable file must not block the others
         os.replace(path, path.removesuffix(WAITING) + REFUSED)
         return
@@ -195,7 +196,7 @@ def _give_out(path: str, take: Callable[[bytes], str | None]) -> None:
 
 
 def _put_refused(path: str, item: bytes, reason: str) -> None:
-    """Write a dead letter, and drop the oldest if there are too many."""
+    """Write a dead letter, and delete the oldest if there are too many."""
     refusal = Refusal(reason=reason, refused_at=datetime.now(UTC))
     _put(path, REFUSED, msgspec.json.encode(refusal) + b"\n" + item)
     size = 0
@@ -209,7 +210,7 @@ def _put_refused(path: str, item: bytes, reason: str) -> None:
 
 @contextmanager
 def _alone(mark: str, until: float) -> Iterator[bool]:
-    """Give whether this is the only process that delivers events, having waited for any other."""
+    """Wait for the lock; yield whether this process got it and may deliver events."""
     lock = os.open(os.path.join(folder(), f"{mark}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
         yield _locked(lock, until)

@@ -1,4 +1,4 @@
-"""The texts that a host gets, for a model to read."""
+"""The texts of replies, for a model to read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OWN_KEYS = ("host", "host_session_id", "transcript_path", "tool_use_id", "called
 
 
 def resumable(session: Session, said: str, now: datetime, *, is_here: bool) -> str:
-    """Describe earlier work that could be picked up, and how."""
+    """Describe earlier work that could be resumed, and how."""
     lines = ["Moorage: earlier work of this agent can be picked up.", _line(session, now)]
     if known := {key: value for key, value in session.metadata.items() if key not in OWN_KEYS}:
         lines.append(f"It knows: {_cut(json.encode(known).decode(), LAST_WORDS)}")
@@ -32,7 +32,7 @@ def resumable(session: Session, said: str, now: datetime, *, is_here: bool) -> s
 
 
 def what_waits(outlook: Outlook, now: datetime) -> str:
-    """List questions to a person and work to pick up in this folder; empty if nothing waits."""
+    """List open questions and work to resume in this folder; empty if nothing waits."""
     lines = [_question(approval) for approval in outlook.approvals]
     lines += [_line(session, now) for session in outlook.resumable]
     if not lines:
@@ -41,7 +41,7 @@ def what_waits(outlook: Outlook, now: datetime) -> str:
 
 
 def own_session(session: Session) -> str:
-    """Return what a sub-agent should know of its own session."""
+    """Return the facts that a sub-agent needs about its own session."""
     lines = [
         f"Your work is kept in Moorage session {session.session_id}. Before you stop to wait for a person, run "
         f"`moorage update {session.session_id} --phase {Phase.APPROVAL.value}`: it is then suspended, not closed."

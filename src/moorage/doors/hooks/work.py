@@ -1,4 +1,4 @@
-"""One event: read it, handle it in time, answer in any case."""
+"""One event: read it, handle it in time, and answer in any case."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from moorage.doors.hooks.spool import Spool
 from moorage.service.deps import Deps
 from moorage.service.inline import drive
 
-TIME_TO_SPOOL = 0.4  # seconds kept back for it
+TIME_TO_SPOOL = 0.4  # seconds reserved for the spool
 MARGIN = 50  # levels of nesting, and calls, between reading an event and writing it again
 HURRY = {"SessionEnd": 0.9}  # seconds less than for others; all hooks of this event share one and a half
 
@@ -33,7 +33,7 @@ class HookWork:
         self._deps: Deps | None = None
 
     def answer(self) -> HookReply:
-        """Return the reply, whatever happens."""
+        """Return the reply in any case."""
         if self.event is None:
             return HookReply(self._safe("invalid_request"), self.problem)
         try:
@@ -41,7 +41,7 @@ class HookWork:
         except MoorageError as error:
             if self._deps is None and _is_about_url(error):
                 return self._refuse(error)
-            if isinstance(error, StoreError) or self._deps is None:  # without a store, it is not the event's fault
+            if isinstance(error, StoreError) or self._deps is None:  # without a store, the event is not at fault
                 return self._put_off(error.code, error.message)
             reason = "invalid_request" if error.family == "invalid" else error.code
             return HookReply(self._safe(reason), error.message)
@@ -53,16 +53,16 @@ class HookWork:
             self._close()
 
     def give_up(self) -> HookReply:
-        """Return the reply when time runs out; called by another thread than the one that works."""
+        """Return the reply on a timeout; another thread than the working one calls this."""
         if self.event is None:
             return HookReply(self._safe("invalid_request"), self.problem)
         return self._put_off("store_busy", "the store did not answer in time")
 
     def last_word(self) -> HookReply:
-        """Return the reply when there is no time for anything else."""
+        """Return the reply when no time is left for anything else."""
         return HookReply(self._safe("store_busy"), "neither store nor spool answered in time; it may be lost")
 
-    # How ----------------------------------------------------------------------------------------
+    # Steps --------------------------------------------------------------------------------------
 
     def _handled(self, event: Json) -> HookReply:
         if self.name:
@@ -83,15 +83,15 @@ class HookWork:
         return plain.handle(context, self.command, event, create=self.create)
 
     def _opened(self) -> HookContext:
-        """Open the store, in time."""
+        """Open the store, within the time limit."""
         left = self.deadline - time.monotonic() - TIME_TO_SPOOL
         self._deps = config.open_deps(config.pick_url(self._url), threaded=False, patience=max(0.05, left))
         return HookContext(self._deps, self._spool())
 
     def _is_caught_up(self, context: HookContext) -> bool:
-        """Store what waits in the spool, and end what is due; False if this event has to wait behind those.
+        """Deliver spooled events and end expired holds; return False if this event has to wait behind the spool.
 
-        A question overtakes them: it is answered although nothing can be written now.
+        A question does not wait: it is answered even if nothing can be written now.
         """
         from moorage.service.retention import expire_due
 
@@ -112,20 +112,20 @@ class HookWork:
         except StoreError:
             return False
         except OSError:
-            return True  # the spool cannot be used: this event would be lost in it
+            return True  # the spool cannot be used, so this event would be lost in it
 
     @property
     def _is_question(self) -> bool:
         return self.name == "PreToolUse" or (not self.name and self.command == "pre-delegate")
 
     def _put_off(self, code: str, why: str) -> HookReply:
-        """Keep the event in the spool until the store can take it."""
+        """Spool the event until the store can take it."""
         return self._kept(
             code, why, "put off until the store can take it", lambda item: self._spool().keep(item, self.at)
         )
 
     def _refuse(self, error: MoorageError) -> HookReply:
-        """Keep the event as a dead letter: no store will ever be behind this URL."""
+        """Keep the event as a dead letter: this URL can never name a store."""
         told = "moved aside; `moorage doctor` tells what to do"
         return self._kept(
             error.code, error.message, told, lambda item: self._spool().refuse(item, self.at, error.message)
@@ -167,13 +167,13 @@ class HookWork:
 
 
 def _is_about_url(error: MoorageError) -> bool:
-    """Whether a URL names nothing that hooks could work on, now or later."""
+    """Return whether an error means that the URL can never name a store for hooks."""
     return "url" in error.facts or error.facts.get("field") == "url"
 
 
 def _decoded(raw: bytes | None) -> tuple[str, Json | None]:
-    """Return what is wrong with the input, or the event."""
-    if raw is None:  # that has been told
+    """Return the event, or the problem of the input."""
+    if raw is None:  # reported already
         return "", None
     if not raw.strip():
         return "standard input is empty; an event in JSON is expected, see moorage-hook --help", None
@@ -197,7 +197,7 @@ def _json_of(raw: bytes) -> object:
 
 
 def _mended(raw: bytes) -> bytes | None:
-    """Put `?` for broken characters: a host may cut a text in the middle of one. None if it is no JSON."""
+    """Replace broken characters by `?`: a host may cut a text within one. Return None if it is no JSON."""
     import json
 
     try:
@@ -208,7 +208,7 @@ def _mended(raw: bytes) -> bytes | None:
 
 
 def _check_depth(event: object) -> None:
-    """Raise RecursionError for what is nested so deep that an answer or the spool could not carry it."""
+    """Raise RecursionError for input nested too deeply for an answer or the spool."""
     for _ in range(MARGIN):
         event = [event]
     msgspec.json.encode(event)

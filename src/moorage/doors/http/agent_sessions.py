@@ -1,8 +1,8 @@
 """`/agent-sessions/…`: the routes of an earlier API, for clients that were written for it.
 
-A translation and nothing else: every route makes the same calls as ours, and answers in that API's words.
-Its stream has lines `data: {"type", "data", "timestamp"}` and no others, not even blank ones, so that a client
-may read it line by line without knowing server-sent events; `data.content` is always a text.
+This is only a translation: every route makes the same calls as ours, and answers in the format of that API. Its stream
+has lines `data: {"type", "data", "timestamp"}` and no others, not even blank ones, so that a client can read it line by
+line without a parser for server-sent events; `data.content` is always a text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from moorage.doors.http.visit import USUAL_WAIT, Visit, Visitor
 from moorage.remote.operations import Operation, variants
 
 ROOT, ONE = "/agent-sessions", "/agent-sessions/{session_id}"
-SAME = {  # routes that ask and answer as ours do
+SAME = {  # routes with the same requests and answers as ours
     "get": Operation("get", "GET", ONE, Scope.READ),
     "suspend": Operation("suspend", "POST", f"{ONE}/suspend", Scope.WRITE),
     "complete": Operation("finalize", "POST", f"{ONE}/complete", Scope.WRITE),
@@ -134,7 +134,7 @@ class AgentSessionRoutes:
         """Make a session, ask its agent the first thing, and answer at once."""
         asked = read_body(await exchange.body(), CreateSession)
         if asked.initial_message is not None:
-            check_message(asked.initial_message, "initial_message")  # before anything is made
+            check_message(asked.initial_message, "initial_message")  # before anything is created
         moor = self._door.visit(exchange, visitor)
         wanted = complete_arguments(CREATE, exchange, CREATE.arguments(asked))
         await moor.check_operation(CREATE, wanted)
@@ -183,10 +183,10 @@ class AgentSessionRoutes:
             await exchange.answer(encode(await _answered(moor, posted)))
 
     async def _stream(self, exchange: Exchange, visitor: Visitor, posted: Answer) -> None:
-        """Stream the agent's output line by line until it is done."""
+        """Stream the agent's output line by line until its run has settled."""
         because, first = None if posted.run is None else posted.run.because, b""
         if because is not None:
-            # Simple clients print every content: one that only has to wait for its turn has nothing to read there.
+            # Simple clients print every content, so an event that only tells of waiting has none.
             content = "" if because.reason is Reason.LAUNCHER_BUSY else because.reason.value
             data = {"run_id": posted.run_id, "because": because, "content": content}
             first = _line("queued", data, self._door.deps.clock.now())
@@ -220,7 +220,7 @@ class AgentSessionRoutes:
 
 
 async def _answered(moor: Visit, posted: Answer) -> Answered:
-    """The answer as that API tells it; without one, what came instead, or nothing yet."""
+    """Return the answer in the format of that API; without one, the outcome so far."""
     run, turn = posted.run, None
     if run is not None:
         started = (
@@ -239,7 +239,7 @@ async def _answered(moor: Visit, posted: Answer) -> Answered:
 
 
 def as_line(event: Event) -> bytes:
-    """An event as that API tells it."""
+    """Return an event as a line of that API."""
     data = {**event.data, "content": _content(event)}
     return _line(event.type, data, event.timestamp)
 

@@ -1,4 +1,4 @@
-"""Agents at the door, beyond the table of operations: putting one in place, and all of them for launchers."""
+"""Agents over HTTP, beyond the table of operations: storing one, and listing all for launchers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class DefinitionsRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How definitions are wanted."""
+    """The form of the requested definitions."""
 
     text: Annotated[bool, Meta(description="with their files as they were written")] = False
 
 
 def add_to(door: Door) -> None:
-    """Answer what concerns agents."""
+    """Add the routes of agents."""
 
     @door.route("PUT", "/agents/{name}", Scope.ADMIN, body=Definition, answer=dict[str, Any])
     async def put_agent(exchange: Exchange, visitor: Visitor) -> None:

@@ -1,4 +1,4 @@
-"""Values as JSON bytes: the same documents as everywhere, made quickly for the busiest of them."""
+"""Values as JSON bytes: the same documents as everywhere, with a fast path for the most frequent ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def answer_of(operation: Operation, value: Any) -> bytes:
 
 
 def document(value: Any) -> bytes:
-    """Any of our values as a JSON document."""
+    """Return any of our values as a JSON document."""
     if type(value) is Page:
         kinds = {type(item) for item in value.items}
         if kinds <= {Session}:

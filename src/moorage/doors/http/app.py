@@ -1,7 +1,7 @@
 """The HTTP door as one ASGI application.
 
-Every request passes the same way: found in the tree of routes, let in at the authorizer, read, answered
-by one call, or by the error that call ended with. Nothing here decides anything about sessions.
+Every request takes the same path: find the route, admit the caller, read the request, answer it with one call or with
+the error of that call. Nothing here decides anything about sessions.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from moorage.service.words import Words
 
 log = logging.getLogger(__name__)
 
-Watcher = Callable[[Exchange, str, float], None]  # what was asked, the route that answered, the seconds it took
+Watcher = Callable[[Exchange, str, float], None]  # the request, the answering route, the duration in seconds
 
 NAMED_BY_HEADERS = (b"x-agent-session-id", b"x-agent-session-name")
 
@@ -69,7 +69,7 @@ class Door:
         watcher: Watcher | None = None,
         traces: Traces | None = None,
     ) -> None:
-        """`rest` answers what is on no route of ours: pages, other doors."""
+        """Set up the door. `rest` answers requests without a route here: pages, other doors."""
         self.deps, self._authorizer, self._rest, self._watcher, self._traces = deps, authorizer, rest, watcher, traces
         self._by_owner: dict[str, Deps] = {}
         self._sockets: dict[str, AsgiApp] = {}
@@ -81,7 +81,7 @@ class Door:
             self.add_operation(operation)
 
     def add_operation(self, operation: Operation, name: str | None = None) -> None:
-        """Answer by a method of `Moorage`; `name` is that of the route, if not the method's."""
+        """Add a route for a method of `Moorage`; `name` is that of the route, if not the method's."""
         self.add(
             Route(
                 verb=operation.verb,
@@ -96,12 +96,12 @@ class Door:
         )
 
     def add(self, route: Route) -> None:
-        """Answer what a route says from now on."""
+        """Add a route."""
         self._tree.add(route)
         self.routes.append(route)
 
     def route(self, verb: str, path: str, scope: key.Scope | None = None, **more: Any) -> Callable[[Handler], None]:
-        """Answer by a function, whose name and docstring are those of the route; `more` are fields of a Route."""
+        """Add a route for a function, with its name and docstring; `more` are fields of a Route."""
 
         def add(endpoint: Any) -> None:
             told = {"name": endpoint.__name__, "summary": str(endpoint.__doc__).splitlines()[0].rstrip("."), **more}
@@ -110,7 +110,7 @@ class Door:
         return add
 
     async def needs_key(self) -> bool:
-        """Whether every caller needs a key."""
+        """Return whether every caller needs a key."""
         return await self._authorizer.is_closed()
 
     def add_socket(self, path: str, endpoint: AsgiApp) -> None:
@@ -118,33 +118,33 @@ class Door:
         self._sockets[path] = endpoint
 
     async def admit(self, exchange: Exchange) -> Visitor:
-        """Return the visitor. Raises AccessError for a stranger, and for a page that may not ask."""
+        """Return the visitor. Raise AccessError for an unauthorized caller, and for a page of a foreign origin."""
         check_browser(exchange, self.deps.settings.server.allowed_origins)
         return await self._authorizer.admit(exchange)
 
     def access(self, exchange: Exchange, every: float) -> AccessCheck:
-        """Return a check of a stream reader's access, made every so many seconds."""
+        """Return a periodic access check for the reader of a stream."""
         return AccessCheck(lambda: self._authorizer.look_at(exchange), every)
 
     def on_close(self, close: Callable[[], Awaitable[None]]) -> None:
-        """Do this when the door is closed."""
+        """Call this when the door is closed."""
         self._closing.append(close)
 
     async def close(self) -> None:
-        """End what would never end by itself."""
+        """End everything that would never end by itself."""
         for close in self._closing:
             await close()
 
     def visit(self, exchange: Exchange, visitor: Visitor) -> Visit:
-        """Moorage as this visitor sees it; the headers name the session and the run that ask, if any do."""
+        """Return Moorage as seen by this visitor; the headers name the calling session and run, if any."""
         session = next((name for name in map(exchange.header, NAMED_BY_HEADERS) if is_filled_in(name)), None)
         run = exchange.header(b"x-agent-run-id")
         return Visit(self.deps_of(visitor.caller.owner), visitor, session=session, run=run)
 
     async def visit_to_change(self, exchange: Exchange, visitor: Visitor) -> Visit:
-        """The same for a request that changes the session of its path, at the version that If-Match names.
+        """Return the same for a request that changes the session of its path, at the version that If-Match names.
 
-        Raises VersionConflict if it is at another one now; at its first change the store compares again.
+        Raises VersionConflict if the session has another version; the store compares again at the first change.
         """
         moor, version, ref = self.visit(exchange, visitor), wanted_version(exchange), exchange.params.get("session_id")
         if version is None or ref is None:
@@ -154,14 +154,14 @@ class Door:
         return moor.on(at_version(moor.deps, ref, session))
 
     def deps_of(self, owner: str) -> Deps:
-        """The same store and settings; whose time runs out is looked at for each owner alone."""
+        """Return the same store and settings for an owner; expired sessions are checked for each owner separately."""
         known = self._by_owner.get(owner)
         if known is None:
             known = self._by_owner[owner] = self.deps.like()
         return known
 
     async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
-        """ASGI: one request."""
+        """Handle one request (ASGI)."""
         if scope["type"] == "websocket":
             await self._sockets.get(_raw_path(scope), _no_socket)(scope, receive, send)
             return
@@ -174,7 +174,7 @@ class Door:
             await self._attended(exchange, found)
 
     async def _attended(self, exchange: Exchange, found: tuple[RouteNode, dict[str, str]] | None) -> None:
-        """Answer, whatever happens, and tell those who watch."""
+        """Answer in any case, and report the request to watchers."""
         began, name = perf_counter(), "none"
         try:
             route = _chosen(exchange, found)
@@ -214,7 +214,7 @@ class Door:
         await route.endpoint(exchange, visitor)
 
     async def _check_token(self, exchange: Exchange, visitor: Visitor, route: Route) -> None:
-        """Raise OutOfReach unless the route, and the session that its path names, are for this session's token."""
+        """Raise OutOfReach unless the session's token may use the route and reaches the session of its path."""
         assert visitor.session_id is not None
         if not route.to_token:
             raise OutOfReach(visitor.session_id)
@@ -222,13 +222,13 @@ class Door:
             await self.visit(exchange, visitor).check_access("ref", ref)
 
     async def _refuse(self, exchange: Exchange, error: MoorageError) -> None:
-        if exchange.status:  # the answer has begun: all that is left is to break it off
+        if exchange.status:  # the answer has begun, so it can only be aborted
             raise error
         status = 412 if isinstance(error, VersionConflict) and b"if-match" in exchange.headers else None
         await exchange.problem(error, status=status, headers=headers_of(error))
 
     async def _call(self, operation: Operation, exchange: Exchange, visitor: Visitor) -> None:
-        """Answer with what one method gives."""
+        """Answer with the result of one method."""
         arguments = await arguments_of(operation, exchange)
         moor = self.visit(exchange, visitor)
         if visitor.session_id is not None:
@@ -245,11 +245,11 @@ class Door:
         await exchange.answer(body, status=status, headers=headers)
 
 
-STRANGER = Visitor(Caller(owner="", by=None, interface="rest", holder=""), frozenset())  # who passed no authorizer
+STRANGER = Visitor(Caller(owner="", by=None, interface="rest", holder=""), frozenset())  # not yet authorized
 
 
 def _chosen(exchange: Exchange, found: tuple[RouteNode, dict[str, str]] | None) -> Route:
-    """The route for what is asked. Raises NoSuchPath, WrongVerb."""
+    """Return the route of the request. Raise NoSuchPath or WrongVerb."""
     if found is None:
         raise NoSuchPath(exchange.path)
     node, exchange.params = found
@@ -271,7 +271,7 @@ def headers_of(error: MoorageError) -> RawHeaders:
 
 
 def _learn_from(value: Any) -> None:
-    """From the answer on, lines of the log name what it is about."""
+    """Add ids from the answer to later lines of the log."""
     if type(value) is Answer:
         value = value.run
     if type(value) is Session:
@@ -281,19 +281,19 @@ def _learn_from(value: Any) -> None:
 
 
 async def _no_socket(_: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
-    """Nothing answers here: refused before it is opened."""
+    """Refuse a WebSocket at a path without one, before it is opened."""
     await receive()
     await send({"type": "websocket.close", "code": 1000})
 
 
 def _raw_path(scope: AsgiScope) -> str:
-    """The path as it was sent: an encoded slash parts nothing."""
+    """Return the path as it was sent: an encoded slash separates nothing."""
     raw = scope.get("raw_path")
     return str(scope["path"]) if raw is None else str(raw.decode("latin-1").partition("?")[0])
 
 
 def request_id(scope: AsgiScope, deps: Deps) -> str:
-    """The id the caller gave the request, else one of ours."""
+    """Return the caller's request id, else a new one."""
     for name, value in scope["headers"]:
         if name == b"x-request-id" and 0 < len(value) <= 128 and value.isascii() and value.decode().isprintable():
             return str(value.decode())

@@ -24,8 +24,8 @@ from moorage.service.deps import Caller, Deps
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 INTERFACES = frozenset({"rest", "python", "cli", "web", "mcp", "graphql", "grpc", "hooks", *FRAMEWORKS})
 OF_A_TOKEN = frozenset({Scope.READ, Scope.WRITE})
-OF_A_STRANGER = frozenset(Scope)  # on their own machine, without keys
-STRANGER = "local"  # the identity of all who come without a key
+OF_A_STRANGER = frozenset(Scope)  # a local caller, without keys
+STRANGER = "local"  # the identity of all callers without a key
 TOKEN_PREFIX = "moors_"
 LOOK_FOR_KEYS = timedelta(seconds=1)
 MAX_NAME = 200
@@ -58,13 +58,13 @@ class Authorizer:
         closed: bool = False,
         rates: Rates | None = None,
     ) -> None:
-        """`hosts` are names of this machine besides the usual. `closed`: every caller needs a key."""
+        """Set up the authorizer. `hosts` are further names of this machine. `closed`: every caller needs a key."""
         self._deps, self._closed, self._rates = deps, closed, rates
         self._hosts, self._any_host = LOCAL | hosts, any_host
         self._look_at = float("-inf")
 
     async def admit(self, asking: RequestHeaders) -> Visitor:
-        """Who is asking. Raises what a stranger is told."""
+        """Return the visitor. Raise the error for an unauthorized caller."""
         visitor = await self.look_at(asking)
         who = visitor.key_id or visitor.session_id
         if self._rates is not None and (who is not None or self._any_host):
@@ -72,7 +72,7 @@ class Authorizer:
         return visitor
 
     async def look_at(self, asking: RequestHeaders) -> Visitor:
-        """The same for a caller that was admitted before and still reads a stream: it counts no request."""
+        """Return the visitor again, for the reader of a stream who was admitted before; this counts no request."""
         given = _bearer(asking)
         if given is None:
             return await self._stranger(asking)
@@ -95,11 +95,11 @@ class Authorizer:
         return Visitor(caller, OF_A_STRANGER, can_hold=named is not None)
 
     async def is_closed(self) -> bool:
-        """Whether every caller needs a key: once there is one, made by this process or another."""
+        """Return whether every caller needs a key: once there is one, created by this process or another."""
         now = self._deps.clock.monotonic()
         if not self._closed and now >= self._look_at:
             self._closed = await keys.has_keys(self._deps) or self._closed
-            self._look_at = now + LOOK_FOR_KEYS.total_seconds()  # after the read: no request slips in
+            self._look_at = now + LOOK_FOR_KEYS.total_seconds()  # set after the read, so that no request slips through
         return self._closed
 
     async def _key(self, asking: RequestHeaders, text: str) -> Visitor:
@@ -138,7 +138,7 @@ def _scopes(key: Key) -> frozenset[Scope]:
 
 
 def _bearer(asking: RequestHeaders) -> str | None:
-    """The key or the token that a request carries."""
+    """Return the key or the token of a request."""
     given = asking.header(b"authorization")
     if given is None:
         return asking.header(b"x-api-key")
@@ -162,17 +162,17 @@ def _interface(asking: RequestHeaders) -> str:
 
 
 def _holder(asking: RequestHeaders, identity: str) -> str:
-    """Return the holder for this caller: the key or token, and the name that the caller gives itself."""
+    """Return the holder for this caller: the key or token, and the name that the caller chose."""
     named = _name(asking, b"x-moorage-holder")
     return identity if named is None else f"{identity}:{named}"
 
 
 def _of_session(session_id: str) -> str:
-    """Name the identity of a session's token. People choose session ids: none may read like a key or another's name."""
+    """Return the identity of a session's token. Users choose session ids: none may look like a key or another name."""
     return f"session:{session_id.replace(':', '%3A')}"
 
 
 def _name(asking: RequestHeaders, header: bytes) -> str | None:
-    """Return a name that a caller gives itself; shown, never trusted."""
+    """Return the name that a caller chose; it is shown, never trusted."""
     told = asking.header(header)
     return told[:MAX_NAME] if told and told.isprintable() else None

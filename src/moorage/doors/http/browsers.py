@@ -1,8 +1,8 @@
-"""Requests of browsers: which pages may ask this server.
+"""Requests of browsers: which pages may call this server.
 
-A browser says where the page that asks came from (`Origin`, `Sec-Fetch-Site`). Only pages of this very server may
-ask, with the port compared too: another program on the same machine has its own port. Pages of other origins need to
-be allowed by configuration (`server.allowed_origins`). Programs send neither header and are not concerned.
+A browser sends the origin of the calling page (`Origin`, `Sec-Fetch-Site`). Only pages of this very server may call it,
+with the port compared too: another program on the same machine has its own port. Pages of other origins need to be
+allowed by configuration (`server.allowed_origins`). Programs send neither header and are not concerned.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from moorage.doors.http.refusals import ForeignOrigin, FormType, RepeatedHeader
 PORTS = {"http": 80, "https": 443}
 OWN_SITES = frozenset({"same-origin", "none"})  # none: typed by the user
 READING = frozenset({"GET", "HEAD", "OPTIONS"})
-# A page may send these to any server without asking it first, so a body of ours never has one of them.
+# A page may send these types to any server without a preflight request, so no body of ours has one of them.
 FORM_TYPES = frozenset({"", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"})
 
 
 def check_browser(exchange: Exchange, allowed: frozenset[str] = frozenset()) -> None:
-    """Raise an AccessError unless the request comes from a program, or from a page that may ask.
+    """Raise an AccessError unless the request comes from a program or an allowed page.
 
     Raises:
-        RepeatedHeader: it has two Host or Origin headers, of which a proxy may have checked the other.
+        RepeatedHeader: it has two Host or Origin headers, and a proxy may have checked the other one.
         ForeignOrigin: it comes from a page of another origin.
-        FormType: it changes something, with a body that no page has to ask permission for.
+        FormType: it changes something, with a content type that needs no preflight request.
     """
     for name in (b"host", b"origin"):
         if sum(each == name for each, _ in exchange.scope["headers"]) > 1:
@@ -45,7 +45,7 @@ def check_browser(exchange: Exchange, allowed: frozenset[str] = frozenset()) -> 
 
 @lru_cache
 def is_same(origin: str, host: str) -> bool:
-    """Tell whether a page of `origin` was loaded from the server that is asked as `host`, port included."""
+    """Return whether a page of `origin` was loaded from the server at `host`, port included."""
     try:
         page, server = urlsplit(origin), urlsplit(f"//{host}")
         usual = PORTS.get(page.scheme)

@@ -1,7 +1,7 @@
 """Constraints of request fields beyond their Python types, as JSON schemas for the OpenAPI document.
 
-The server checks the same where it acts on a field. Schemathesis proves that both agree: what the document allows is
-taken, and nothing else (tests/doors/http/test_fuzzing.py).
+The server checks the same rules where it uses a field. Schemathesis proves that both agree: the server accepts exactly
+the requests that the document allows (tests/doors/http/test_fuzzing.py).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ WHOLE_BODIES: dict[str, Schema] = {
     "value": {},
 }
 
-NAMESPACE = {  # a label that does not begin with a dot, or that of the parts of large values
+NAMESPACE = {  # a label that does not begin with a dot, or the label of parts of large values
     "type": "string",
     "maxLength": MAX_NAMESPACE,
     "pattern": rf"^( +[^ {UNSEEN}][^{UNSEEN}]*|[^ .{UNSEEN}][^{UNSEEN}]*|\.parts)$",
@@ -95,7 +95,7 @@ PATH: dict[str, Schema] = {
 HEADERS: dict[str, Schema] = {"If-Match": TAG, "Idempotency-Key": KEY_IN_HEADER}
 
 RECORDS = ("record", "memory")
-# By the field's name, for bodies; `operation.field` for one of them, and for queries.
+# By the field's name, for bodies; `operation.field` for one operation, and for queries.
 FIELDS: dict[str, Schema] = {
     "agent_name": LABEL,
     "task_id": LABEL,
@@ -177,16 +177,16 @@ FIELDS: dict[str, Schema] = {
     **{f"{name}.after": {"type": "string", "pattern": "^(end|[0-9]{1,9})$"} for name in ("events", "session_events")},
 }
 
-REQUIRED = {"compact": ("summary",)}  # its method can do without, if it is given an agent, which does not travel
+REQUIRED = {"compact": ("summary",)}  # optional for the method if it gets an agent, which is not sent over HTTP
 
 
 def _given(name: str) -> Schema:
-    """A body that names something in a field."""
+    """Return the schema of a body that has a field with a value."""
     return {"required": [name], "properties": {name: {"not": {"enum": [None, ""]}}}}
 
 
 def _said(name: str, other: str) -> Schema:
-    """A body that has one field, not the other; null counts as absent, an empty text does not."""
+    """Return the schema of a body with one field and not the other; null counts as absent, an empty text does not."""
     return {"required": [name], "properties": {name: {"not": {"type": "null"}}, other: {"type": "null"}}}
 
 
@@ -218,7 +218,7 @@ def _part(kind: str, *texts: str) -> Schema:
 
 
 def _write(op: str, required: tuple[str, ...], **fields: Schema) -> Schema:
-    """Return the schema of one write of records. Values in parts are for our own client, and not told of."""
+    """Return the schema of one write of records. Values in parts are for our own client and not documented."""
     properties = {"op": {"const": op}, "namespace": NAMESPACE, **fields}
     return {
         "type": "object",
@@ -240,7 +240,7 @@ def _or_null(schema: Schema) -> Schema:
 
 
 def _one_or_prefix(op: str, **fields: Schema) -> Schema:
-    """Return the schema of a write of one record, or of all whose keys begin so."""
+    """Return the schema of a write of one record, or of all with a key prefix."""
     one = {"properties": {"prefix": {"const": False}, "key": {"minLength": 1}}}
     every = {"required": ["prefix"], "properties": {"prefix": {"const": True}}}
     write = _write(op, ("key",), key=RECORD_PREFIX, prefix={"type": "boolean"}, **fields)
@@ -286,7 +286,7 @@ COMPONENTS: dict[str, Schema] = {
 
 
 def narrow_body(operation: str, shape: Schema) -> None:
-    """Say in the schema of a body which values its fields may have, and which go together."""
+    """Add to the schema of a body the allowed values of its fields and their combinations."""
     for name, field in shape.get("properties", {}).items():
         constraint = FIELDS.get(f"{operation}.{name}", FIELDS.get(name))
         if constraint:
@@ -299,7 +299,7 @@ def narrow_body(operation: str, shape: Schema) -> None:
 
 
 def narrow_query(operation: str, name: str, schema: Schema) -> Schema:
-    """Return which values a field of a query may have."""
+    """Return the schema of the allowed values of a query's field."""
     constraint = FIELDS.get(f"{operation}.{name}")
     if constraint is None:
         return schema
@@ -310,7 +310,7 @@ def narrow_query(operation: str, name: str, schema: Schema) -> Schema:
 
 
 def narrow(schema: Schema, constraint: Schema) -> None:
-    """Put a constraint on those parts of a schema that are of its type; whatever else but null it replaces."""
+    """Apply a constraint to the parts of a schema with its type; it replaces everything else except null."""
     kind = constraint.get("type")
     leaves = [leaf for leaf in _leaves(schema) if kind is not None and leaf.get("type") == kind]
     for leaf in leaves:
@@ -334,7 +334,7 @@ def _kept(schema: Schema) -> Schema:
 
 
 def _leaves(schema: Schema) -> Iterator[Schema]:
-    """A schema, what it may be besides, and what its items are."""
+    """Yield a schema, its alternatives, and the schemas of its items."""
     yield schema
     for inner in (*schema.get("anyOf", ()), *([schema["items"]] if "items" in schema else [])):
         yield from _leaves(inner)

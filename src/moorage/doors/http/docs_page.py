@@ -1,4 +1,4 @@
-"""The OpenAPI document as a page to read: plain HTML, no script, works without the internet."""
+"""The OpenAPI document as a readable page: plain HTML, without scripts, usable offline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POLICY = (
 
 
 def docs_page(document: dict[str, Any]) -> str:
-    """A page with every operation, grouped by what it is about."""
+    """Return a page with every operation, grouped by topic."""
     groups: dict[str, list[str]] = {}
     for path, verbs in document["paths"].items():
         for verb, operation in verbs.items():
@@ -75,7 +75,7 @@ def _answers(document: dict[str, Any], operation: dict[str, Any]) -> str:
 
 
 def _shape(document: dict[str, Any], schema: dict[str, Any]) -> str:
-    """The fields of an object, or the kind of anything else."""
+    """Return the fields of an object, or the kind of anything else."""
     name = schema.get("$ref", "").rpartition("/")[2]
     known = document["components"]["schemas"].get(name, schema)
     fields = known.get("properties")
@@ -87,7 +87,7 @@ def _shape(document: dict[str, Any], schema: dict[str, Any]) -> str:
 
 
 def _kind(schema: dict[str, Any]) -> str:
-    """A schema in a few words."""
+    """Return a schema in a few words."""
     if "$ref" in schema:
         return str(schema["$ref"]).rpartition("/")[2]
     if "anyOf" in schema:

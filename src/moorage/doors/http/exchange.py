@@ -1,8 +1,8 @@
 """One request and its answer, on bare ASGI: what every route needs and nothing else.
 
-A request's body is read once, up to a limit, whatever its length claims; a compressed one is
-unpacked up to the same limit, on a thread, and only as far as its ratio is that of a text. An answer is
-sent whole, compressed where that is worth it.
+A request's body is read once, up to a limit, whatever its declared length is. A compressed body is unpacked up to the
+same limit, on a thread, and only while its compression ratio is plausible for text. An answer is sent whole, compressed
+if that is worth it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ JSON = b"application/json"
 PROBLEM = b"application/problem+json"
 WORTH_PACKING = 1400  # bytes: below, an answer fits into one packet anyway
 MAX_BODY = 8 * 1024 * 1024
-MAX_RATIO = 100  # of what is unpacked to what was sent
-ANY_RATIO = 1024 * 1024  # bytes that may be unpacked whatever their ratio
-AT_ONCE = 256 * 1024  # bytes unpacked in one go: a thread must not keep the interpreter's lock for long
+MAX_RATIO = 100  # of unpacked bytes to received bytes
+ANY_RATIO = 1024 * 1024  # bytes that may be unpacked at any ratio
+AT_ONCE = 256 * 1024  # bytes unpacked in one step: a thread must not keep the interpreter's lock for long
 MAX_VALUES = 100_000  # in one body: checking more would take too long
 LITTLE = 4 * 1024  # bytes of gzip that are unpacked without a thread
 
@@ -41,7 +41,7 @@ CUT_OFF = "its gzip is cut off"
 MORE_BEHIND = "there is more behind the end of its gzip; send one gzip, whole"
 
 RawHeaders = list[tuple[bytes, bytes]]
-NO_SNIFFING = (b"x-content-type-options", b"nosniff")  # a browser takes an answer for nothing but its type
+NO_SNIFFING = (b"x-content-type-options", b"nosniff")  # a browser must not guess another type
 PACKED: RawHeaders = [(b"content-encoding", b"gzip"), (b"vary", b"accept-encoding")]
 
 
@@ -50,15 +50,15 @@ class ClientDisconnected(Exception):
 
 
 class Unpacker:
-    """Unpacks one gzip, piece by piece; what is not exactly that is refused, never dropped."""
+    """Unpacks one gzip stream, piece by piece; other data is refused, never dropped."""
 
     def __init__(self, limit: int) -> None:
-        """`limit` is how many bytes there may be in all."""
+        """Set up; `limit` is the maximum number of bytes in all."""
         self._gzip, self._limit = zlib.decompressobj(wbits=31), limit
         self._packed = self._plain = 0
 
     def unpacked(self, piece: bytes) -> Iterator[bytes]:
-        """Return what is in a piece, part by part. Raises RequestTooLarge, InvalidJson."""
+        """Yield the content of a piece, part by part. Raise RequestTooLarge or InvalidJson."""
         self._packed += len(piece)
         while piece:
             try:
@@ -79,13 +79,13 @@ class Unpacker:
             raise TooDense(MAX_RATIO)
 
     def end(self) -> None:
-        """Raise InvalidJson if something is missing."""
+        """Raise InvalidJson if the stream is incomplete."""
         if not self._gzip.eof:
             raise InvalidJson("body", CUT_OFF)
 
 
 class Exchange:
-    """A request, and the way its answer goes."""
+    """A request and its answer."""
 
     __slots__ = ("_extra", "_receive", "_send", "headers", "params", "path", "request_id", "scope", "status", "verb")
 
@@ -100,11 +100,11 @@ class Exchange:
 
     @property
     def client(self) -> str:
-        """The address that it comes from."""
+        """Return the address of the client."""
         return str(self.scope["client"][0])
 
     def header(self, name: bytes) -> str | None:
-        """A header's value, or None."""
+        """Return a header's value, or None."""
         value = self.headers.get(name)
         if value is None:
             return None
@@ -114,13 +114,13 @@ class Exchange:
             return value.decode("latin-1").strip()
 
     def add(self, name: bytes, value: bytes) -> None:
-        """A header that the answer has besides its own."""
+        """Add a header to the answer."""
         self._extra.append((name, value))
 
     # The request --------------------------------------------------------------------------------
 
     async def body(self, limit: int = MAX_BODY) -> bytes:
-        """All of the body, which is JSON. Raises RequestTooLarge before more than `limit` was kept."""
+        """Return the whole body, which is JSON. Raise RequestTooLarge before more than `limit` is kept."""
         if int(self.headers.get(b"content-length", b"0") or b"0") > limit:
             raise RequestTooLarge(limit)
         whole = b"".join([piece async for piece in self._pieces(limit)])
@@ -132,7 +132,7 @@ class Exchange:
         return whole
 
     async def spool(self, write: Callable[[bytes], object], limit: int) -> None:
-        """Hand the body to `write` as it comes, on a thread: it is too long to be kept. Raises RequestTooLarge."""
+        """Pass the body to `write` as it comes, on a thread: it is too long for memory. Raise RequestTooLarge."""
         unpacker = self._unpacker(limit)
 
         def take(piece: bytes) -> None:
@@ -145,7 +145,7 @@ class Exchange:
             unpacker.end()
 
     async def _pieces(self, limit: int) -> AsyncIterator[bytes]:
-        """Yield the body as it comes. Raises RequestTooLarge, ClientDisconnected."""
+        """Yield the body as it comes. Raise RequestTooLarge or ClientDisconnected."""
         size, more = 0, True
         while more:
             message = await self._receive()
@@ -158,7 +158,7 @@ class Exchange:
             yield piece
 
     def _unpacker(self, limit: int) -> Unpacker | None:
-        """Return what unpacks the body, up to so many bytes; None if it is plain."""
+        """Return an unpacker for the body, with a limit of bytes; None if it is not compressed."""
         packing = self.headers.get(b"content-encoding", b"identity").lower()
         if packing not in (b"gzip", b"identity"):
             raise InvalidJson("body", UNKNOWN_ENCODING)
@@ -170,7 +170,7 @@ class Exchange:
             continue
 
     async def pass_to(self, app: AsgiApp) -> None:
-        """Let another application answer, with the headers that our answers have."""
+        """Let another application answer, with the headers of our answers."""
         extra = [NO_SNIFFING, *self._extra, (b"x-request-id", self.request_id.encode())]
 
         async def send(message: AsgiMessage) -> None:
@@ -183,7 +183,7 @@ class Exchange:
         await app(self.scope, await self._after_reading() if is_read else self._receive, send)
 
     async def _after_reading(self) -> AsgiReceive:
-        """Read the body as our own routes do; what gives it to another application."""
+        """Return a `receive` that reads the body as our own routes do, for another application."""
         waiting: list[AsgiMessage] = [{"type": "http.request", "body": await self.body(), "more_body": False}]
 
         async def receive() -> AsgiMessage:
@@ -196,7 +196,7 @@ class Exchange:
     async def answer(
         self, body: bytes, *, status: int = 200, kind: bytes = JSON, headers: RawHeaders | None = None
     ) -> None:
-        """Send an answer whole."""
+        """Send a complete answer."""
         every = list(headers or ())
         if len(body) >= WORTH_PACKING and self.takes_packed:
             packer = zlib.compressobj(1, wbits=31)
@@ -206,19 +206,19 @@ class Exchange:
 
     @property
     def takes_packed(self) -> bool:
-        """Whether the client accepts a compressed answer."""
+        """Return whether the client accepts a compressed answer."""
         return takes_coding(self._listed(b"accept-encoding"), b"gzip")
 
     def preferred(self, *offered: bytes) -> bytes:
-        """Return which of these media types the answer is to have; the first if the request does not care."""
+        """Return the preferred one of these media types; the first if the request has no preference."""
         return preferred(self._listed(b"accept"), *offered)
 
     def _listed(self, name: bytes) -> bytes:
-        """Return a header that is a list: sent several times, it is one."""
+        """Return a header that is a list; repeated headers are joined."""
         return b",".join(value for each, value in self.scope["headers"] if each == name)
 
     async def answer_as_is(self, body: bytes, *, status: int = 200, kind: bytes, headers: RawHeaders) -> None:
-        """Send an answer whole, packed or not, as it came."""
+        """Send a complete answer as it is, packed or not."""
         every = [(b"content-type", kind), NO_SNIFFING, *headers, *self._extra]
         every += [(b"content-length", str(len(body)).encode()), (b"x-request-id", self.request_id.encode())]
         self.status = status
@@ -228,32 +228,32 @@ class Exchange:
     async def problem(
         self, error: MoorageError, *, status: int | None = None, headers: RawHeaders | None = None
     ) -> None:
-        """Send an error: what went wrong, its code, its facts, and the request's id to ask about."""
+        """Send an error: its message, its code, its facts, and the request's id for inquiries."""
         status = status or STATUS.get(error.code) or edge_of(error).http
         document = {"type": "about:blank", "title": _TITLES.get(status, "Error"), "status": status, **error.to_dict()}
         document["request_id"] = self.request_id
         await self.answer(_encoded(document), status=status, kind=PROBLEM, headers=headers)
 
     async def begin(self, headers: RawHeaders, *, status: int = 200) -> None:
-        """Begin an answer that is sent bit by bit."""
+        """Begin a streamed answer."""
         self.status = status
         every = [*headers, NO_SNIFFING, *self._extra, (b"x-request-id", self.request_id.encode())]
         await self._send({"type": "http.response.start", "status": status, "headers": every})
 
     async def more(self, body: bytes, *, is_last: bool = False) -> None:
-        """The next bit."""
+        """Send the next piece."""
         await self._send({"type": "http.response.body", "body": body, "more_body": not is_last})
 
     async def abort(self) -> None:
-        """Hang up without waiting for what was not read yet: a closed connection would keep it."""
+        """Close the connection without waiting for unread data, which would keep it open."""
         transport = getattr(getattr(self._send, "__self__", None), "transport", None)
         if transport is not None:  # ASGI has no word for it; this is uvicorn's
             transport.abort()
-            await asyncio.sleep(0)  # until it has been noticed
+            await asyncio.sleep(0)  # until the connection has noticed
 
 
 def _has_many_values(body: bytes) -> bool:
-    """Whether JSON has more values than are read: by what parts and opens them, texts left out."""
+    """Return whether JSON has more values than are read: count separators and brackets, without texts."""
     if sum(body.count(mark) for mark in _MARKS) <= MAX_VALUES:
         return False
     unescaped = body.replace(b"\\\\", b"").replace(b'\\"', b"")
@@ -291,5 +291,5 @@ _TITLES = {
 def _encoded(document: dict[str, Any]) -> bytes:
     try:
         return encode(document)
-    except (msgspec.EncodeError, UnicodeEncodeError):  # a fact that JSON cannot carry must not hide the error
+    except (msgspec.EncodeError, UnicodeEncodeError):  # a fact that JSON cannot encode must not hide the error
         return encode({key: str(value).encode("utf-8", "replace").decode() for key, value in document.items()})

@@ -32,6 +32,6 @@ def greeting(address: str, store: str, *, grpc: str | None) -> str:
 
 
 def _program() -> str:
-    """Return `moorage` if a shell finds this installation by it, else its path."""
+    """Return `moorage` if a shell finds this installation by that name, else its path."""
     program = os.path.join(os.path.dirname(sys.executable), "moorage")
     return "moorage" if shutil.which("moorage") == program else shlex.quote(program)

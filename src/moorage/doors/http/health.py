@@ -1,4 +1,4 @@
-"""Routes for operators of a server: is it there, does its store answer, what does it offer."""
+"""Routes for operators: health of the server, readiness of its store, and its documentation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from moorage.doors.http.visit import Visitor
 from moorage.service.deps import Deps
 
 READY_WITHIN = 5.0  # seconds for the store to answer
-SILENT_AFTER = 10.0  # seconds without a write that went well: the server is not ready
+SILENT_AFTER = 10.0  # seconds without a successful write: the server is not ready
 DEAD_AFTER = 60.0  # the same: it will not recover by itself
 HTML = b"text/html; charset=utf-8"
 DOCS_HEADERS = [(b"content-security-policy", POLICY), (b"referrer-policy", b"no-referrer")]
@@ -33,17 +33,17 @@ class Health(Struct, frozen=True, kw_only=True):
 
 
 class Heart:
-    """When the store last took something from this server: what reads well may have lost its way to the disk."""
+    """The time of the last successful write: a store that can be read may have lost its disk."""
 
     def __init__(self) -> None:
         self._beaten_at = monotonic()
 
     def beat(self) -> None:
-        """Something was written."""
+        """Note a successful write."""
         self._beaten_at = monotonic()
 
     def check(self, silent_after: float) -> None:
-        """Raise StoreUnavailable if nothing was written for so many seconds."""
+        """Raise StoreUnavailable if nothing was written for this number of seconds."""
         silent = monotonic() - self._beaten_at
         if silent > silent_after:
             raise StoreUnavailable(f"no write has succeeded for {silent:.0f} seconds", store="store")
@@ -61,8 +61,8 @@ async def check_ready(deps: Deps, heart: Heart | None = None) -> None:
 
 
 def add_to(door: Door, heart: Heart | None = None) -> None:
-    """Answer /healthz, /readyz, /openapi.json and /docs; a server that has a heart is well as long as it beats."""
-    documents: dict[bool, dict[str, Any]] = {}  # OpenAPI's, by whether a key is needed
+    """Add /healthz, /readyz, /openapi.json and /docs; a server with a heart is healthy as long as it beats."""
+    documents: dict[bool, dict[str, Any]] = {}  # the OpenAPI documents, by whether a key is needed
 
     async def whole() -> dict[str, Any]:
         needs_key = await door.needs_key()

@@ -1,4 +1,4 @@
-"""`GET /last-lines`: how the newest message of each of several sessions begins, for lists that show it."""
+"""`GET /last-lines`: the beginning of the newest message of each of several sessions, for lists."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LENGTH = 200  # characters
 
 
 class LastLinesRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Of which sessions."""
+    """The sessions to look at."""
 
     sessions: Annotated[str, Meta(description="ids or names; several, or separated by commas")]
 

@@ -1,8 +1,8 @@
-"""Launchers at the door: they register, claim turns, keep them alive and report of them, with a launcher's key.
+"""Launchers over HTTP: with a launcher's key they register, claim turns, renew them and report on them.
 
-Turns of owners that the key does not work for behave as unknown. A report with an old epoch is
-refused (409 `turn_lost`); one that is repeated is recognised. A claim names the turns that the
-launcher knows: one that was given to it in an answer which never arrived is given again.
+Turns of owners that the key does not cover count as unknown. A report with an old epoch is refused (409 `turn_lost`); a
+repeated report is recognised. A claim names the turns that the launcher knows, so a turn whose answer never arrived is
+given out again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ ENDS = (TurnState.COMPLETED, TurnState.FAILED, TurnState.STOPPED)
 
 
 def add_to(door: Door, stop: asyncio.Event | None = None) -> None:
-    """Add the routes of launchers; when the server is told to stop, their long polls end."""
+    """Add the routes of launchers; their long polls end when the server is told to stop."""
     launching = LauncherEndpoints(door, stop or asyncio.Event())
     for path, endpoint, body, answer in (
         ("/launchers", launching.register, wire.LauncherRegistration, Launcher),
@@ -121,7 +121,7 @@ class LauncherEndpoints:
         return sorted(await self._dispatcher.waiting(launcher.launcher_id) & set(among))
 
     async def _launcher(self, exchange: Exchange, visitor: Visitor) -> Launcher:
-        """Who is asking, if it works for the same as this key. Raises LauncherNotFound."""
+        """Return the launcher if it has the owners of this key. Raise LauncherNotFound."""
         launcher_id = exchange.params["launcher_id"]
         found = await self._found(launcher_id)
         if found is None or found.owners != owners_of(visitor):
@@ -152,7 +152,7 @@ class LauncherEndpoints:
             gone.cancel()
 
     def dispatcher_for(self, wish: wire.Claiming) -> TurnDispatcher:
-        """Give out turns for as long as the launcher asks, at most until our own limit."""
+        """Give out turns while the launcher waits, at most until the server's own limit."""
         lease = LEASE if wish.lease is None else timedelta(seconds=wish.lease)
         lost_after = LOST_AFTER if wish.lost_after is None else timedelta(seconds=wish.lost_after)
         return TurnDispatcher(self._deps, lease=lease, lost_after=lost_after, tokens=True, words=self._words)
@@ -171,7 +171,7 @@ class LauncherEndpoints:
         """Store the events of a turn."""
         told = read_body(await exchange.body(), wire.Report)
         owner, turn = await self._turn(visitor, exchange.params["turn_id"], told.epoch, told.owner)
-        async with self._reports.enter(f"{owner} {turn.turn_id}"):  # sent again, it waits for the one before
+        async with self._reports.enter(f"{owner} {turn.turn_id}"):  # a repeated report waits for the first one
             try:
                 reported = await self._keep(owner, turn, told)
             except errors.HoldLost:
@@ -245,7 +245,7 @@ class LauncherEndpoints:
 
 
 class Awaiting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which turn waits for an answer, and how long a request may."""
+    """The turn that waits for an answer, and the time limit of the request."""
 
     epoch: Annotated[wire.Epoch, Meta(description="the epoch of the turn that waits")]
     owner: Annotated[str, Meta(description="whose turn it is, if not the caller's")] = ""
@@ -253,7 +253,7 @@ class Awaiting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class _Claim:
-    """One request for turns and news, as long as it waits."""
+    """One request for turns and news, while it waits."""
 
     def __init__(
         self,
@@ -287,7 +287,7 @@ class _Claim:
         return self._gone.done() or self._superseded.is_set() or self._stop.is_set()
 
     async def _take_back_unknown(self) -> None:
-        """Release turns whose answer never arrived: they were not started and can be given out again."""
+        """Release turns whose answer never arrived: they were not started, so other launchers may claim them."""
         for one in await self._launching._deps.store.turns_of(self._launcher.launcher_id):
             is_unknown = one.turn.started_at is None and self._wish.known.get(one.turn.turn_id) != one.turn.epoch
             if is_unknown and one.owner in owners_of(self._visitor):
@@ -300,7 +300,7 @@ class _Claim:
         return wire.News(turns=await self._given(claimed), stop=await self._unwanted(), waiting=waiting)
 
     async def _claimed(self) -> list[Claimed]:
-        """One turn if there is one; then as many as there is room for, side by side."""
+        """Claim one turn if there is one; then claim as many as there is room for, concurrently."""
         first = await self._claim_one()
         if first is None:
             return []
@@ -318,7 +318,7 @@ class _Claim:
         return given
 
     async def _unwanted(self) -> list[str]:
-        """Return the launcher's turns that are to stop, or that are gone."""
+        """Return the launcher's turns that should stop, or that are gone."""
         wish, own, unwanted = self._wish, default_owner(self._visitor), []
         for turn_id, epoch in wish.known.items():
             owner = wish.owners.get(turn_id, own)
@@ -332,7 +332,7 @@ class _Claim:
         return bool(news.turns) or bool(unheard) or set(news.waiting) != set(self._wish.waiting)
 
     async def _heard(self, news: wire.News) -> wire.News:
-        """Return the news if the launcher is still connected; else give back what was claimed."""
+        """Return the news if the launcher is still connected; else release the claimed turns."""
         if not self._gone.done():
             return news
         for taken in news.turns:
@@ -342,7 +342,7 @@ class _Claim:
 
 
 class Turnstile:
-    """One claim of a launcher at a time: a newer one ends the one before, whose client has gone."""
+    """Allows one claim of a launcher at a time: a newer claim ends the previous one, whose client has gone."""
 
     def __init__(self) -> None:
         self._ends: dict[str, asyncio.Event] = {}
@@ -350,7 +350,7 @@ class Turnstile:
 
     @asynccontextmanager
     async def enter(self, name: str) -> AsyncIterator[asyncio.Event]:
-        """Come in when the one before has left; the event says when to leave."""
+        """Enter when the previous claim has left; the event tells when to leave."""
         mine, before = asyncio.Event(), self._ends.get(name)
         self._ends[name] = mine
         if before is not None:
@@ -375,7 +375,7 @@ def default_owner(visitor: Visitor) -> str:
 
 
 def _for_keys_only(endpoint: Handler) -> Handler:
-    """Not for a session's own token, whatever its scopes."""
+    """Refuse a session's own token, whatever its scopes."""
 
     async def guarded(exchange: Exchange, visitor: Visitor) -> None:
         if visitor.session_id is not None:
@@ -390,7 +390,7 @@ def _fields(value: Struct) -> dict[str, Any]:
 
 
 async def _first(*waits: Any) -> None:
-    """Until one of these is over; the futures among them live on."""
+    """Wait until one of these is done; do not cancel the futures among them."""
     tasks = [asyncio.ensure_future(each) for each in waits]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

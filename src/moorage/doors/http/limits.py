@@ -1,7 +1,7 @@
-"""Limits of one visitor of a server: requests a second, streams at once, and how long each may last.
+"""Limits of one visitor of a server: the rate of requests, the number of streams, and their duration.
 
-Several servers of one store part the rate of requests between them, evenly, so that together they allow no more than it
-says. None has to ask another for each request; who always comes to the same one gets a share only.
+Servers of one store share the rate evenly, so that together they allow no more than the limit. No server has to ask
+another one for each request; a visitor that always uses the same server gets only its share.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from moorage.core.errors import RateLimited, StoreError
 from moorage.doors.http.refusals import TooManyStreams
 from moorage.doors.http.visit import Visitor
 
-MOST_VISITORS = 10_000  # whose buckets are remembered; those not seen for longest are forgotten first
-LOOK_EVERY = 15.0  # seconds between two looks at whether a reader is still authorized
+MOST_VISITORS = 10_000  # whose buckets are kept; the least recently seen are dropped first
+LOOK_EVERY = 15.0  # seconds between two access checks of a stream's reader
 
 
 class Rates:
-    """A bucket for each visitor, which fills at a steady rate and holds a burst."""
+    """A token bucket for each visitor, which fills at a steady rate and holds a burst."""
 
     def __init__(self, per_second: float, burst: float) -> None:
         self._per_second, self._burst = self._whole = per_second, burst
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # what is left, and since when
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens left, and since when
 
     def share(self, servers: int) -> None:
-        """So many servers part what a visitor may ask for; each allows a request at a time, however many there are."""
+        """Set the number of servers that share the rate; each allows at least one request at a time."""
         per_second, burst = self._whole
         self._per_second, self._burst = per_second / servers, max(1.0, burst / servers)
 
     def take(self, visitor: str) -> None:
-        """Count one request. Raises RateLimited, which says when to come back."""
+        """Count one request. Raise RateLimited, which has the time to wait."""
         now = monotonic()
         left, since = self._buckets.get(visitor, (self._burst, now))
         left = min(self._burst, left + (now - since) * self._per_second)
@@ -45,21 +45,21 @@ class Rates:
 
 
 class Places:
-    """Places for streams: so many on a server and so many for one visitor, at whatever door they come in."""
+    """Limits on streams: in all on a server, and for one visitor, at any door."""
 
     def __init__(self, in_all: int, per_visitor: int, watcher: Callable[[int], None] = lambda _: None) -> None:
-        """`watcher` is told how many are open."""
+        """Set up the limits. `watcher` gets the number of open streams."""
         self._in_all, self._per_visitor, self.watcher = in_all, per_visitor, watcher
         self._open: Counter[str] = Counter()
 
     @property
     def taken(self) -> int:
-        """How many are open."""
+        """Return the number of open streams."""
         return self._open.total()
 
     @contextmanager
     def place_for(self, visitor: Visitor) -> Iterator[None]:
-        """A place for as long as the block lasts. Raises TooManyStreams."""
+        """Take a place during the block. Raise TooManyStreams."""
         who = visitor.key_id or visitor.session_id or visitor.caller.owner
         if self.taken >= self._in_all:
             raise TooManyStreams(self._in_all, "on this server")
@@ -77,9 +77,9 @@ class Places:
 
 
 class AccessCheck:
-    """Repeats the authorization of one stream at intervals: its key may be revoked, its token may expire.
+    """Repeats the authorization of a stream at intervals: its key may be revoked, its token may expire.
 
-    A store that cannot answer ends no stream.
+    If the store cannot answer, the stream continues.
     """
 
     def __init__(self, admit: Callable[[], Awaitable[object]], every: float | None = None) -> None:

@@ -1,4 +1,4 @@
-"""`POST /sessions/{session_id}/messages`: say something, and hear the answer: later, after a while, or as it comes."""
+"""`POST /sessions/{session_id}/messages`: post messages, and get the answer later, after a wait, or as a stream."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from moorage.service.about import learn
 from moorage.service.streams import Wants
 
 PATH = "/sessions/{session_id}/messages"
-MAX_CLIENT_KEY = 250  # each of several messages gets its place behind it
+MAX_CLIENT_KEY = 250  # each of several messages appends its position
 
 
 class PostMessages(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -42,7 +42,7 @@ class PostMessages(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def add_to(door: Door, live: LiveStreams) -> None:
-    """Let messages be posted."""
+    """Add the route for posting messages."""
 
     @door.route("POST", PATH, Scope.WRITE, body=PostMessages, answer=Answer, status=201, or_as=(SSE.decode(),))
     async def post_messages(exchange: Exchange, visitor: Visitor) -> None:
@@ -68,12 +68,12 @@ def add_to(door: Door, live: LiveStreams) -> None:
 
 
 async def stream_answer(live: LiveStreams, exchange: Exchange, visitor: Visitor, moor: Visit, posted: Answer) -> None:
-    """The session's events from the message on until its run has settled; what became of it comes last, as `done`."""
+    """Stream the session's events from the message until its run has settled; the outcome comes last, as `done`."""
 
     async def done() -> bytes:
         try:
             return b"event: done\ndata: %s\n\n" % encode(await moor.executor.as_it_stands(posted))
-        except NotFound:  # deleted meanwhile, and its run with it
+        except NotFound:  # deleted meanwhile, together with its run
             return b"event: done\ndata: %s\n\n" % encode(posted)
 
     because = None if posted.run is None else posted.run.because
@@ -93,14 +93,14 @@ async def stream_answer(live: LiveStreams, exchange: Exchange, visitor: Visitor,
 
 
 def end_of(posted: Answer) -> Wants:
-    """Which event is the last of an answer: that its run has settled; without a run, what was posted."""
+    """Return a test for the last event of an answer: the end of its run; without a run, the posted message."""
     if posted.run_id is None:
         return lambda event: event.id >= posted.entries[-1].number
     return lambda event: event.type == Kind.RUN_SETTLED and event.data["run_id"] == posted.run_id
 
 
 def _messages(exchange: Exchange, asked: PostMessages) -> list[Any]:
-    """Return what a request wants said, with its keys. A wrong role or key is refused though several have their own."""
+    """Return the messages of a request, with their keys. Check its role and key even if each message has its own."""
     key = exchange.header(b"idempotency-key") or asked.client_key
     if (asked.messages is None) == (asked.content is None):
         raise InvalidField("messages", "and content: give one of the two")
@@ -114,7 +114,7 @@ def _messages(exchange: Exchange, asked: PostMessages) -> list[Any]:
 
 
 def _keyed(messages: list[str | dict[str, Any]], key: str | None) -> list[Any]:
-    """Messages with a client key each: their own, else that of the request and their place in it."""
+    """Return messages with a client key each: their own, else the request's key and their position."""
     if key is None:
         return list(messages)
     every = [{"role": "user", "content": each} if isinstance(each, str) else each for each in messages]

@@ -1,4 +1,4 @@
-"""Numbers for operators, as Prometheus reads them.
+"""Metrics for operators, in the format of Prometheus.
 
 Requests and commits are counted as they happen; the backlog is read from the store on each scrape. Several workers at
 one address count in shared files, so any of them can answer.
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # where workers count; prometheus_client looks for it when it is loaded
+FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # the folder of the workers' counts, read by prometheus_client when it is loaded
 TEXT = b"text/plain; version=0.0.4; charset=utf-8"
 QUICK = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 SMALL = (1, 2, 4, 8, 16, 32, 64)
-LOOK_EVERY = 0.05  # seconds between two looks at how late the event loop is
+LOOK_EVERY = 0.05  # seconds between two checks of the event loop's delay
 LONG_STALL = 0.1  # seconds: longer than one request should block the others
 
 
 class Meter:
-    """Counts, for one server."""
+    """Counts events of one server."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -45,7 +45,7 @@ class Meter:
         self._seconds = Histogram(
             "moorage_request_seconds", "How long answers took", ("operation",), buckets=QUICK, registry=own
         )
-        # Looking for both by their labels takes as long as all the rest of the door.
+        # Looking both up by their labels takes as long as all the rest of the door.
         self._found: dict[tuple[str, int | str], tuple[Counter, Histogram]] = {}
         self._commit_seconds = Histogram("moorage_commit_seconds", "How long commits took", buckets=QUICK, registry=own)
         self._commit_changes = Histogram(
@@ -69,15 +69,15 @@ class Meter:
         self._bytes = self._gauge("moorage_store_bytes", "Size of the store in bytes")
 
     def _gauge(self, name: str, told: str) -> Gauge:
-        """Something of the store, which is the same for all workers."""
+        """Create a gauge for a number of the store, which is the same for all workers."""
         return Gauge(name, told, registry=self.registry, multiprocess_mode="mostrecent")
 
     def request(self, exchange: Exchange, operation: str, seconds: float) -> None:
-        """A request was answered."""
+        """Count a request that was answered."""
         self.call(operation, exchange.status, seconds)
 
     def call(self, operation: str, status: int | str, seconds: float) -> None:
-        """Something was answered, at whatever door; the status is a number or a name, as that door has it."""
+        """Count a call at any door; the status is a number or a name, depending on the door."""
         found = self._found.get((operation, status))
         if found is None:
             found = self._requests.labels(operation, str(status)), self._seconds.labels(operation)
@@ -87,21 +87,21 @@ class Meter:
         took.observe(seconds)
 
     def commit(self, changes: int, seconds: float) -> None:
-        """Something was committed; called from the writer's thread."""
+        """Count a commit; the writer's thread calls this."""
         self._commit_seconds.observe(seconds)
         self._commit_changes.observe(changes)
 
     def stall(self, seconds: float, computing: float) -> None:
-        """Count a timer of the event loop that was so late, while the loop computed for so long."""
+        """Count a late timer of the event loop, with its delay and the time for which the loop computed."""
         self._stall_seconds.observe(seconds)
         self._stall_computing_seconds.observe(computing)
 
     def streams(self, count: int) -> None:
-        """So many are open."""
+        """Note the number of open streams."""
         self._streams.set(count)
 
     def text(self) -> bytes:
-        """All numbers, of all workers."""
+        """Return all metrics, of all workers."""
         if not config.environment(FOLDER):
             return generate_latest(self.registry)
         every = CollectorRegistry()
@@ -109,7 +109,7 @@ class Meter:
         return generate_latest(every)
 
     async def look(self, store: Store, now: datetime) -> None:
-        """Ask the store what waits."""
+        """Read the backlog from the store."""
         backlog, size = await store.backlog(), await store.size()
         self._queued.set(backlog.queued)
         self._running.set(backlog.running)
@@ -122,7 +122,7 @@ class Meter:
 
 
 def add_to(door: Door, meter: Meter) -> None:
-    """Answer /metrics."""
+    """Add the route /metrics."""
 
     @door.route("GET", "/metrics", Scope.READ, to_token=False, kind="text/plain")
     async def metrics(exchange: Exchange, _: Visitor) -> None:
@@ -132,7 +132,7 @@ def add_to(door: Door, meter: Meter) -> None:
 
 
 async def watch_stalls(note: Callable[[float, float], None], stop: asyncio.Event) -> None:
-    """Tell `note` how late each look is and how much of that the loop computed, in seconds, until `stop`.
+    """Tell `note` how late each check is and how much of that the loop computed, in seconds, until `stop`.
 
     The rest of a stall is spent waiting: for a processor, a disk or a lock. `debug` logs the long ones.
     """

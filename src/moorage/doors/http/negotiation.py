@@ -1,7 +1,7 @@
-"""Content negotiation: which of the representations that we have a request wants (RFC 9110, sections 12.4 and 12.5).
+"""Content negotiation: which of the available representations a request prefers (RFC 9110, sections 12.4 and 12.5).
 
-Names are compared without regard to case. The most specific range that names a type says its quality; the type of the
-highest quality wins. Of two with the same quality the one that is named more exactly wins, then the one offered first.
+Names are compared case-insensitively. The most specific range that matches a type gives its quality, and the type of
+the highest quality wins. Of two types with the same quality, the more specific match wins, then the first offered one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def preferred(accept: bytes, *offered: bytes) -> bytes:
 
 
 def names(accept: bytes, kind: bytes) -> bool:
-    """Whether `Accept` names this very media type and does not exclude it."""
+    """Return whether `Accept` names exactly this media type and does not exclude it."""
     return any(name == kind and quality > 0 for name, quality in _ranges(accept))
 
 
@@ -34,7 +34,7 @@ def _rank(kind: bytes, ranges: list[Range]) -> tuple[float, int]:
 
 
 def takes_coding(accept_encoding: bytes, coding: bytes) -> bool:
-    """Whether `Accept-Encoding` names a content coding and does not exclude it."""
+    """Return whether `Accept-Encoding` names a content coding and does not exclude it."""
     ranges = dict(_ranges(accept_encoding))
     return ranges.get(coding, ranges.get(b"*", 0.0)) > 0
 
@@ -47,7 +47,7 @@ def _ranges(header: bytes) -> Iterator[Range]:
 
 
 def _quality(parameters: Iterable[bytes]) -> float:
-    """Return what `q` says, 1 without it, and 0 if it is no quality."""
+    """Return the value of `q`: 1 without it, and 0 if it is invalid."""
     for parameter in parameters:
         name, _, value = parameter.partition(b"=")
         if name.strip() == b"q":

@@ -1,4 +1,4 @@
-"""The OpenAPI document: made from what routes say of themselves."""
+"""The OpenAPI document, generated from the routes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from moorage.remote.operations import SESSION, Operation, variants
 JSON = "application/json"
 PROBLEM = "application/problem+json"
 SSE = "text/event-stream"
-BYTES = "application/octet-stream"  # generators know it, and no other type of a file
+BYTES = "application/octet-stream"  # known to generators, unlike other types of files
 REFUSALS = {
     "401": "Unauthorized: the key is missing or invalid",
     "403": "Forbidden: the key or token lacks the scope",
@@ -45,7 +45,7 @@ _KEYED = "idempotency_key"
 
 
 def openapi(routes: Iterable[Route], *, needs_key: bool = False) -> dict[str, Any]:
-    """The whole document."""
+    """Return the whole document."""
     types = _Types()
     paths: dict[str, dict[str, Any]] = {}
     for route in described(routes):
@@ -68,14 +68,14 @@ def openapi(routes: Iterable[Route], *, needs_key: bool = False) -> dict[str, An
 
 
 class _Types:
-    """Python types as JSON schemas, shared ones by reference."""
+    """Python types as JSON schemas, with shared ones by reference."""
 
     def __init__(self) -> None:
         self._components: dict[str, Any] = {"ProblemDetails": _PROBLEM, **constraints.COMPONENTS}
-        self._made: dict[str, bytes] = {}  # before anything was said of them
+        self._made: dict[str, bytes] = {}  # schemas without the descriptions
 
     def schema(self, kind: Any) -> dict[str, Any]:
-        """The schema of a type; what it speaks of is kept for `components`."""
+        """Return the schema of a type; types it refers to are kept for `components`."""
         [schema], components = msgspec.json.schema_components([kind], ref_template=REF)
         for name, component in components.items():
             made = encode(component)
@@ -85,7 +85,7 @@ class _Types:
         return schema
 
     def shape(self, schema: dict[str, Any]) -> dict[str, Any]:
-        """A schema itself, where `schema` only says where it is."""
+        """Return a schema itself, where `schema` may return a reference."""
         return self._components[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
 
     def in_query(self, operation: str, kind: type[msgspec.Struct]) -> list[dict[str, Any]]:
@@ -126,7 +126,7 @@ _WAITING_FOR = {
 
 
 def _session_schema(schema: dict[str, Any]) -> dict[str, Any]:
-    """A session as it is shown: without what only the rules need, with its status."""
+    """Return the schema of a session as clients see it: with its status, without fields that only the rules need."""
     shown = {name: each for name, each in schema["properties"].items() if name in PUBLIC_FIELDS}
     shown["status"] = {"enum": list(STATUSES)}
     shown["waiting_for"] = {"anyOf": [{"type": "null"}, _WAITING_FOR]}
@@ -136,12 +136,12 @@ def _session_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def described(routes: Iterable[Route]) -> list[Route]:
-    """Those that are in the document, with all that is said of them."""
+    """Return the schemas that the document refers to, with their descriptions."""
     return [route for route in map(_described, routes) if route.summary is not None]
 
 
 def _described(route: Route) -> Route:
-    """The route of an operation with all that the operation says; any other as it is."""
+    """Return the route of an operation with all facts of the operation; return any other route unchanged."""
     operation = route.operation
     if operation is None:
         return route
@@ -157,7 +157,7 @@ def _described(route: Route) -> Route:
 
 
 def _operation_id(operation: Operation) -> str:
-    """The method's name; where two routes lead to it, the one that says more is told apart."""
+    """Return the method's name; of two routes to one method, the longer one gets a suffix."""
     every = variants(operation.name)
     return f"{operation.name}_one" if len(every) > 1 and operation is every[0] else operation.name
 
@@ -185,7 +185,7 @@ def _operation(route: Route, types: _Types) -> dict[str, Any]:
 
 
 def _plain_name(route: Route) -> str:
-    """The name by which constraints know a route."""
+    """Return the name by which constraints know a route."""
     return route.name if route.operation is None else route.operation.name
 
 
@@ -233,7 +233,7 @@ def _responses(status: str, schema: dict[str, Any], kind: str, or_as: tuple[str,
 
 
 # Links ------------------------------------------------------------------------------------------
-# They tell generators and testing tools that the id of a session that was just created leads to its messages.
+# They tell generators and testing tools that the id of a newly created session leads to its messages.
 
 ABOUT_ONE = "{session_id}"
 CREATED = {"session_id": "$response.body#/session_id"}
@@ -242,7 +242,8 @@ SAME_SESSION = {"session_id": "$request.path.session_id"}
 SAME_RECORD = {"namespace": "$request.path.namespace", "record_key": "$request.path.record_key"}
 SAME_KEY = {**SAME_SESSION, "key": "$request.path.key"}
 
-# By the operation whose answer it is: where its values go, and to which operations; no operations: all about a session.
+# For each operation: the fields of its answer, and the operations that take them; none listed means all of a
+# session's.
 LINKS: dict[str, list[tuple[dict[str, str], tuple[str, ...]]]] = {
     "create": [(CREATED, ())],
     "agent_sessions_create": [(CREATED, ("agent_sessions_get", "agent_sessions_messages", "agent_sessions_complete"))],
@@ -265,9 +266,9 @@ LINKS: dict[str, list[tuple[dict[str, str], tuple[str, ...]]]] = {
 
 
 def _add_links(paths: dict[str, dict[str, Any]]) -> None:
-    """Put the links into the answers of the operations."""
+    """Add the links to the answers of the operations."""
     operations = {each["operationId"]: each for verbs in paths.values() for each in verbs.values()}
-    about_one = [  # but not the newest checkpoint: a new session has none
+    about_one = [  # except for the newest checkpoint: a new session has none
         each["operationId"]
         for path, verbs in paths.items()
         for each in verbs.values()

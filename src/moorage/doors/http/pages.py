@@ -1,7 +1,7 @@
-"""The web page: its files, as they lie in the package, at `/` and below `/web/`.
+"""The web page: its files, unchanged from the package, at `/` and below `/web/`.
 
-Every client may load them because they contain no data; their data comes from REST, with a key where keys are on. The
-policy allows only these files: no inline script and none from elsewhere.
+Every client may load them because they contain no data; their data comes from REST, with a key where keys are used. The
+policy allows only these files: no inline scripts and none from elsewhere.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ HEADERS: RawHeaders = [
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cache-control", b"no-cache"),  # keep it, but ask whether it is still the one
+    (b"cache-control", b"no-cache"),  # cache it, but revalidate it
 ]
 
 
 class PageFile(Struct, frozen=True):
-    """A file of the page, ready to be sent."""
+    """A file of the page, ready to send."""
 
     kind: bytes
     body: bytes
@@ -52,7 +52,7 @@ class PageFile(Struct, frozen=True):
 
 
 def add_to(door: Door) -> None:
-    """Answer `/` and the files below `/web/`."""
+    """Add the routes for `/` and the files below `/web/`."""
     page = Route(verb="GET", path="/", name="web", endpoint=_sending_own("index.html"), is_open=True, kind="text/html")
     door.add(replace(page, summary="The web page, for a browser"))
     for name in names():
@@ -60,7 +60,7 @@ def add_to(door: Door) -> None:
 
 
 def names() -> Iterator[str]:
-    """The files of the page, as paths below their folder."""
+    """Return the files of the page, as paths below their folder."""
     for folder, _, files in os.walk(FOLDER):
         for file in sorted(files):
             if os.path.splitext(file)[1] in KINDS:
@@ -72,7 +72,7 @@ def _sending_own(name: str) -> Handler:
 
 
 def sending(path: str, headers: RawHeaders) -> Handler:
-    """Return an endpoint that sends one file. It looks at the file for each request, so that changes show at once."""
+    """Return an endpoint that sends one file. It checks the file for each request, so that changes show at once."""
     kept: dict[float, PageFile] = {}
 
     async def endpoint(exchange: Exchange, _: Visitor) -> None:
@@ -86,7 +86,7 @@ def sending(path: str, headers: RawHeaders) -> Handler:
 
 
 def read(path: str) -> PageFile:
-    """A file with what is needed to send it."""
+    """Read a file and prepare it for sending."""
     with open(path, "rb") as file:
         body = file.read()
     packer = zlib.compressobj(9, wbits=31)

@@ -1,8 +1,8 @@
-"""HTTP/1.1 on the wire, with bounds: how long and how large the head of a request may be, and how slow its body.
+"""HTTP/1.1 with limits: on the duration and the size of a request's head, and on the slowness of its body.
 
-uvicorn waits for ever for a head or a body that comes a byte at a time, and takes a head of any size. A
-thousand such connections are a cheap way to tie a server up, so a head has ten seconds and 64 KiB, and a
-body has to come at a kilobyte a second. How large it may be is the route's to say.
+uvicorn waits without limit for a head or a body that arrives one byte at a time, and takes a head of any size. A
+thousand such connections would block a server at little cost, so a head has ten seconds and 64 KiB, and a body has to
+arrive at a kilobyte a second. The route limits the size of the body.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 MAX_HEAD = 64 * 1024
 HEAD_WITHIN = 10.0  # seconds
-PACE_EVERY = 20.0  # seconds in which a body that is on its way has to bring
-PACE = 20 * 1024  # so many bytes
+PACE_EVERY = 20.0  # seconds in which a body has to bring
+PACE = 20 * 1024  # this number of bytes
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """One connection, which has to say what it wants in time and in short."""
+    """One connection with limits on the time and the size of its requests."""
 
     head_within = HEAD_WITHIN
     max_head = MAX_HEAD
     pace_every = PACE_EVERY
     pace = PACE
 
-    _timer: asyncio.TimerHandle | None = None  # until the head is there
-    _pacer: asyncio.TimerHandle | None = None  # until the body is
+    _timer: asyncio.TimerHandle | None = None  # until the head is complete
+    _pacer: asyncio.TimerHandle | None = None  # until the body is complete
     _is_body_due = False
     _fed = _paced = 0
 
@@ -56,7 +56,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        if self._timer is None:  # the next request on a connection that was kept
+        if self._timer is None:  # the next request on a kept connection
             self._begin_head()
 
     def on_headers_complete(self) -> None:
@@ -91,7 +91,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._pacer = self.loop.call_later(self.pace_every, self._check_pace)
 
     def _check_pace(self) -> None:
-        """Go on waiting for a body, if enough of it came; we may be the slow ones ourselves."""
+        """Keep waiting for a body if enough of it came; the server itself may be slow."""
         if self._fed - self._paced >= self.pace or self.flow.read_paused:
             self._begin_pace()
         else:

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 MAX_QUERY = 100  # fields
 EXACT = 2**53  # beyond this, a float is not the number that was written
 IS_FLOAT = "got `float`"  # how msgspec says that an integer is written like a float
-MAX_REREAD = 256 * 1024  # bytes of a body that is worth reading twice
+MAX_REREAD = 256 * 1024  # bytes of a body that is read a second time
 _PLACE = re.compile(r"(?P<why>.*?)(?: - at `\$(?P<place>.*)`)?", re.DOTALL)  # names may contain any character
 _UNKNOWN = re.compile(r"unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(.*)`")
@@ -53,7 +53,7 @@ async def arguments_of(operation: Operation, exchange: Exchange) -> Arguments:
 
 
 def complete_arguments(operation: Operation, exchange: Exchange, arguments: Arguments) -> Arguments:
-    """Add the arguments that come in headers, and leave out sessions without a name."""
+    """Add the arguments from headers, and remove sessions without a name."""
     if operation.has_body:
         drop_unnamed(arguments)
     _read_headers(operation, exchange, arguments)
@@ -61,7 +61,7 @@ def complete_arguments(operation: Operation, exchange: Exchange, arguments: Argu
 
 
 def drop_unnamed(arguments: Arguments) -> None:
-    """Leave out sessions whose name is empty or, of a parent, a template that was not filled in."""
+    """Remove sessions whose name is empty or, for a parent, an unfilled template."""
     for name in ("parent", "session", "session_id"):
         if arguments.get(name) == "":
             del arguments[name]
@@ -70,7 +70,7 @@ def drop_unnamed(arguments: Arguments) -> None:
 
 
 def is_filled_in(name: str | None) -> bool:
-    """Return whether there is a name that is not an unfilled template."""
+    """Return whether a name is given and is not an unfilled template."""
     if name and name.startswith("${"):
         log.warning("a session is named %s: the variable was not filled in; it counts as absent", name[:100])
         return False
@@ -78,7 +78,7 @@ def is_filled_in(name: str | None) -> bool:
 
 
 def arguments_from(operation: Operation, given: dict[str, Any]) -> Arguments:
-    """Return what the fields of a JSON object call the operation's method with, wherever REST has them."""
+    """Return the method's arguments from the fields of one JSON object, wherever REST has them."""
     fields, arguments = dict(given), Arguments()
     for place, name in operation.in_path.items():
         if place not in fields:
@@ -102,7 +102,7 @@ def _integer(name: str, text: str) -> int:
 
 
 def read_body(body: bytes, kind: Any) -> Any:
-    """A JSON body as a value of that type; no body is an empty object."""
+    """Return a JSON body as a value of that type; a missing body is an empty object."""
     try:
         return msgspec.json.decode(body or b"{}", type=kind)
     except msgspec.ValidationError as error:
@@ -114,7 +114,7 @@ def read_body(body: bytes, kind: Any) -> Any:
 
 
 def _with_whole_numbers(body: bytes, kind: Any) -> Any:
-    """The same where 1.0 stands for 1: JSON has one kind of number, and some languages write it so."""
+    """Return the same with 1.0 read as 1: JSON has one kind of number, and some languages write it so."""
     try:
         return msgspec.convert(_whole(msgspec.json.decode(body)), kind)
     except msgspec.ValidationError as error:
@@ -132,7 +132,7 @@ def _whole(value: Any) -> Any:
 
 
 def read_json(text: bytes | str, what: str = "body") -> Any:
-    """Any JSON value. Raises InvalidJson."""
+    """Return any JSON value. Raise InvalidJson."""
     try:
         return decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -147,7 +147,7 @@ def _whole_body(operation: Operation, body: bytes) -> Any:
 
 
 def read_query(operation: Operation, exchange: Exchange) -> Any:
-    """The query as a value of the operation's request type."""
+    """Return the query as a value of the operation's request type."""
     pairs = query_of(exchange)
     given: dict[str, Any] = {}
     for name, value in pairs:
@@ -163,7 +163,7 @@ def read_query(operation: Operation, exchange: Exchange) -> Any:
 
 
 def query_of(exchange: Exchange) -> list[tuple[str, str]]:
-    """The names and texts of the query."""
+    """Return the names and texts of the query."""
     text = exchange.scope["query_string"].decode("latin-1")
     if not text:
         return []
@@ -181,9 +181,9 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 def read_fields_of(exchange: Exchange, kind: Any, many: Iterable[str] = ()) -> Any:
-    """The query as a value of that type, for routes that are no row of the table.
+    """Return the query as a value of that type, for routes that are no row of the table.
 
-    Those of `many` may come several times, which is the same as with commas in between.
+    Fields in `many` may be repeated, which is the same as separating the values with commas.
     """
     given: dict[str, Any] = {}
     for name, text in query_of(exchange):
@@ -202,7 +202,7 @@ def _is_many(operation: Operation, name: str) -> bool:
 
 
 def _instant(name: str, text: str) -> datetime:
-    """An instant as RFC 3339 writes it; a number of seconds is none."""
+    """Return an instant in the format of RFC 3339; refuse a number of seconds."""
     try:
         return msgspec.convert(text, datetime)
     except msgspec.ValidationError:
@@ -217,7 +217,7 @@ def _json_or_text(value: str) -> Any:
 
 
 def read_fields(given: dict[str, Any], kind: Any) -> Any:
-    """Texts by name as a value of that type."""
+    """Return texts by name as a value of that type."""
     try:
         return msgspec.convert(given, kind, strict=False)
     except msgspec.ValidationError as error:
@@ -237,7 +237,7 @@ def _explained(error: msgspec.ValidationError, field: str = "body") -> MoorageEr
 
 
 def _in_words(why: str) -> str:
-    """Say in plain words which kind of value msgspec expected, and which it got."""
+    """Describe in plain words the kind of value that msgspec expected, and the one that it got."""
     if (told := _EXPECTED.fullmatch(why)) is None:
         return f"is wrong: {why[:1].lower()}{why[1:]}"
     wanted = told["wanted"].split(" | ")
@@ -256,7 +256,7 @@ def _read_headers(operation: Operation, exchange: Exchange, arguments: Arguments
 
 
 def wanted_version(exchange: Exchange) -> int | None:
-    """The version that If-Match names; None without one, or if any will do."""
+    """Return the version that If-Match names; None without one, or if any version will do."""
     wanted = exchange.header(b"if-match")
     if wanted is None or wanted == "*":
         return None
@@ -266,7 +266,7 @@ def wanted_version(exchange: Exchange) -> int | None:
 
 
 def knows(exchange: Exchange, tag: bytes) -> bool:
-    """Whether If-None-Match names this ETag: the client has the same already."""
+    """Return whether If-None-Match names this ETag, so that the client has the same already."""
     told = exchange.headers.get(b"if-none-match")
     if told is None:
         return False

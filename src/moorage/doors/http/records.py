@@ -31,11 +31,11 @@ from moorage.remote.records import (
 from moorage.service.records import RecordsWritten, WrittenRecord
 
 BYTES = "application/octet-stream"
-AT_ONCE = 16  # records that are read together with their values
+AT_ONCE = 16  # records whose values are read together
 
 
 class ListQuery(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Which records of a namespace."""
+    """The filter of a list of records."""
 
     prefix: Annotated[str, Meta(description="only keys with this prefix")] = ""
     after: Annotated[str, Meta(description="`next` of the page before")] | None = None
@@ -45,20 +45,20 @@ class ListQuery(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class PutQuery(Struct, kw_only=True, forbid_unknown_fields=True):
-    """How long a value lives, and which it replaces."""
+    """The lifetime of a value, and the version it replaces."""
 
     ttl: Annotated[float, Meta(description="seconds")] | None = None
     version: Annotated[int, Meta(description="the version it must have; 0: it must be new")] | None = None
 
 
 class DeleteQuery(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Which version goes."""
+    """The version to delete."""
 
     version: Annotated[int, Meta(description="the version it must have")] | None = None
 
 
 class PrefixQuery(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Which keys go."""
+    """The keys to delete."""
 
     prefix: Annotated[str, Meta(description="only keys with this prefix")] = ""
 
@@ -88,13 +88,13 @@ def add_to(door: Door) -> None:
 
 
 class RecordRoutes:
-    """The routes below one path."""
+    """The routes of records below one path."""
 
     def __init__(self, door: Door, base: str, name: str, whose: str) -> None:
         self._door, self._base, self._name, self._whose = door, base, name, whose
 
     def add(self) -> None:
-        """Answer them."""
+        """Add the routes."""
         space = f"{self._base}/{{namespace}}"
         one, body = f"{space}/{{record_key}}", WriteMemory if self._name == "memory" else WriteRecords
         self._route("GET", space, self.list, Scope.READ, query=ListQuery, answer=Page[RecordDocument])

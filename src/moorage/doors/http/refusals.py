@@ -8,11 +8,11 @@ STATUS = {
     "method_not_allowed": 405,
     "form_type": 415,
     "repeated_header": 400,
-}  # where the family's is not the one that HTTP has for it
+}  # where HTTP has another status than the family's
 
 
 class NotLocal(AccessError):
-    """A request that was not meant for this machine."""
+    """A request with a Host that is not local."""
 
     def __init__(self, what: str, value: str) -> None:
         super().__init__(
@@ -34,7 +34,7 @@ class ForeignOrigin(AccessError):
 
 
 class FormType(InvalidRequest):
-    """A browser's request that changes something, with the type of a form."""
+    """A browser's request that changes something, with the content type of a form."""
 
     def __init__(self, given: str) -> None:
         super().__init__(
@@ -51,14 +51,14 @@ class RepeatedHeader(InvalidRequest):
 
 
 class NoSuchPath(NotFound):
-    """Nothing answers at this path."""
+    """No route has this path."""
 
     def __init__(self, path: str) -> None:
         super().__init__(f"there is nothing at {path[:200]}; GET /openapi.json lists what there is", path=path[:200])
 
 
 class WrongVerb(Conflict):
-    """Something answers at this path, but not to this."""
+    """A route has this path, but not with this method."""
 
     code = "method_not_allowed"
 
@@ -67,7 +67,7 @@ class WrongVerb(Conflict):
 
 
 class TooManyStreams(AccessError):
-    """As many streams are open as may be."""
+    """The maximum number of streams is open."""
 
     code = "rate_limited"
 
@@ -76,7 +76,7 @@ class TooManyStreams(AccessError):
 
 
 class TooDense(RequestTooLarge):
-    """A packed body that unpacks to far more than any text does."""
+    """A packed body whose compression ratio is implausible for text."""
 
     def __init__(self, ratio: int) -> None:
         super(RequestTooLarge, self).__init__(
@@ -85,7 +85,7 @@ class TooDense(RequestTooLarge):
 
 
 class TooManyValues(RequestTooLarge):
-    """A body of so many small values that reading it would keep other requests waiting."""
+    """A body of so many small values that reading it would block other requests."""
 
     def __init__(self, limit: int) -> None:
         super(RequestTooLarge, self).__init__(
@@ -95,7 +95,7 @@ class TooManyValues(RequestTooLarge):
 
 
 class TooManyImports(AccessError):
-    """As many imports are open as may be."""
+    """The maximum number of imports is open."""
 
     code = "rate_limited"
 
@@ -104,7 +104,7 @@ class TooManyImports(AccessError):
 
 
 class Unexpected(MoorageError):
-    """A bug of ours; the log has the particulars."""
+    """A bug in Moorage; the log has the details."""
 
     code = "internal_error"
 

@@ -1,6 +1,6 @@
-"""Routes: what may be asked for and what answers it, in a tree of path segments.
+"""Routes: requests and the endpoints that answer them, in a tree of path segments.
 
-Finding a route costs a few lookups, however many there are.
+Finding a route costs a few lookups, however many routes there are.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ Handler = Callable[[Exchange, Visitor], Awaitable[None]]
 
 
 class Route(Struct, frozen=True, kw_only=True):
-    """How one thing is asked for, what answers it, and what the OpenAPI document says of it."""
+    """One kind of request, its endpoint, and its facts for the OpenAPI document."""
 
     verb: str
     path: str
     name: str
     endpoint: Handler
-    scope: Scope | None = None  # without one, any visitor may ask
-    or_scope: Scope | None = None  # is enough as well
-    to_token: bool = True  # else it is about all of an owner's sessions or more, which no session's token reaches
+    scope: Scope | None = None  # without one, any visitor may call it
+    or_scope: Scope | None = None  # an alternative scope
+    to_token: bool = True  # else it concerns all of an owner's sessions or more, which no session's token reaches
     is_open: bool = False  # answered before the authorizer
     summary: str | None = None  # without one, it is not in the document
-    query: type[Struct] | None = None  # what may stand in the query
+    query: type[Struct] | None = None  # the type of the query
     body: Any = None  # the type of the body; None: it has none; `bytes`: a file
-    may_be_empty: bool = False  # whether a file with nothing in it will do
+    may_be_empty: bool = False  # whether a file may be empty
     answer: Any = None  # the type of the answer; None: text
     kind: str = "application/json"
     status: int = 200
-    or_as: tuple[str, ...] = ()  # in which other kinds of text a 200 may come, if asked to
-    operation: Operation | None = None  # the row of the table it was made from, which says the rest
+    or_as: tuple[str, ...] = ()  # other text types of a 200, on request
+    operation: Operation | None = None  # the row of the table it was generated from, with all other facts
 
 
 class RouteNode:
-    """A place in the tree."""
+    """A node of the tree."""
 
     __slots__ = ("below", "name", "routes", "variable")
 
@@ -54,13 +54,13 @@ class RouteNode:
 
 
 class Routes:
-    """The handlers of all routes."""
+    """The endpoints of all routes."""
 
     def __init__(self) -> None:
         self._root = RouteNode()
 
     def add(self, route: Route) -> None:
-        """Let a route be found."""
+        """Add a route."""
         node, path = self._root, route.path
         for segment in path.strip("/").split("/"):
             if segment.startswith("{"):
@@ -75,7 +75,7 @@ class Routes:
         node.routes[route.verb] = route
 
     def find(self, path: str) -> tuple[RouteNode, dict[str, str]] | None:
-        """The place of a path (still percent-encoded) and what stands in its variable segments."""
+        """Return the node of a path (still percent-encoded) and the values of its variable segments."""
         node, params = self._root, {}
         for segment in path.strip("/").split("/"):
             if (literal := node.below.get(segment)) is not None:

@@ -1,8 +1,8 @@
 """A server: the HTTP and gRPC doors, a launcher, the sweeper, in one process until it is told to stop.
 
-Told to stop it takes no more requests, ends its streams (readers come back by their cursor), answers
-what it has begun, and lets go of the store. Agents in processes of their own go on; the launcher of
-the next start adopts them.
+When told to stop, it takes no more requests, ends its streams (readers reconnect with their cursor), finishes the
+answers it has begun, and closes the store. Agents in processes of their own continue; the launcher of the next start
+adopts them.
 """
 
 from __future__ import annotations
@@ -68,27 +68,27 @@ log = logging.getLogger(__name__)
 PORT = 8765
 GRPC_PORT = 50051
 KEEP_ALIVE = 30  # seconds a connection may be idle
-FINISH_WITHIN = 10  # seconds that begun answers have when the server is told to stop
-LEASH = 0  # a worker's standard input: it ends with the process that started the worker
+FINISH_WITHIN = 10  # seconds to finish begun answers after the server is told to stop
+LEASH = 0  # a worker's standard input: it closes when the parent process ends
 
 
 class ServeOptions(Struct, frozen=True, kw_only=True):
     """The options of a server."""
 
     url: str | None = None  # of the store
-    context_url: str | None = None  # of the server for contexts, if it is another
+    context_url: str | None = None  # of the server for contexts, if it is another one
     host: str = "127.0.0.1"
     port: int = PORT
     launches: bool = True
     name: str = "serve"  # of its launcher
-    greets: bool = False  # whether a person at a terminal reads its log
-    open_to_all: bool = False  # to all who can reach it, without any key
-    fd: int | None = None  # a socket that listens already; `workers` shares one
+    greets: bool = False  # whether a user at a terminal reads its log
+    open_to_all: bool = False  # to everyone who can reach it, without a key
+    fd: int | None = None  # a socket that already listens; `workers` shares one
     slots: int = standalone.SLOTS
     grpc_port: int | None = None  # None: no gRPC
-    grpc_given: bool = True  # whether the user named that port: else it may be taken
-    grpc_shared: bool = False  # whether other workers listen there, too
-    grpc_cert: str | None = None  # files: a certificate, its key, and who signs those of clients
+    grpc_given: bool = True  # whether the user named that port; if not, it may be taken
+    grpc_shared: bool = False  # whether other workers use the port, too
+    grpc_cert: str | None = None  # files: a certificate, its key, and the CA of client certificates
     grpc_key: str | None = None
     grpc_client_ca: str | None = None
     allows_eviction: bool = False  # on a store whose server may delete sessions by itself
@@ -147,7 +147,7 @@ async def serve(options: ServeOptions) -> None:
         stack.callback(config.forget_server, config.pick_url(options.url))
         if not options.greets:
             log.info("Moorage serves %s at %s", _store_name(options), address)
-        elif options.fd is None:  # the process that starts several workers greets for them
+        elif options.fd is None:  # the parent of several workers greets for them
             server.greet = partial(greet, options, listening, grpc_server.port if grpc_server else None)
         await server.serve([listening])
         if server.failure is not None:
@@ -155,7 +155,7 @@ async def serve(options: ServeOptions) -> None:
 
 
 def _leave_alone_what_stays() -> None:
-    """Modules and routes are never garbage: to look through them again and again took a fifth of a read's time."""
+    """Freeze modules and routes, which are never garbage: scanning them repeatedly took a fifth of a read's time."""
     gc.collect()
     gc.freeze()
 
@@ -171,7 +171,7 @@ def make_door(
     meter: Meter | None = None,
     places: Places | None = None,
 ) -> Door:
-    """The door with all its routes; who waits at one is answered when the server is told to stop.
+    """Return the door with all its routes; long polls end when the server is told to stop.
 
     `is_one_of_many`: a client's next request may reach another process. `meter` and `places` are shared with gRPC.
     """
@@ -196,7 +196,7 @@ def make_door(
 
 
 async def _check_risks(deps: Deps, options: ServeOptions) -> None:
-    """Refuse a store whose server may delete sessions by itself, unless told otherwise."""
+    """Refuse a store whose server may delete sessions by itself, unless the options allow it."""
     risks = getattr(deps.store, "risks", None)  # other databases delete nothing by themselves
     for risk in [] if risks is None else await risks():
         if not options.allows_eviction:
@@ -205,7 +205,7 @@ async def _check_risks(deps: Deps, options: ServeOptions) -> None:
 
 
 async def _authorizer(deps: Deps, options: ServeOptions, rates: Rates) -> Authorizer:
-    """Admit all callers of this machine until there is a key; elsewhere require one, unless it is open to all."""
+    """Return an authorizer that admits local callers until a key exists; elsewhere it needs a key, unless open."""
     if is_loopback(options.host):
         return Authorizer(deps, hosts=frozenset({options.host.strip("[]").lower()}), rates=rates)
     if options.open_to_all:
@@ -229,7 +229,7 @@ async def _grpc(
     places: Places,
     watch: tuple[Meter, Traces | None],
 ) -> GrpcServer | None:
-    """The gRPC door, if it is wanted and can be had; listening."""
+    """Start the gRPC door, if it is enabled and available."""
     if options.grpc_port is None or not _has_grpc(options):
         return None
     from moorage.doors.grpc.server import GrpcServer
@@ -258,7 +258,7 @@ async def _grpc(
 
 
 def _has_grpc(options: ServeOptions) -> bool:
-    """Tell whether gRPC is installed. Raises Unsupported if it is not, and its port was asked for."""
+    """Return whether gRPC is installed. Raise Unsupported if it is not and its port was requested."""
     if all(map(find_spec, ("grpc", "grpc_health", "grpc_reflection"))):
         return True
     error = missing("grpc", "gRPC")
@@ -279,7 +279,7 @@ def _tls(options: ServeOptions) -> Tls | None:
 
 
 def grpc_place(options: ServeOptions) -> socket.socket | None:
-    """The port that all workers listen at by gRPC, kept for them; None if they do not."""
+    """Return a reserved gRPC port that all workers share; None without gRPC."""
     if options.grpc_port is None or not _has_grpc(options):
         return None
     try:
@@ -292,7 +292,7 @@ def grpc_place(options: ServeOptions) -> socket.socket | None:
 
 
 async def _beat(deps: Deps, server_id: str, heart: Heart, rates: Rates, stop: asyncio.Event) -> None:
-    """Say every few seconds that there is a server, so that launchers are not given more time than they need."""
+    """Renew the server's heartbeat every few seconds, so that launchers wait no longer than necessary."""
     with suppress(StoreError):
         rates.share(await servers.living(deps))
     while not stop.is_set():
@@ -309,20 +309,20 @@ async def _beat(deps: Deps, server_id: str, heart: Heart, rates: Rates, stop: as
 
 
 async def _close(door: Door, stop: asyncio.Event) -> None:
-    """End the streams when the server is told to stop: it waits for what it has begun, not for a lost database."""
+    """End the streams when the server is told to stop: it waits for begun answers, not for a lost database."""
     await stop.wait()
     door.deps.store.hurry()
     await door.close()
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, which tells us as soon as it is told to stop."""
+    """A uvicorn server that reports at once when it is told to stop."""
 
     def __init__(self, settings: uvicorn.Config, stop: asyncio.Event) -> None:
         super().__init__(settings)
         self._stop = stop
-        self.failure: BaseException | None = None  # of what works beside the door
-        self.greet: Callable[[], None] | None = None  # called once it answers and hears signals
+        self.failure: BaseException | None = None  # the failure of a task beside the door
+        self.greet: Callable[[], None] | None = None  # called once it answers and handles signals
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -330,19 +330,19 @@ class _Server(uvicorn.Server):
             self.greet()
 
     def notice(self, task: asyncio.Task[None]) -> None:
-        """Something that works beside the door has ended. A failure ends the server: without it, it is half of one."""
+        """Note that a task beside the door has ended. A failure ends the server, which would be incomplete."""
         if not task.cancelled() and task.exception() is not None and self.failure is None:
             self.failure = task.exception()
             self.leave()
 
     def leave(self) -> None:
-        """Stop as if told so."""
+        """Stop as if told to."""
         asyncio.get_running_loop().remove_reader(LEASH)
         self.should_exit = True
         self._stop.set()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Note a signal. uvicorn's own way would end the process by it before the rest has been let go."""
+        """Note a signal. uvicorn's own handler would end the process before the rest is closed."""
         self.force_exit = self.force_exit or (self.should_exit and sig == signal.SIGINT)
         self.should_exit = True
         self._stop.set()
@@ -360,14 +360,14 @@ def _configured(door: Door) -> uvicorn.Config:
         timeout_keep_alive=KEEP_ALIVE,
         timeout_graceful_shutdown=FINISH_WITHIN,
         backlog=4096,
-        ws="websockets-sansio",  # the older way, which some versions choose, warns of its own end
+        ws="websockets-sansio",  # the older implementation, which some versions choose, raises a deprecation warning
         ws_max_size=MAX_BODY,
-        ws_per_message_deflate=False,  # a thousand readers of one event would have it packed a thousand times
+        ws_per_message_deflate=False,  # else one event would be compressed a thousand times for a thousand readers
     )
 
 
 def with_cors(door: Door, origins: frozenset[str]) -> AsgiApp:
-    """Return the door, which lets pages of these origins read its answers; as it is where there are none."""
+    """Return the door with CORS for pages of these origins; unchanged without origins."""
     if not origins:
         return door
     from starlette.middleware.cors import CORSMiddleware
@@ -381,7 +381,7 @@ def with_cors(door: Door, origins: frozenset[str]) -> AsgiApp:
 def listen(
     host: str, port: int, *, who: str = "", option: int = socket.SO_REUSEADDR, flag: str = "--port"
 ) -> socket.socket:
-    """A socket that listens there. Raises StoreUnavailable if something else does."""
+    """Return a listening socket. Raise StoreUnavailable if the address is taken."""
     if not 0 <= port < 65536:
         raise InvalidField("port", f"is {port}; give a number from 0 to 65535")
     try:
@@ -400,19 +400,19 @@ def listen(
 def _address(host: str, listening: socket.socket) -> str:
     port = listening.getsockname()[1]
     name = host.strip("[]")
-    if name in ("0.0.0.0", "::", ""):  # the door itself, not a place to go to
+    if name in ("0.0.0.0", "::", ""):  # all addresses are no address to connect to
         name = "127.0.0.1"
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach that address."""
+    """Return whether only this machine can reach that address."""
     name = host.strip("[]").lower()
     return name in LOCAL or name.startswith("127.")
 
 
 async def _launch(door: Door, options: ServeOptions, address: str, stop: asyncio.Event) -> None:
-    """The server's own launcher; its agents find the server by the environment."""
+    """Start the server's own launcher; its agents find the server by the environment."""
     await standalone.serve(
         lambda _: TurnDispatcher(door.deps, tokens=True, words=door.words),
         partial(config.agents_of, door.deps),
@@ -431,7 +431,7 @@ async def _ended(tasks: list[asyncio.Task[None]], stop: asyncio.Event) -> None:
 
 
 def greet(options: ServeOptions, listening: socket.socket, grpc_port: int | None) -> None:
-    """Tell the person at the terminal where the server is, and what to try next."""
+    """Print for the user at the terminal where the server is, and a command to try."""
     address = _address(options.host, listening)
     grpc = None if grpc_port is None else f"{address.removeprefix('http://').rpartition(':')[0]}:{grpc_port}"
     print(greeting(address, _store_name(options), grpc=grpc), file=sys.stderr)

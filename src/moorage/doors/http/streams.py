@@ -1,9 +1,10 @@
 """Live streams: `GET /events` and `GET /sessions/{session_id}/events`, as server-sent events or as JSON pages.
 
-`GET /sessions/{session_id}/words` is what the agent of a session is just saying, before it is a message.
+`GET /sessions/{session_id}/words` streams the words of a session's agent before they are a message.
 
-An event's `id` is its number in the log, or its cursor over all sessions; a reader who comes back with
-the last one it saw (`Last-Event-ID`) goes on right after it. Who reads too slowly loses the connection,
+An event's `id` is its number in the log, or its cursor over all sessions; a reader that reconnects with the last one it
+saw (`Last-Event-ID`) continues right after it. A reader that is too slow loses the connection, not events: the unread
+ones are in the store.
 not events: what was not read is in the store.
 """
 
@@ -35,23 +36,23 @@ SESSION, WORDS = "/sessions/{session_id}/events", "/sessions/{session_id}/words"
 SSE = b"text/event-stream"
 HEADERS = [(b"content-type", SSE), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
 # Neither ends with an empty line: that would end an event, and some readers take one without data for a message.
-GREETING = b"retry: 1000\n"  # milliseconds until a browser comes back
+GREETING = b"retry: 1000\n"  # milliseconds until a browser reconnects
 HEARTBEAT = b":\n"
 AT_ONCE = 64 * 1024  # bytes of a write
 TYPES = (*Kind, SESSION_DELETED)
 
 
 class StreamSettings(Struct, frozen=True, kw_only=True):
-    """How many streams there may be, and how patient they are."""
+    """Limits on the number and the times of streams."""
 
     per_visitor: int = 2_000
     in_all: int = 10_000
-    heartbeat: float = 15.0  # seconds of silence before a sign of life
-    drained_within: float = 30.0  # seconds a reader has for what was sent
+    heartbeat: float = 15.0  # seconds of silence before a keep-alive
+    drained_within: float = 30.0  # seconds for a reader to take what was sent
 
 
 class SessionEventsRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Which events of a session."""
+    """The wanted events of a session."""
 
     after: Annotated[str, Meta(description="a cursor, or `end`; `Last-Event-ID` goes before it")] = "0"
     types: Annotated[str, Meta(description="only these; several, or separated by commas")] | UnsetType = UNSET
@@ -59,13 +60,13 @@ class SessionEventsRequest(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class EventsRequest(SessionEventsRequest, kw_only=True, forbid_unknown_fields=True):
-    """Which events of all sessions."""
+    """The wanted events of all sessions."""
 
     session: Annotated[str, Meta(description="only of this session")] | UnsetType = UNSET
 
 
 def add_to(door: Door, settings: StreamSettings | None = None, places: Places | None = None) -> LiveStreams:
-    """Answer the streams' routes. `places` are shared with other doors."""
+    """Add the streams' routes. `places` are shared with other doors."""
     allowed = door.deps.settings.server
     usual = StreamSettings(in_all=allowed.streams, per_visitor=allowed.streams_per_visitor)
     live = LiveStreams(door, settings or usual, places)
@@ -93,7 +94,7 @@ def as_refusal(error: MoorageError) -> bytes:
 
 
 def as_event(event: Event) -> bytes:
-    """An event as it is sent."""
+    """Return an event as it is sent."""
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (event.id, event.type.encode(), encode(event))
 
 
@@ -108,11 +109,11 @@ class LiveStreams:
 
     @property
     def count(self) -> int:
-        """How many are open."""
+        """Return the number of open streams."""
         return self.places.taken
 
     async def close(self) -> None:
-        """End all streams; their readers connect again, to the next server."""
+        """End all streams; their readers reconnect, to the next server."""
         self.is_closing = True
         for hub in self._hubs.values():
             hub.close()
@@ -120,7 +121,7 @@ class LiveStreams:
     # Routes -------------------------------------------------------------------------------------
 
     async def session(self, exchange: Exchange, visitor: Visitor) -> None:
-        """`GET /sessions/{session_id}/events`."""
+        """Answer `GET /sessions/{session_id}/events`."""
         asked, ref = read_fields_of(exchange, SessionEventsRequest, ["types"]), exchange.params["session_id"]
         after = _cursor(exchange, asked)
         wants = _wants(asked, also=(SESSION_DELETED,))
@@ -131,7 +132,7 @@ class LiveStreams:
         await self.follow(exchange, visitor, lambda: hub.session(visitor.caller, ref, after, wants))
 
     async def everything(self, exchange: Exchange, visitor: Visitor) -> None:
-        """`GET /events`."""
+        """Answer `GET /events`."""
         asked = read_fields_of(exchange, EventsRequest, ["types"])
         after = _cursor(exchange, asked)
         wants = _wants(asked, session_id=await self._id_of(visitor, asked.session))
@@ -142,7 +143,7 @@ class LiveStreams:
         await self.follow(exchange, visitor, lambda: hub.everything(visitor.caller, after, wants))
 
     async def words(self, exchange: Exchange, visitor: Visitor) -> None:
-        """`GET /sessions/{session_id}/words`."""
+        """Answer `GET /sessions/{session_id}/words`."""
         owner, words = visitor.caller.owner, self._door.words
         session_id = (await self._door.visit(exchange, visitor).get(exchange.params["session_id"])).session_id
         if not wants_stream(exchange):
@@ -269,7 +270,7 @@ class LiveStreams:
 
     @asynccontextmanager
     async def joined(self, visitor: Visitor, join: Callable[[], Awaitable[Stream]]) -> AsyncIterator[Stream]:
-        """A stream with its place among all others, left afterwards. Raises TooManyStreams."""
+        """Join a stream, with a place among all others, during the block. Raise TooManyStreams."""
         with self.places.place_for(visitor):
             stream = await join()
             if self.is_closing:
@@ -306,7 +307,7 @@ class LiveStreams:
 
 
 class _EventWriter:
-    """Turns events into what is sent, and knows the last one."""
+    """Encodes events, and remembers the last one."""
 
     __slots__ = ("_render", "_until", "is_bare", "is_done")
 
@@ -327,7 +328,7 @@ class _EventWriter:
 
 
 def _in_writes(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Pieces put together into writes that are not too large, unless a piece is."""
+    """Yield pieces joined into writes of limited size, unless a single piece is larger."""
     some: list[bytes] = []
     size = 0
     for piece in pieces:
@@ -347,9 +348,9 @@ async def _answer_page(
     limit: int,
     wants: Wants | None,
 ) -> None:
-    """The events after a cursor; `next` is the cursor to go on from, if there are more."""
+    """Answer with the events after a cursor; `next` is the cursor to continue from, if there are more."""
     found: list[Event] = []
-    at_once = limit + 1 if wants is None else max(limit + 1, PAGE)  # a filter may pass over many
+    at_once = limit + 1 if wants is None else max(limit + 1, PAGE)  # a filter may skip many
     while True:
         events = await read(after, at_once)
         found += [event for event in events if wants is None or wants(event)]
@@ -376,7 +377,7 @@ def cursor_of(text: str) -> int | None:
 
 
 def _wants(asked: SessionEventsRequest, *, session_id: str | None = None, also: tuple[str, ...] = ()) -> Wants | None:
-    """The filter that a request asks for; None lets everything through."""
+    """Return the filter of a request; None passes every event."""
     types = None if asked.types is UNSET else frozenset((*asked.types.split(","), *also))
     if types is not None and (unknown := types - set(TYPES)):
         raise InvalidField("types", f"has {', '.join(sorted(unknown))[:80]!r}; use some of {', '.join(TYPES)}")

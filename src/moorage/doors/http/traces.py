@@ -1,7 +1,7 @@
-"""Traces: one span for every request and every call by gRPC, for those who run OpenTelemetry (extra `otel`).
+"""Traces: one span for every request and every gRPC call, with OpenTelemetry (extra `otel`).
 
-Where they go is said by OpenTelemetry's own environment variables; without OTEL_EXPORTER_OTLP_ENDPOINT
-there are none. A request that carries a `traceparent` goes on in its caller's trace.
+OpenTelemetry's own environment variables name the destination; without OTEL_EXPORTER_OTLP_ENDPOINT there are no traces.
+A request with a `traceparent` continues its caller's trace.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Traces:
     """Spans of requests, by a tracer."""
 
     def __init__(self, tracer: Tracer, close: Callable[[], None] = lambda: None) -> None:
-        """`close` sends what was not sent yet; it may take a while."""
+        """Set up with a tracer. `close` sends pending spans, which may take a while."""
         from opentelemetry.propagate import extract
         from opentelemetry.trace import SpanKind, Status, StatusCode
 
@@ -37,7 +37,7 @@ class Traces:
 
     @contextmanager
     def request(self, exchange: Exchange, operation: str) -> Iterator[None]:
-        """A span for as long as the block lasts."""
+        """Open a span for the duration of the block."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in exchange.headers.items()}
         with self._tracer.start_as_current_span(
             f"moorage.{operation}", context=self._extract(headers), kind=self._kind
@@ -57,7 +57,7 @@ class Traces:
         return self._tracer.start_span(f"moorage.{operation}", context=self._extract(metadata), kind=self._kind)
 
     def end_call(self, span: Span | None, attributes: dict[str, str], *, is_broken: bool) -> None:
-        """The call is over."""
+        """End the span of a call."""
         if span is not None:
             span.set_attributes(attributes)
             if is_broken:
@@ -66,7 +66,7 @@ class Traces:
 
 
 def open_traces() -> Traces | None:
-    """Traces that are sent where the environment says; None if it says nothing, or OpenTelemetry is not there."""
+    """Return traces sent where the environment says; None if it names no destination, or OpenTelemetry is missing."""
     if not any(map(config.environment, ENDPOINTS)):
         return None
     try:

@@ -1,4 +1,4 @@
-"""Whole sessions over HTTP: out as lines, and in again."""
+"""Whole sessions over HTTP: export and import as lines."""
 
 from __future__ import annotations
 
@@ -25,30 +25,30 @@ from moorage.service.histories.kinds import MOORAGE
 from moorage.service.importing import ImportReport, bring_in, exported, import_histories
 
 MAX_IMPORT = 512 * 1024 * 1024  # bytes of one request
-MAX_LINE = 16 * 1024 * 1024  # bytes; decoding a longer one would keep all others waiting
-MAX_VALUES = 1_000_000  # commas and brackets of one line: what decoding it takes is mostly a matter of these
+MAX_LINE = 16 * 1024 * 1024  # bytes; decoding a longer one would block all other requests
+MAX_VALUES = 1_000_000  # commas and brackets of one line, which mostly determine the time to decode it
 MAX_SESSION = 64 * 1024 * 1024  # bytes of one session's lines, which are in memory together
 MAX_ENTRIES = 100_000  # of one session
-MAX_FOREIGN = 32 * 1024 * 1024  # bytes of what is no export: all of it is in memory
+MAX_FOREIGN = 32 * 1024 * 1024  # bytes of a file that is no export: all of it is in memory
 MAX_FOREIGN_VALUES = 250_000
-IN_MEMORY = 1024 * 1024  # bytes; what is longer waits in a file
+IN_MEMORY = 1024 * 1024  # bytes; a longer body is kept in a file
 NEVER = 1_000_000  # collections of younger objects before the next of old ones
 IMPORTS_AT_ONCE = 4
-READ_AT_ONCE = 1  # of those; the others wait for their turn
+READ_AT_ONCE = 1  # concurrent imports being read; the others wait
 PIECE = 64 * 1024  # bytes sent at once
 NDJSON, MARKDOWN = "application/x-ndjson", "text/markdown"
 FORMATS = {"jsonl": NDJSON.encode(), "markdown": b"text/markdown; charset=utf-8"}
 
 
 class ExportQuery(Struct, kw_only=True, forbid_unknown_fields=True):
-    """How a session is to be written."""
+    """The format of an export."""
 
     tree: Annotated[bool, Meta(description="with its descendants")] = False
     format: Annotated[str, Meta(description=f"one of {', '.join(FORMATS)}")] = "jsonl"
 
 
 class ImportQuery(Struct, kw_only=True, forbid_unknown_fields=True):
-    """How sessions are to come in."""
+    """The options of an import."""
 
     detach: Annotated[bool, Meta(description="sessions whose parent is not there become roots")] = False
     dry_run: Annotated[bool, Meta(description="only report what would be imported")] = False
@@ -58,14 +58,14 @@ Take = Callable[..., Awaitable[ImportReport]]
 
 
 class ReceivedLines:
-    """The lines that are received: how long the last is so far, and how many values are in it and in all of them."""
+    """The received lines: the length of the current one, and the number of values in it and in all of them."""
 
     def __init__(self, write: Callable[[bytes], object]) -> None:
         self._write, self._length, self._values = write, 0, 0
         self.bytes = self.values = 0
 
     def take(self, part: bytes) -> None:
-        """Write a part of the body. Raises InvalidImport if a line gets longer than any may be."""
+        """Write a part of the body. Raise InvalidImport if a line exceeds the limit."""
         first, last = part.find(b"\n"), part.rfind(b"\n")
         end = len(part) if first < 0 else first
         self._length, self._values = self._length + end, self._values + _values(part, 0, end)
@@ -80,11 +80,11 @@ class ReceivedLines:
 
     @property
     def are_many(self) -> bool:
-        """Whether there is more than is read of what is no export."""
+        """Return whether there are more values than are read of a file that is no export."""
         return self.bytes > MAX_FOREIGN or self.values > MAX_FOREIGN_VALUES
 
     def check_foreign(self) -> None:
-        """Raise InvalidImport if there is."""
+        """Raise InvalidImport if there are."""
         if self.are_many:
             raise InvalidImport(
                 f"it is not an export and is larger than {MAX_FOREIGN >> 20} MiB or {MAX_FOREIGN_VALUES:,} values; "
@@ -93,19 +93,19 @@ class ReceivedLines:
 
 
 def _values(part: bytes, start: int, end: int) -> int:
-    """How many values there are at most: what parts and opens them. Texts have some of these, too."""
+    """Return an upper bound of the number of values: separators and brackets, including those in texts."""
     return sum(part.count(mark, start, end) for mark in (b",", b"{", b"["))
 
 
 class Imports:
-    """How many requests import at once: each takes room on the disk, and reading them takes the processor."""
+    """Limits concurrent imports: each takes space on the disk, and reading them takes the processor."""
 
     def __init__(self) -> None:
         self._open, self._reading = 0, asyncio.Semaphore(READ_AT_ONCE)
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[asyncio.Semaphore]:
-        """Count one import. Raises TooManyImports."""
+        """Count one import. Raise TooManyImports."""
         if self._open >= IMPORTS_AT_ONCE:
             raise TooManyImports(IMPORTS_AT_ONCE)
         self._open += 1
@@ -116,7 +116,7 @@ class Imports:
 
 
 def add_to(door: Door) -> None:
-    """Answer exports and imports."""
+    """Add the routes of exports and imports."""
     imports = Imports()
 
     @door.route("GET", "/sessions/{session_id}/export", Scope.READ, query=ExportQuery, kind=NDJSON, or_as=(MARKDOWN,))
@@ -165,7 +165,7 @@ async def _export(exchange: Exchange, moor: Visit) -> None:
 
 
 async def _send(exchange: Exchange, query: ExportQuery, lines: bytes, *, is_last: bool = False) -> None:
-    """Send some lines; the answer begins with the first, so that what is wrong before it is told as such."""
+    """Send some lines; the answer begins with the first, so that an earlier error has its own status."""
     if not exchange.status:
         await exchange.begin([(b"content-type", FORMATS[query.format])])
     await exchange.more(lines, is_last=is_last)

@@ -1,4 +1,4 @@
-"""A caller at the door: `Moorage` as one visitor sees it, with the sessions their headers name as surroundings."""
+"""A caller at the door: `Moorage` as one visitor sees it, called from the sessions that their headers name."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ class Visitor(Struct, frozen=True):
     scopes: frozenset[Scope] = frozenset(Scope)
     session_id: str | None = None  # of a session's own token: it reaches that session and its descendants
     key_id: str | None = None
-    owners: tuple[str, ...] = ()  # that a launcher with this key works for
-    can_hold: bool = True  # whether they can be told apart from others when they come again
+    owners: tuple[str, ...] = ()  # the owners that a launcher with this key works for
+    can_hold: bool = True  # whether they can be recognized when they come again
 
 
 class Visit(LocalMoorage):
-    """The API for one visitor of a server. Agents are the launcher's business, never this object's."""
+    """The API for one visitor of a server. Agents belong to the launcher, never to this object."""
 
     def __init__(self, deps: Deps, visitor: Visitor, *, session: str | None = None, run: str | None = None) -> None:
-        """`session` and `run` are those that the request names as asking; a token's word counts for more."""
+        """Set up. `session` and `run` are named by the request as the caller's; those of a token take precedence."""
         caller = visitor.caller
         asking = replace(caller, parent=session or visitor.session_id, run_id=caller.run_id or run)
         super().__init__(OpenStore.of(deps), asking)
         self.visitor, self.deps = visitor, deps
 
-    # How far a session's token reaches: that session and its descendants, and nothing beside them.
+    # The reach of a session's token: that session and its descendants, and nothing else.
 
     async def check_operation(self, operation: Operation, arguments: Arguments) -> None:
-        """Raise OutOfReach if a token does not reach all sessions that the arguments name, or they name none."""
+        """Raise OutOfReach if a token does not reach all sessions in the arguments, or there are none."""
         own = self.visitor.session_id
         if own is None or operation.name in ("agents", "agent", "tools"):
-            return  # every agent may know which agents and tools there are
+            return  # every agent may list agents and tools
         if operation.name in ("create", "run"):
             arguments.setdefault("parent", self.asks_from())
         given = [(name, arguments[name]) for name in operation.refs if arguments.get(name, UNSET) not in (None, UNSET)]
@@ -66,7 +66,7 @@ class Visit(LocalMoorage):
             await self.check_access(name, ref, strictly=operation.name == "delete")
 
     async def check_access(self, name: str, ref: Any, *, strictly: bool = False) -> None:
-        """Raise OutOfReach if they come with a token that does not reach a session, a run or an approval.
+        """Raise OutOfReach if the visitor's token does not reach a session, a run or an approval.
 
         With `strictly`, the token's own session is out of reach, too. `name` is that of the parameter.
         """
@@ -75,7 +75,7 @@ class Visit(LocalMoorage):
             return
         try:
             session_id = await self._session_behind(name, ref)
-        except NotFound:  # what is not there and what is not ours look alike
+        except NotFound:  # missing and foreign ones must look alike
             raise OutOfReach(own) from None
         if (strictly and session_id == own) or not await keys.reaches(self.deps, self.caller.owner, own, session_id):
             raise OutOfReach(own)
@@ -88,7 +88,7 @@ class Visit(LocalMoorage):
         return (await self.get(ref)).session_id
 
     def check_no_token(self) -> None:
-        """Raise OutOfReach if they come with a session's token."""
+        """Raise OutOfReach if the visitor has a session's token."""
         if self.visitor.session_id is not None:
             raise OutOfReach(self.visitor.session_id)
 
@@ -96,22 +96,22 @@ class Visit(LocalMoorage):
 
     @property
     def executor(self) -> AgentExecutor:
-        """The way from this visitor to agents."""
+        """Return the executor that asks agents for this visitor."""
         return AgentExecutor(self)
 
     async def run(self, agent: str | None, prompt: object, **options: Any) -> RunAnswer:
-        """As the API says, but no connection waits for ever."""
+        """Run as the API says, but with a limit on the wait of a connection."""
         timeout = options.get("timeout")
         options["timeout"] = min(USUAL_WAIT if timeout is None else timeout, LONGEST_WAIT)
         return await super().run(agent, prompt, **options)
 
     async def resume(self, ref: str, *, hold: bool | None = None, **options: Any) -> Any:
-        """As the API says, but a visitor with neither key, token nor name gets a hold only by asking for one."""
+        """Resume as the API says; a visitor with neither key, token nor name gets a hold only on request."""
         wanted = self.visitor.can_hold or options.get("holder") is not None if hold is None else hold
         return await super().resume(ref, hold=wanted, **options)
 
     async def delete(self, ref: str, **options: Any) -> Deletion:
-        """As the API says, and the server's log tells what went."""
+        """Delete as the API says, and log what was deleted."""
         gone = await super().delete(ref, **options)
         if not gone.dry_run:
             log.warning(
@@ -127,7 +127,7 @@ class Visit(LocalMoorage):
         return gone
 
     async def ancestors(self, ref: str) -> values.SessionList:
-        """As the API says; a session's token sees none above its own session."""
+        """Return ancestors as the API says; a session's token sees none above its own session."""
         found, own = await super().ancestors(ref), self.visitor.session_id
         if own is None:
             return found
@@ -137,20 +137,20 @@ class Visit(LocalMoorage):
     async def approvals(
         self, ref: str | None = None, *, pending_only: bool = True, limit: int = 100
     ) -> values.ApprovalList:
-        """As the API says; who may decide but not read sees approvals that wait for an answer."""
+        """Return approvals as the API says; a visitor that may decide but not read sees those that wait."""
         if not pending_only:
             check_held(self.visitor.scopes, Scope.READ)
         return await super().approvals(ref, pending_only=pending_only, limit=limit)
 
     async def agents(self) -> AgentList:
-        """As the API says, without the values of variables and headers."""
+        """Return agents as the API says, without the values of variables and headers."""
         every = await super().agents()
         return AgentList(
             items=[hidden(agent) for agent in every.items], problems=[_without_folder(each) for each in every.problems]
         )
 
     async def agent(self, name: str) -> dict[str, Any]:
-        """As the API says, without the values of variables and headers."""
+        """Return an agent as the API says, without the values of variables and headers."""
         return hidden(await super().agent(name))
 
     def on(self, deps: Deps) -> Visit:

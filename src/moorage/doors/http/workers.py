@@ -1,10 +1,10 @@
-"""Several processes at one address: each a whole server on the same store; only the first has a launcher.
+"""Several processes at one address: each is a whole server on the same store; only the first has a launcher.
 
-They share the listening socket. One that ends by itself is started again; told to stop, all are. If the process that
-started them is killed, they notice by their standard input, and leave the address to the next server.
+They share the listening socket. A worker that ends by itself is started again; all stop when told to. If the parent
+process is killed, the workers notice by their standard input, and free the address for the next server.
 
-They count together in a folder of the home, with a lock that they inherit: the folder stays until the last of them is
-gone, and the next server clears it away.
+They count together in a folder of the home, with a lock that they inherit: the folder stays until the last of them has
+ended, and the next server deletes it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from moorage.service import locked_folder
 
 log = logging.getLogger(__name__)
 
-COUNTS, PREFIX = "metrics", "server-"  # the folder of the home, and how those of servers begin in it
+COUNTS, PREFIX = "metrics", "server-"  # the folder of the home, and the prefix of servers' folders in it
 
-START_AGAIN_AFTER = 1.0  # seconds, so that one that cannot start does not try without pause
-STAYS = 5.0  # seconds after which a worker counts as well started
+START_AGAIN_AFTER = 1.0  # seconds, so that a worker that cannot start is not restarted without pause
+STAYS = 5.0  # seconds after which a worker counts as started
 
 
 async def serve_many(
@@ -55,7 +55,7 @@ async def serve_many(
 async def _keep(
     listening: socket.socket, arguments: Sequence[str], counts: tuple[str, int], stop: asyncio.Event
 ) -> int:
-    """One worker, started again whenever it ends by itself; one that never comes up ends all."""
+    """Run one worker, and restart it whenever it ends by itself; one that never starts ends all."""
     loop, (folder, lock) = asyncio.get_running_loop(), counts
     while True:
         began = loop.time()
@@ -77,14 +77,14 @@ async def _keep(
         if stop.is_set():
             return max(code, 0)
         if code > 0 and loop.time() - began < STAYS:
-            stop.set()  # it has said why
+            stop.set()  # it has printed the reason
             return code
         log.error("worker %d ended by itself (%d); another takes its place", worker.pid, code)
         await asyncio.sleep(START_AGAIN_AFTER)
 
 
 async def _ended(worker: asyncio.subprocess.Process, stop: asyncio.Event) -> int:
-    """How a worker ended; when told to stop, it is told so too."""
+    """Return how a worker ended; stop it when told to stop."""
     told = asyncio.create_task(stop.wait())
     over = asyncio.create_task(worker.wait())
     await asyncio.wait((told, over), return_when=asyncio.FIRST_COMPLETED)
@@ -96,7 +96,7 @@ async def _ended(worker: asyncio.subprocess.Process, stop: asyncio.Event) -> int
 
 @contextmanager
 def counting_folder() -> Iterator[tuple[str, int]]:
-    """Give a new folder and its lock, a file that workers have to inherit; what dead servers have left goes."""
+    """Create a folder and its lock, a file that workers have to inherit; remove the folders of dead servers."""
     clear_up()
     every = os.path.join(config.home(), COUNTS)
     config.make_folder(every)

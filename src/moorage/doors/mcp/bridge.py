@@ -1,8 +1,8 @@
-"""`moorage mcp` before a running server: JSON-RPC lines of this process become requests to the server's `/mcp`.
+"""`moorage mcp` with a running server: JSON-RPC lines of this process become requests to the server's `/mcp`.
 
-Hosts start this for every conversation, so it starts in milliseconds: threads and sockets, no event loop, no library of
-the protocol. Both eras of the protocol pass through. In the older one a client shakes hands and has a session at the
-server; if the server forgets it (a restart), the bridge shakes hands again, and the client never hears of it.
+Hosts start this for every conversation, so it starts in milliseconds: it uses threads and sockets, no event loop, no
+library of the protocol. Both versions of the protocol pass through. In the older one a client has a session at the
+server after a handshake; if the server loses it (a restart), the bridge repeats the handshake, unseen by the client.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ if TYPE_CHECKING:
 PATH = "/mcp"
 VERSION = "io.modelcontextprotocol/protocolVersion"
 NAMES = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-MOST_AT_ONCE = 256  # requests that wait for their answers
+MOST_AT_ONCE = 256  # concurrent requests
 MAX_LINE = 16 * 1024 * 1024
-COMES_BACK_WITHIN = 3.0  # seconds that a server may be away before the client is told
-GOODBYE_WITHIN = 2.0  # seconds that a server has to hear it
+COMES_BACK_WITHIN = 3.0  # seconds that a server may be away before the client gets an error
+GOODBYE_WITHIN = 2.0  # seconds for a last message to the server
 PARSE_ERROR, INVALID_REQUEST, SERVER_ERROR = -32700, -32600, -32000
 
 RpcMessage = dict[str, "Any"]
 
 
 class Bridge:
-    """The lines of one client, to one server."""
+    """Forwards the lines of one client to one server."""
 
     def __init__(self, url: str, headers: dict[str, str], out: BinaryIO | None = None) -> None:
         self._place, self._headers = HttpAddress(url), headers
         self._out = out if out is not None else sys.stdout.buffer
         self._writing, self._shaking = threading.Lock(), threading.Lock()
-        self._open: dict[str, socket | None] = {}  # requests that wait for their answers, by their ids
+        self._open: dict[str, socket | None] = {}  # open requests, by their ids
         self._threads: set[threading.Thread] = set()
         self._cancelled: set[str] = set()
-        self._greeting: RpcMessage | None = None  # how the client shook hands, to do it again
+        self._greeting: RpcMessage | None = None  # the client's handshake, to repeat it
         self._session: str | None = None
         self._version: str | None = None
         self._is_listening = False
 
     def is_welcome(self, within: float) -> bool:
-        """Whether the server answers to MCP, and to us."""
+        """Return whether the server offers MCP and admits this caller."""
         try:
             with connect(self._place, within) as connection:
                 connection.settimeout(within)
@@ -61,7 +61,7 @@ class Bridge:
             return False
 
     def run(self, lines: Iterable[bytes], patience: float = 0.0) -> None:
-        """Carry lines until there are no more; open requests then have `patience` seconds for their answers."""
+        """Forward lines until the input ends; open requests then have `patience` seconds for their answers."""
         try:
             for line in lines:
                 if line.strip():
@@ -73,13 +73,13 @@ class Bridge:
             self._leave()
 
     def _is_read(self) -> bool:
-        """Whether the reader of our output is still there."""
+        """Return whether the reader of the output still exists."""
         watch = select.poll()
         watch.register(self._out, 0)
         return not watch.poll(0)
 
     def take(self, line: bytes) -> None:
-        """One line of the client's."""
+        """Handle one line of the client."""
         try:
             message = msgspec.json.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -89,18 +89,18 @@ class Bridge:
             self._refuse(None, INVALID_REQUEST, "this line is not a single JSON-RPC message, or it is too long")
         elif message.get("method") == "initialize" and "id" in message:
             self._greeting = message
-            self._carry(message)  # what comes next needs what this brings
+            self._carry(message)  # later messages need its result
         elif "method" in message and "id" in message:
             self._begin(message)
         elif "method" not in message and self._session is None:
-            return  # an answer to a question that the newer era cannot ask
+            return  # the newer protocol has no requests of the server
         else:
             self._notify(message)
 
     # One message --------------------------------------------------------------------------------
 
     def _notify(self, message: RpcMessage) -> None:
-        """Carry what asks for no answer. In the newer era there is nothing of the kind but to hang up."""
+        """Forward a notification. The newer protocol has none; a cancellation closes the connection."""
         if self._session is not None:
             self._carry(message)
         if message.get("method") == "notifications/cancelled":
@@ -109,7 +109,7 @@ class Bridge:
             self._begin_to_listen()
 
     def _begin(self, message: RpcMessage) -> None:
-        """Carry a request on a thread of its own."""
+        """Forward a request on a thread of its own."""
         key = _key(message["id"])
         if key in self._open or len(self._open) >= MOST_AT_ONCE:
             self._refuse(message["id"], INVALID_REQUEST, "this id is in use, or too many requests wait already")
@@ -128,7 +128,7 @@ class Bridge:
             self._cancelled.discard(key)
 
     def _carry(self, message: RpcMessage) -> None:
-        """Send a message, and write what comes back."""
+        """Send a message, and write the answers."""
         request_id, key = message.get("id"), _key(message.get("id"))
         try:
             settled = self._exchange(message, key)
@@ -143,13 +143,13 @@ class Bridge:
             )
 
     def _exchange(self, message: RpcMessage, key: str, *, again: bool = False) -> bool:
-        """Ask and write the answer; whether there was one."""
+        """Send a message and write the answer; return whether there was one."""
         session = self._session
         connection = self._connected()
         try:
             if key in self._open:
                 self._open[key] = connection
-            if key in self._cancelled:  # meanwhile
+            if key in self._cancelled:  # cancelled meanwhile
                 return True
             answer = self._ask(connection, message)
             if answer.status == 404 and session is not None and not again and not _is_modern(message):
@@ -160,7 +160,7 @@ class Bridge:
             connection.close()
 
     def _connected(self) -> socket:
-        """A connection to the server, which may be about to come back."""
+        """Return a connection to the server, which may be restarting."""
         ends = monotonic() + COMES_BACK_WITHIN
         while True:
             try:
@@ -171,7 +171,7 @@ class Bridge:
                 time.sleep(0.1)
 
     def _ask(self, connection: socket, message: RpcMessage) -> HttpResponse:
-        """Send a message; what the server answers, as far as its head."""
+        """Send a message; return the answer of the server after its head."""
         headers = {**self._headers, **self._about(message), "Content-Type": "application/json"}
         headers["Accept"] = "application/json, text/event-stream"
         send(connection, self._place, "POST", PATH, headers, msgspec.json.encode(message))
@@ -190,13 +190,13 @@ class Bridge:
     # Notifications of the server, in the older protocol -----------------------------------------
 
     def _begin_to_listen(self) -> None:
-        """Have a thread hear what the server says without being asked; where it has no session, it says nothing."""
+        """Listen to the server's notifications on a thread; without a session there are none."""
         if self._session is not None and not self._is_listening:
             self._is_listening = True
             threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
-        """Carry it to the client until the server ends it, or forgets who we are."""
+        """Forward them to the client until the server ends the stream, or does not know the session any more."""
         try:
             with connect(self._place) as connection:
                 headers = {**self._headers, **self._about({}), "Accept": "text/event-stream"}
@@ -206,14 +206,14 @@ class Bridge:
                     for event in answer.events():
                         self._write(msgspec.json.decode(event))
         except (OSError, ValueError):
-            pass  # the next request finds out what became of the server
+            pass  # the next request shows what became of the server
         finally:
             self._is_listening = False
 
     # Responses ----------------------------------------------------------------------------------
 
     def _write_all(self, message: RpcMessage, answer: HttpResponse) -> bool:
-        """Write all that an answer says; whether the request is answered by it."""
+        """Write all messages of an answer; return whether the request is answered."""
         if message is self._greeting and answer.status == 200:
             self._session = answer.headers.get("mcp-session-id")
         kind = answer.headers.get("content-type", "").partition(";")[0].strip()
@@ -228,13 +228,13 @@ class Bridge:
         return answer.status < 400
 
     def _write_answer(self, message: RpcMessage, body: bytes) -> bool:
-        """Write one message of the server's; whether it is the answer."""
+        """Write one message of the server; return whether it is the answer."""
         said = msgspec.json.decode(body)
         if not isinstance(said, dict):
             raise Broken("it sent an invalid message")
         is_answer = "method" not in said
         if is_answer and said.get("id") is None and "id" in message:
-            said["id"] = message["id"]  # a refusal that was made before the request was read
+            said["id"] = message["id"]  # the server refused the request before reading its id
         if is_answer and message is self._greeting and isinstance(said.get("result"), dict):
             self._version = said["result"].get("protocolVersion")
         if _key(message.get("id")) not in self._cancelled:
@@ -252,13 +252,13 @@ class Bridge:
             self._out.write(msgspec.json.encode(message) + b"\n")
             self._out.flush()
 
-    # Sessions of the older era, and the end -----------------------------------------------------
+    # Sessions of the older protocol, and the end ------------------------------------------------
 
     def _shake_hands_again(self, forgotten: str) -> None:
         """Get a new session for one that the server does not know any more."""
         with self._shaking:
             if self._session != forgotten or self._greeting is None:
-                return  # another thread was faster
+                return  # another thread has done it
             with connect(self._place) as connection:
                 answer = self._ask(connection, self._greeting)
                 if answer.status == 200:
@@ -269,7 +269,7 @@ class Bridge:
             self._begin_to_listen()
 
     def _hang_up(self, message: RpcMessage) -> None:
-        """Wait no longer for an answer; in the newer era, that is how a request is cancelled."""
+        """Stop waiting for an answer; in the newer protocol, closing the connection cancels a request."""
         params = message.get("params")
         key = _key(params.get("requestId")) if isinstance(params, dict) else ""
         if key in self._open:
@@ -286,7 +286,7 @@ class Bridge:
                 send(connection, self._place, "DELETE", PATH, {**self._headers, **self._about({})}, b"")
                 HttpResponse(connection)
         except (OSError, ValueError):
-            return  # it will notice
+            return  # the server will notice
 
 
 def _key(request_id: object) -> str:
@@ -294,14 +294,14 @@ def _key(request_id: object) -> str:
 
 
 def _is_modern(message: RpcMessage) -> bool:
-    """Whether a message says its own protocol version, as all of the newer era do."""
+    """Return whether a message names its own protocol version, as all of the newer protocol do."""
     params = message.get("params")
     meta = params.get("_meta") if isinstance(params, dict) else None
     return isinstance(meta, dict) and isinstance(meta.get(VERSION), str)
 
 
 def _problem(answer: HttpResponse, body: bytes) -> tuple[str, object]:
-    """Return message and data of a refusal of our server."""
+    """Return message and data of an error of our server."""
     try:
         told = msgspec.json.decode(body)
         return f"{told['code']}: {told['detail']}", told
@@ -310,7 +310,7 @@ def _problem(answer: HttpResponse, body: bytes) -> tuple[str, object]:
 
 
 def as_header(value: object) -> str:
-    """A text as the protocol has it in headers: what is not plain, in base64."""
+    """Return a text as the protocol encodes it in headers: in base64 unless it is plain."""
     text = str(value)
     if text.isascii() and text.isprintable() and text == text.strip() and not text.startswith("=?base64?"):
         return text

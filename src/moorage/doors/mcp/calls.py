@@ -1,4 +1,4 @@
-"""A call at the MCP door: who is calling, from which session, who hears of progress, and how far they reach."""
+"""A call at the MCP door: the caller, their session, their rights, and the reports of progress."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from moorage.core.run import Run
 from moorage.core.status import Because
 from moorage.doors.http.visit import Visit, Visitor
 
-TellProgress = Callable[[float, str], Awaitable[None]]  # how far it is, and in words
+TellProgress = Callable[[float, str], Awaitable[None]]  # the progress as a number and in words
 
-LOOK_EVERY = 1.0  # seconds between two looks at an agent's output, if the client wants progress
+LOOK_EVERY = 1.0  # seconds between two checks of an agent's output, if the client wants progress
 WAIT_AT_ONCE = 15.0  # seconds of one wait, if it does not
-MAX_WORD = 300  # characters of what is told on the way
+MAX_WORD = 300  # characters of a progress message
 
 
 class Guest(Struct, frozen=True):
-    """A caller: Moorage as they see it. One that comes through a server's authorizer has a scope and a limit."""
+    """A caller and their view of Moorage. A caller admitted by a server's authorizer has scopes and a reach."""
 
     moor: LocalMoorage
     visitor: Visitor | None = None
     parent: str | None = None  # the session they call from
-    leaves_work: Callable[[], bool] = lambda: False  # whether work goes on without a waiting client
+    leaves_work: Callable[[], bool] = lambda: False  # whether work continues without a waiting client
 
 
 class ToolCall:
-    """One call of one guest."""
+    """One call of one caller."""
 
     def __init__(self, guest: Guest, tell: TellProgress | None = None) -> None:
-        """`tell` is called with progress."""
+        """Set up the call; `tell` gets reports of progress."""
         self.moor, self.visitor, self.parent, self._guest = guest.moor, guest.visitor, guest.parent, guest
         self.named = NamedAgents(guest.moor, tell_why=self.tell_why)
         self._tell, self._told = tell, 0.0
@@ -47,7 +47,7 @@ class ToolCall:
     # Authorization ------------------------------------------------------------------------------
 
     def check_scope(self, scope: Scope) -> None:
-        """Raise Forbidden for a key that has not this scope."""
+        """Raise Forbidden for a key without this scope."""
         if self.visitor is not None and scope not in self.visitor.scopes:
             raise Forbidden(scope.value)
 
@@ -58,11 +58,11 @@ class ToolCall:
 
     @property
     def token(self) -> str | None:
-        """The session whose token they come with."""
+        """Return the session whose token the caller has."""
         return None if self.visitor is None else self.visitor.session_id
 
     async def session(self, ref: str | None, *, strictly: bool = False) -> str:
-        """The session that is meant: the one named, else their own. Raises OutOfReach, and InvalidField without one."""
+        """Return the named session, else the caller's own. Raise OutOfReach; InvalidField if there is none."""
         if ref is None and self.parent is None:
             raise InvalidField("session_id", "is missing: this call does not come from a session")
         wanted = ref if ref is not None else str(self.parent)
@@ -70,25 +70,25 @@ class ToolCall:
         return wanted
 
     async def run_id(self, run_id: str) -> str:
-        """A run that they reach. Raises OutOfReach."""
+        """Return the id of a run that the caller reaches. Raise OutOfReach."""
         await self._check("run_id", run_id)
         return run_id
 
     async def opened(self, ref: str | None) -> str:
-        """As `session`, but one that is not known is made, under their own."""
+        """Return the session as `session` does, but create an unknown one below the caller's."""
         if ref is not None and not await self.is_known(ref):
             await self.check_parent()
             await self.moor.create(session_id=ref, parent=self.parent)
         return await self.session(ref)
 
     async def check_first_use(self, ref: str) -> None:
-        """Raise OutOfReach if they do not reach this session; one that is not there yet will hang on their own."""
+        """Raise OutOfReach if the caller does not reach this session; an unknown one becomes a child of their own."""
         await self.check_parent()
         if self.token is not None and await self.is_known(ref):
             await self._check("ref", ref)
 
     async def is_known(self, ref: str) -> bool:
-        """Whether there is such a session."""
+        """Return whether this session exists."""
         try:
             await self.moor.get(ref)
         except SessionNotFound:
@@ -96,12 +96,12 @@ class ToolCall:
         return True
 
     async def check_parent(self) -> None:
-        """Raise OutOfReach if they say that they call from a session which is not below that of their token."""
+        """Raise OutOfReach if the caller's session is not below that of their token."""
         if self.parent is not None and self.parent != self.token:
             await self._check("parent", self.parent)
 
     async def other_than(self, ref: str) -> str | None:
-        """Return the session they call from, unless it is the one they ask: no session waits for itself."""
+        """Return the caller's session, unless it is the one they ask: no session waits for itself."""
         if self.parent is None:
             return None
         asked, own = await self.moor.get(ref), await self.moor.get(self.parent)
@@ -120,12 +120,12 @@ class ToolCall:
 
     @property
     def is_heard(self) -> bool:
-        """Whether the client wants progress."""
+        """Return whether the client wants progress."""
         return self._tell is not None
 
     @property
     def leaves_work(self) -> bool:
-        """Whether work goes on without a waiting client: this server is about to stop, its agents are not."""
+        """Return whether work continues without a waiting client: this server is about to stop, its agents are not."""
         return self._guest.leaves_work()
 
     async def tell(self, words: str) -> None:
@@ -139,7 +139,7 @@ class ToolCall:
         await self.tell(f"The run waits {because.in_words} ({because.reason.value})")
 
     async def settled(self, run: Run, wait: float | None = None) -> Run:
-        """The run once it is over, or when `wait` seconds are; what its agent says meanwhile is told."""
+        """Return the run once it has settled, or after `wait` seconds; report its agent's output meanwhile."""
         ends, seen = None if wait is None else monotonic() + wait, run.asked_entry or 0
         if run.because is not None:
             await self.tell_why(run.because)
@@ -165,11 +165,11 @@ class ToolCall:
             raise
 
     async def _stopped(self, run: Run) -> None:
-        with suppress(MoorageError):  # it is over, or gone
+        with suppress(MoorageError):  # it has settled, or was deleted
             await self.moor.stop_run(run.run_id)
 
     async def _tell_of(self, run: Run, seen: int) -> int:
-        """Tell what is new in the log of a run's session, or that it goes on; up to which entry all is told."""
+        """Report new entries in the log of a run's session, or that it continues; return the last reported entry."""
         page = await self.moor.log(run.session_id, after=seen, limit=20)
         for entry in page.items:
             await self.tell(_word(entry))
@@ -179,7 +179,7 @@ class ToolCall:
 
 
 def _word(entry: Entry) -> str:
-    """An entry in a few words."""
+    """Return an entry in a few words."""
     if entry.is_message:
         said = entry.content if isinstance(entry.content, str) else text_of(entry.content)
         return f"{entry.role}: {said}"

@@ -1,8 +1,8 @@
 """Notifications to clients: the list of tools changed, or a followed session changed.
 
-In the newer era a client opens a stream for that (`subscriptions/listen`); in the older one it hears of tools by the
-stream of its session with the server, if it has one. Agents come and go by files, by the API and by registering, so
-each stream looks every few seconds.
+In the newer protocol a client opens a stream for that (`subscriptions/listen`); in the older one it gets changes of
+tools by the stream of its session with the server, if it has one. Agents come and go by files, by the API and by
+registration, so each stream checks every few seconds.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ from moorage.doors.mcp.calls import ToolCall
 
 LOOK_EVERY = 1.0  # seconds
 MOST_FOLLOWED = 100  # resources of one stream
-LOOKS_WITHOUT_STREAM = 60  # so long may a client of the older era take to open its stream, or to open it again
+LOOKS_WITHOUT_STREAM = 60  # checks in which a client of the older protocol has to open its stream, or to open it again
 STDIO = ""  # the only client on standard input has no session id
 
 McpContext = ServerRequestContext[Any, Any]
-ListTools = Callable[[ToolCall], Awaitable[object]]  # something that differs when the tools do
+ListTools = Callable[[ToolCall], Awaitable[object]]  # returns something that differs when the tools do
 
 
 class TellingServer(Server[Any]):
-    """The library's server, which says that it tells of tools."""
+    """The library's server, with the capability to notify clients of changed tools."""
 
     def __init__(
         self, *args: Any, older: OlderClients | None, open_streams: set[ListenHandler], **options: Any
     ) -> None:
-        """`older`: clients of the older era, if they have streams to be told by."""
+        """Set up. `older`: clients of the older protocol, if they have streams for notifications."""
         super().__init__(*args, **options)
         self.older, self._open_streams = older, open_streams
 
     def end_streams(self) -> None:
-        """Tell those who listen that nothing more will come."""
+        """End all streams of changes."""
         for stream in tuple(self._open_streams):
             stream.close()
         if self.older is not None:
             self.older.close()
 
     def stream_of(self, client: str) -> AbstractContextManager[None]:
-        """Count the stream of a client of the older era as open in this block."""
+        """Count the stream of a client of the older protocol as open in this block."""
         return nullcontext() if self.older is None else self.older.stream(client)
 
     def create_initialization_options(
@@ -71,13 +71,13 @@ async def listen(
     tools: ListTools,
     open_streams: set[ListenHandler],
 ) -> types.SubscriptionsListenResult:
-    """Serve one stream until its client has enough; how things stand is looked at before it hears that this began."""
+    """Serve one stream until its client closes it; read the current state before the client hears of the start."""
     bus, asked = InMemorySubscriptionBus(), params.notifications
     work: list[Coroutine[Any, Any, None]] = []
     if asked.tools_list_changed:
         work.append(watch_tools(call, tools, await tools(call), lambda: bus.publish(ToolsListChanged())))
     for uri in map(str, (asked.resource_subscriptions or [])[:MOST_FOLLOWED]):
-        with suppress(MoorageError):  # of what is not there, or not theirs, there is nothing to tell
+        with suppress(MoorageError):  # of missing or foreign sessions, there is nothing to report
             session = await call.moor.get(await resources.session_at(call, uri))
             work.append(_follow(call, session, uri, bus))
     tasks = [asyncio.create_task(each) for each in work]
@@ -98,10 +98,10 @@ async def watch_tools(
     tell: Callable[[], Awaitable[None]],
     goes_on: Callable[[], bool] = lambda: True,
 ) -> None:
-    """Look again and again whether there are other tools than those that are known."""
+    """Check repeatedly whether the tools differ from the known ones."""
     while goes_on():
         await asyncio.sleep(LOOK_EVERY)
-        with suppress(MoorageError):  # the store is away
+        with suppress(MoorageError):  # the store does not answer
             found = await tools(call)
             if found != known:
                 known = found
@@ -109,16 +109,16 @@ async def watch_tools(
 
 
 async def _follow(call: ToolCall, session: Session, uri: str, bus: InMemorySubscriptionBus) -> None:
-    """Tell of everything that happens in a session from now on, until it is deleted."""
+    """Report everything that happens in a session from now on, until it is deleted."""
     with suppress(MoorageError):
         async for _ in call.moor.events(session.session_id, after=session.last_entry):
             await bus.publish(ResourceUpdated(uri=uri))
 
 
 class OlderClients:
-    """Tells clients of the older era, once they have listed tools, when there are others.
+    """Notifies clients of the older protocol that have listed tools when the tools change.
 
-    The library does not say when a client has gone. Its stream does: only by that can it be told.
+    The library does not report when a client has gone; its closed stream is the only sign.
     """
 
     def __init__(self) -> None:
@@ -136,7 +136,7 @@ class OlderClients:
             self._streams += Counter()  # forget those without streams
 
     def watch(self, ctx: McpContext, call: ToolCall, tools: ListTools, known: object) -> None:
-        """Watch tools for the client that has listed these, if it is not done yet."""
+        """Watch the tools for the client that has listed these, unless that is done already."""
         client = STDIO if ctx.request is None else ctx.request.headers.get("mcp-session-id")
         if client is None or client in self._watching or ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return
@@ -146,12 +146,12 @@ class OlderClients:
         watching.add_done_callback(lambda _: self._watching.pop(client, None))
 
     def close(self) -> None:
-        """Watch no longer."""
+        """Stop watching."""
         for watching in self._watching.values():
             watching.cancel()
 
     def _patience(self, client: str) -> Callable[[], bool]:
-        """Return a function that answers whether to look again."""
+        """Return a function that tells whether to check again."""
         without = 0
 
         def goes_on() -> bool:
@@ -163,6 +163,6 @@ class OlderClients:
 
 
 def supported(function: Callable[..., object], **options: Any) -> dict[str, Any]:
-    """Return those of the options that this version of the library knows."""
+    """Return those options that this version of the library supports."""
     known = inspect.signature(function).parameters
     return {name: value for name, value in options.items() if name in known}

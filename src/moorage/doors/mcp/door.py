@@ -1,7 +1,7 @@
-"""`/mcp`: the Model Context Protocol over HTTP, behind the same authorizer as everything else.
+"""`/mcp`: the Model Context Protocol over HTTP, with the same authorizer as everything else.
 
 The library takes a second to load, so it is loaded with the first request, on a thread: a server without such requests
-never loads it. `HEAD /mcp` says only whether a caller is admitted; that is how `moorage mcp` looks for a server.
+never loads it. `HEAD /mcp` only tells whether a caller is admitted; that is how `moorage mcp` finds a server.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 PATH = "/mcp"
 IDLE_SESSION = 1800.0  # seconds; the library's own default from 2.2 on
-GUEST = "moorage.guest"  # where a request's scope has who it comes from
+GUEST = "moorage.guest"  # the key of a request's scope that has its caller
 
 
 def add_to(door: Door, live: LiveStreams, *, stateless: bool = False) -> Mcp:
-    """Answer at /mcp. `stateless`: requests of one client may reach several processes, so none remembers anything."""
+    """Add /mcp. `stateless`: requests of one client may reach several processes, so none keeps state."""
     mcp = Mcp(door, live, stateless=stateless)
     for verb in ("POST", "GET", "DELETE"):
         door.add(Route(verb=verb, path=PATH, name=f"mcp_{verb.lower()}", endpoint=mcp.answer))
@@ -41,18 +41,18 @@ def add_to(door: Door, live: LiveStreams, *, stateless: bool = False) -> Mcp:
 
 
 class Mcp:
-    """The way in."""
+    """The endpoint of MCP."""
 
     def __init__(self, door: Door, live: LiveStreams, *, stateless: bool) -> None:
         self._door, self._live, self._stateless = door, live, stateless
         self._starting: asyncio.Future[StreamableHTTPSessionManager] | None = None
         self._keeper: asyncio.Task[None] | None = None
-        self._server: TellingServer | None = None  # once it was needed
+        self._server: TellingServer | None = None  # created on first use
         self._stop = asyncio.Event()
         self.is_closing = False
 
     async def answer(self, exchange: Exchange, visitor: Visitor) -> None:
-        """Whatever comes to /mcp."""
+        """Answer any request to /mcp."""
         if find_spec("mcp") is None:
             raise missing("mcp", "MCP")
         if exchange.verb == "HEAD":
@@ -65,7 +65,7 @@ class Mcp:
             await self._while_admitted(exchange, asyncio.ensure_future(exchange.pass_to(manager.handle_request)))
 
     async def _while_admitted(self, exchange: Exchange, answering: asyncio.Future[None]) -> None:
-        """Let the library answer for as long as the caller has access; then close the connection."""
+        """Let the library answer while the caller has access; then close the connection."""
         access = self._door.access(exchange, self._live.settings.heartbeat)
         try:
             while not (await asyncio.wait([answering], timeout=access.every))[0]:
@@ -80,7 +80,7 @@ class Mcp:
             answering.result()
 
     def _hearing(self, exchange: Exchange) -> AbstractContextManager[None]:
-        """Note that a client of the older era hears of changes, while its stream is open."""
+        """Note that a client of the older protocol gets notifications, while its stream is open."""
         client = exchange.header(b"mcp-session-id")
         return self._server.stream_of(client) if self._server and client and exchange.verb == "GET" else nullcontext()
 
@@ -101,14 +101,14 @@ class Mcp:
         return await asyncio.shield(self._starting)
 
     async def _keep(self, starting: asyncio.Future[StreamableHTTPSessionManager]) -> None:
-        """Hold the library's side open until the server stops: it has to be entered and left by one task."""
+        """Keep the library's side open until the server stops: one task has to enter and to leave it."""
         try:
             manager = await asyncio.to_thread(self._load)
             async with manager.run():
                 starting.set_result(manager)
                 await self._stop.wait()
         except Exception as error:
-            self._starting = None  # the next one may be luckier
+            self._starting = None  # the next attempt may succeed
             if starting.done():
                 raise
             starting.set_exception(error)
@@ -122,14 +122,14 @@ class Mcp:
         limits = self._door.deps.settings.server
         self._server = make_server(_guest_of, is_stateless=self._stateless)
         bounds = supported(StreamableHTTPSessionManager, max_sessions=limits.streams)
-        if not bounds and not self._stateless:  # before 2.2, only time ends sessions that their clients have left
+        if not bounds and not self._stateless:  # before 2.2, only a timeout ends sessions that their clients have left
             bounds = {"session_idle_timeout": IDLE_SESSION}
         return StreamableHTTPSessionManager(
             self._server, stateless=self._stateless, max_request_body_size=MAX_BODY, **bounds
         )
 
     async def close(self) -> None:
-        """End all sessions of the protocol; what agents do for them goes on."""
+        """End all sessions of the protocol; their agents continue."""
         self.is_closing = True
         if self._server is not None:
             self._server.end_streams()
@@ -144,7 +144,7 @@ def _guest_of(ctx: Any) -> Any:
 
 
 def _holder(exchange: Exchange, visitor: Visitor) -> str:
-    """The name under which they hold sessions: their own, else that of their session of the protocol."""
+    """Return the name under which the caller holds sessions: their own, else that of their session of the protocol."""
     session = exchange.header(b"mcp-session-id")
     if exchange.header(b"x-moorage-holder") is not None or not session or not session.isalnum():
         return visitor.caller.holder
@@ -152,7 +152,7 @@ def _holder(exchange: Exchange, visitor: Visitor) -> str:
 
 
 def _principal(visitor: Visitor) -> Any:
-    """Who a session of the protocol belongs to: its id is no password."""
+    """Return the owner of a session of the protocol: its id is no password."""
     from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
     from mcp.server.auth.provider import AccessToken
 

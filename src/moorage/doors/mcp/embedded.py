@@ -1,7 +1,7 @@
-"""MCP without a server: the library's own loop on standard input and output, before a store of this process.
+"""MCP without a server: the library's own loop on standard input and output, on a store of this process.
 
-The library drops what is asked when the input ends. Who pipes requests into a program wants them answered first, so the
-end of the input reaches it only when nothing waits any more, or after some seconds.
+The library drops open requests when the input ends. A user who pipes requests into a program wants their answers first,
+so the library sees the end of the input only when no request waits any more, or after some seconds.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from moorage.doors.mcp.stdio import GOODBYE_WITHIN
 
 
 async def serve(url: str) -> None:
-    """Speak the protocol until the input ends. Agents that this process has started end with it."""
+    """Speak the protocol until the input ends. Agents started by this process end with it."""
     async with connect(url, interface="mcp") as moor:
         guest = Guest(moor, None, config.parent_from_environment())
         server = make_server(lambda _: guest)
@@ -45,7 +45,7 @@ class PendingRequests:
         self._is_idle = anyio.Event()
 
     async def carry_in(self, source: Any, target: Any) -> None:
-        """Forward messages of the client; end when all are answered."""
+        """Forward messages of the client; return when all are answered."""
         async with target:
             async for item in source:
                 self._note(item)

@@ -1,8 +1,8 @@
 """Agents, workers and tools as tools of the door, each under its own name.
 
 An agent or a worker takes `input`, `parameters` and `session_id`; a tool takes its own arguments and `session_id`. In a
-session (one that is not known is made) what was said before is recalled and what is said is kept; without one it works
-and nothing is kept. Where there is a session, the text ends with lines that name it.
+session (an unknown one is created) earlier messages are recalled and new ones are stored; without a session nothing is
+stored. With a session, the text ends with lines that name it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class AgentAnswer(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     metadata: dict[str, Any] = field(default_factory=dict)
     session_id: str | None = None
-    next_offset: int | None = None  # where the output goes on that is cut
+    next_offset: int | None = None  # where the rest of a truncated output begins
 
 
 class ToolResult(Struct, frozen=True, kw_only=True):
@@ -88,7 +88,7 @@ async def ask_agent(call: ToolCall, name: str, arguments: ToolDocument) -> ToolO
 
 
 async def _answered(call: ToolCall, task: Task) -> Answer:
-    """Return the answer; send it piece by piece if the client wants progress."""
+    """Return the answer; send it in chunks if the client wants progress."""
     if not call.is_heard:
         return await call.named.execute(task)
     answer: Answer | None = None
@@ -132,7 +132,7 @@ def _text(told: AgentAnswer, length: int) -> str:
 
 
 def _in_one_line(value: Any) -> str:
-    """A value that cannot pretend to be a line of its own."""
+    """Return a value that cannot be taken for a line of its own."""
     return " ".join((value if isinstance(value, str) else encode_text(value)).split())
 
 
@@ -161,14 +161,14 @@ def tool_input(tool: Tool) -> Schema:
 
 
 def _widened(schema: Any) -> Any:
-    """A schema that takes a text where it wants a number."""
+    """Return a schema that accepts a text in place of a number."""
     if isinstance(schema, Mapping) and schema.get("type") in NUMBERS:
         return {**schema, "type": [schema["type"], "string"]}
     return schema
 
 
 async def call_tool(call: ToolCall, name: str, arguments: ToolDocument) -> ToolOutput:
-    """ToolCall a tool."""
+    """Call a tool."""
     call.check_scope(Scope.WRITE)
     if await call.named.tool(name) is None:
         raise ToolNotFound(name)

@@ -1,4 +1,4 @@
-"""Sessions and their logs as resources, to be read by their addresses.
+"""Sessions and their logs as resources, read by their URIs.
 
 moorage://sessions/{session_id}
 moorage://sessions/{session_id}/log{?after,limit}
@@ -21,8 +21,8 @@ from moorage.core.session import Session
 from moorage.doors.mcp.calls import ToolCall
 
 ROOT = "moorage://sessions"
-PAGE = 50  # sessions of one page of the list
-ENTRIES = 100  # of a log, at once
+PAGE = 50  # sessions on one page of the list
+ENTRIES = 100  # entries of a log in one answer
 MAX_PAGE_BYTES = 256 * 1024
 JSON = "application/json"
 
@@ -35,7 +35,7 @@ _address = re.compile(re.escape(ROOT) + r"/([^/?#]+)(?:/(log|messages))?(?:\?([^
 
 
 class NoSuchResource(NotFound):
-    """An address that is none of ours."""
+    """A URI that names no resource here."""
 
     code = "resource_not_found"
 
@@ -44,7 +44,7 @@ class NoSuchResource(NotFound):
 
 
 async def list_page(call: ToolCall, cursor: str | None) -> Page[Session]:
-    """Sessions whose resources are listed: all, newest first; to a session's token, its children."""
+    """Return the sessions whose resources are listed: all, newest first; for a session's token, its children."""
     call.check_scope(Scope.READ)
     if call.token is not None:
         return await call.moor.children(call.token, limit=PAGE, cursor=cursor)
@@ -52,12 +52,12 @@ async def list_page(call: ToolCall, cursor: str | None) -> Page[Session]:
 
 
 def uri_of(session_id: str, part: str = "") -> str:
-    """The address of a session, or of a part of it."""
+    """Return the URI of a session, or of a part of it."""
     return f"{ROOT}/{quote(session_id, safe=':')}" + (f"/{part}" if part else "")
 
 
 async def read(call: ToolCall, uri: str) -> str:
-    """Return the resource at an address as JSON. Raises NoSuchResource, SessionNotFound, OutOfReach."""
+    """Return the resource at a URI as JSON. Raise NoSuchResource, SessionNotFound or OutOfReach."""
     ref = await session_at(call, uri)
     _, part, query = _parts(uri)
     if part is None:
@@ -72,7 +72,7 @@ async def read(call: ToolCall, uri: str) -> str:
 
 
 async def session_at(call: ToolCall, uri: str) -> str:
-    """The session that an address is about. Raises NoSuchResource, OutOfReach."""
+    """Return the session of a URI. Raise NoSuchResource or OutOfReach."""
     call.check_scope(Scope.READ)
     return await call.session(_parts(uri)[0])
 
@@ -92,7 +92,7 @@ async def _log(call: ToolCall, ref: str, *, after: int, limit: int) -> str:
 
 
 def _fitting(entries: list[Entry]) -> list[Entry]:
-    """As many as go into one answer, and one at least."""
+    """Return as many items as fit into one answer, and at least one."""
     kept: list[Entry] = []
     size = 0
     for entry in entries:
@@ -104,7 +104,7 @@ def _fitting(entries: list[Entry]) -> list[Entry]:
 
 
 def _page(ref: str, name: str, entries: list[Entry], onwards: str, follows: str | None) -> str:
-    """Entries, and the address of those that follow."""
+    """Return entries, and the URI of the next ones."""
     document: dict[str, Any] = {"session_id": ref, name: to_json(entries), "next": None}
     if follows is not None:
         part = "log" if name == "entries" else name

@@ -1,7 +1,7 @@
-"""The MCP server: the official library's protocol, in all its revisions, before our table of tools.
+"""The MCP server: the official library's protocol, in all its revisions, with Moorage's table of tools.
 
-Each call is done in a task of its own. The library interrupts whatever a call awaits, again and again, until it
-gives up; work that has to be stopped properly needs more than the moment between two interruptions.
+Each call is done in a task of its own. The library interrupts every await of a cancelled call, again and again, until
+the call gives up; an orderly stop takes longer than the moment between two interruptions.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ get_agent_session_status or wait_for_children later. You can also call agents, w
 with the same session_id they remember earlier calls. get_context and set_context share values within a session,
 get_memory and set_memory between all sessions."""
 
-_running: set[asyncio.Task[Any]] = set()  # calls at work; the loop itself would forget them
+_running: set[asyncio.Task[Any]] = set()  # running calls; the loop itself would drop them
 
 
 def make_server(guests: Guests, *, is_stateless: bool = False) -> TellingServer:
-    """The server; `guests` says who a request comes from. A stateless one forgets clients of the older era."""
+    """Return the server; `guests` gives the caller of a request. A stateless one keeps no older clients."""
     handlers = Handlers(guests, None if is_stateless else OlderClients())
     return TellingServer(
         "moorage",
@@ -57,7 +57,7 @@ def make_server(guests: Guests, *, is_stateless: bool = False) -> TellingServer:
         title="Moorage",
         description="Durable sessions for AI agents",
         instructions=INSTRUCTIONS,
-        **changes.supported(Server.__init__, get_tool_input_schema=lambda _: None),  # no argument travels in a header
+        **changes.supported(Server.__init__, get_tool_input_schema=lambda _: None),  # no argument is sent in a header
         on_list_tools=handlers.list_tools,
         on_call_tool=handlers.call_tool,
         on_list_resources=handlers.list_resources,
@@ -68,7 +68,7 @@ def make_server(guests: Guests, *, is_stateless: bool = False) -> TellingServer:
 
 
 class NoSuchTool(ToolNotFound):
-    """A name that nothing here has: an error of the protocol, where what a tool refuses is an answer."""
+    """An unknown tool: this is an error of the protocol, whereas the refusal of a tool is an answer."""
 
 
 class Handlers:
@@ -79,7 +79,7 @@ class Handlers:
         self.open_streams: set[ListenHandler] = set()
 
     async def list_tools(self, ctx: McpContext, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        """A page of tools: those of the table, then agents, workers and tools by name."""
+        """Return a page of tools: those of the table, then agents, workers and tools by name."""
         call = ToolCall(self._guests(ctx))
         by_name = await _named_tools(call)
         every = _every_tool(by_name)
@@ -91,7 +91,7 @@ class Handlers:
         return types.ListToolsResult(tools=page, next_cursor=page[-1].name if more else None)
 
     async def call_tool(self, ctx: McpContext, params: types.CallToolRequestParams) -> types.CallToolResult:
-        """Call a tool; what goes wrong is an answer with the error flag."""
+        """Call a tool; an error is an answer with the error flag."""
         call = ToolCall(self._guests(ctx), _teller(ctx))
         try:
             return _result(await _on_its_own(_called(call, params.name, params.arguments or {}), call))
@@ -106,13 +106,13 @@ class Handlers:
     async def listen(
         self, ctx: McpContext, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
-        """A stream of changes, in the newer era."""
+        """Serve a stream of changes, in the newer protocol."""
         return await changes.listen(ctx, params, ToolCall(self._guests(ctx)), _named_tools, self.open_streams)
 
     async def list_resources(
         self, ctx: McpContext, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        """A page of sessions, each with its log."""
+        """Return a page of sessions, each with its log."""
         call = ToolCall(self._guests(ctx))
         page = await _answered(resources.list_page(call, None if params is None else params.cursor))
         found = [_resource(session, part) for session in page.items for part in ("", "log")]
@@ -121,7 +121,7 @@ class Handlers:
     async def list_templates(
         self, ctx: McpContext, params: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
-        """How addresses are made."""
+        """Return the templates of URIs."""
         every = [
             types.ResourceTemplate(uri_template=uri, name=name, description=told, mime_type=resources.JSON)
             for name, uri, told in resources.TEMPLATES
@@ -166,7 +166,7 @@ def _every_tool(by_name: dict[str, types.Tool]) -> list[types.Tool]:
 
 
 async def _named_tools(call: ToolCall) -> dict[str, types.Tool]:
-    """Agents, workers and tools by name; a name of the table stays the table's."""
+    """Return agents, workers and tools by name; a name of the table belongs to the table."""
     tools = {
         tool.name: types.Tool(
             name=tool.name,
@@ -198,7 +198,7 @@ def _hints(*, reads: bool, destroys: bool, repeatable: bool, open_world: bool = 
 
 
 def _position(every: list[types.Tool], cursor: str | None) -> int:
-    """Where the page begins that follows a tool of that name; it may have gone meanwhile."""
+    """Return the start of the page after the tool of that name, which may be gone meanwhile."""
     if cursor is None:
         return 0
     names = [tool.name for tool in every]
@@ -220,7 +220,7 @@ async def _called(call: ToolCall, name: str, arguments: ToolDocument) -> ToolOut
 
 
 async def _on_its_own(work: Awaitable[ToolOutput], call: ToolCall) -> ToolOutput:
-    """Do a call in a task of its own; cancel it if the caller gives up, unless work is to go on."""
+    """Do a call in a task of its own; cancel it if the caller gives up, unless the work should continue."""
     task: asyncio.Task[ToolOutput] = asyncio.ensure_future(work)
     _running.add(task)
     task.add_done_callback(_forget)
@@ -260,7 +260,7 @@ def _result(answer: ToolOutput) -> types.CallToolResult:
 
 
 def _refusal(error: MoorageError) -> types.CallToolResult:
-    """An error as an answer: its code and what to do in words, its facts as a document."""
+    """Return an error as an answer: its code and the remedy in words, its facts as a document."""
     return types.CallToolResult(
         content=[types.TextContent(text=f"{error.code}: {error.message}")],
         structured_content={"error": _facts(error)},

@@ -1,7 +1,7 @@
 """`moorage mcp`: the Model Context Protocol on this process's own input and output.
 
-It works on a server, if there is one: the one that the URL names, or one on this machine that serves the same store.
-Then it is only a bridge. Without a server it opens the store itself, and starts agents itself.
+It works through a server, if there is one: the one that the URL names, or one on this machine that serves the same
+store. Then it is only a bridge. Without a server it opens the store itself, and starts agents itself.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ import sys
 
 from moorage import config
 
-LOOK_WITHIN = 2.0  # seconds that a server on this machine has to say that it is there
-GOODBYE_WITHIN = 10.0  # seconds that what was asked has to be answered when the input has ended
+LOOK_WITHIN = 2.0  # seconds for a server on this machine to answer
+GOODBYE_WITHIN = 10.0  # seconds to answer open requests after the input has ended
 
 
 def run(url: str | None = None) -> int:
-    """Speak the protocol until the input ends; the exit code."""
+    """Speak the protocol until the input ends; return the exit code."""
     picked = config.pick_url(url)
     if config.is_server(picked):
         return _bridge(picked)
@@ -36,12 +36,12 @@ def _answers(address: str) -> bool:
 def _bridge(url: str) -> int:
     from moorage.doors.mcp.bridge import Bridge
 
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the server hears of it
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the server is informed
     try:
         Bridge(url, headers()).run(sys.stdin.buffer, GOODBYE_WITHIN)
     except SystemExit:
         os._exit(128 + signal.SIGTERM)
-    os._exit(0)  # threads may still wait for a server whose answers are not needed any more
+    os._exit(0)  # threads may still wait for answers that are not needed any more
 
 
 def headers() -> dict[str, str]:
@@ -73,7 +73,7 @@ def _is_filled_in(name: str, value: str) -> bool:
 
 
 def _embedded(url: str) -> int:
-    """Without a server: the store, and a launcher, in this process."""
+    """Serve without a server: the store, and a launcher, in this process."""
     import asyncio
     import gc
 
@@ -81,7 +81,7 @@ def _embedded(url: str) -> int:
     from moorage.doors import logs
 
     logs.set_up("text", "info")
-    gc.disable()  # 0.03 of 0.52 s: the library makes hundreds of classes
+    gc.disable()  # saves 0.03 of 0.52 s: the library creates hundreds of classes
     with provided_by("mcp", "MCP"):
         from moorage.doors.mcp.embedded import serve
     gc.freeze()

@@ -1,6 +1,6 @@
 """A row of the table of tools: its name, the types of request and answer, and its effect on sessions.
 
-The JSON schemas that hosts see come from those types, and calls are read into them, so the two cannot drift apart.
+The JSON schemas that hosts see come from those types, and calls are parsed into them, so the two always agree.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ ToolDocument = dict[str, Any]
 
 
 class ToolOutput(Struct, frozen=True, kw_only=True):
-    """The answer of a tool: a document, its text form, and whether it is a failure."""
+    """The answer of a tool: a document, its text form, and whether it is an error."""
 
     document: ToolDocument
-    text: str | None = None  # None: the document
+    text: str | None = None  # None: the document as text
     failed: bool = False
 
 
@@ -44,7 +44,7 @@ class McpTool:
         destroys: bool = False,
         repeatable: bool = False,
     ) -> None:
-        """`destroys`: what was there may be gone. `repeatable`: asking twice does no more than asking once."""
+        """Set up the row. `destroys`: it may delete something. `repeatable`: a repetition has no further effect."""
         self.name, self.title, self.request, self.answer = name, title, request, answer
         self._call, self.scope, self.destroys = call, scope, destroys
         self.reads = scope is Scope.READ
@@ -66,7 +66,7 @@ class McpTool:
         return schema_of(self.answer)
 
     async def __call__(self, call: ToolCall, arguments: ToolDocument) -> ToolOutput:
-        """Ask it. Raises MoorageError."""
+        """Call the tool. Raise MoorageError."""
         call.check_scope(self.scope)
         value = await self._call(call, read_fields(without_empty(arguments), self.request))
         return ToolOutput(document=to_json(value), failed=bool(getattr(value, "failed", False)))
@@ -79,7 +79,7 @@ Function = Callable[[ToolCall, Any], Awaitable[Struct]]
 def tool(
     title: str, scope: Scope = Scope.WRITE, *, destroys: bool = False, repeatable: bool = False
 ) -> Callable[[Function], Function]:
-    """Make a function a tool of its name; its annotations say what it asks and answers."""
+    """Register a function as a tool of that name; its annotations give the types of request and answer."""
 
     def put(function: Function) -> Function:
         (_, asks, answer), name = get_type_hints(function).values(), function.__name__
@@ -95,7 +95,7 @@ def without_empty(arguments: ToolDocument) -> ToolDocument:
 
 
 def schema_of(kind: type[Struct]) -> Schema:
-    """A type as a JSON schema with an object at its root."""
+    """Return a type as a JSON schema with an object at its root."""
     _, every = msgspec.json.schema_components([kind], ref_template="#/$defs/{name}")
     root = dict(every.pop(kind.__name__))
     root.pop("title", None)

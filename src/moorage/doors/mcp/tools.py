@@ -1,6 +1,6 @@
 """The table of tools: what a host can ask about sessions, each row one call of the object that every door calls.
 
-`session_id` is an id or a name everywhere. Who calls from a session (by header or environment) need not name it.
+`session_id` is an id or a name everywhere. A caller in a session (by header or environment) need not name it.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ async def start_agent_session(call: ToolCall, asks: StartAgentSession) -> answer
 
 
 async def _waited(call: ToolCall, run: Run, mode: str, wait: float | None) -> Run:
-    """Return the run; if the caller waits, once it is settled. Cancelling the wait stops the run."""
+    """Return the run; if the caller waits, once it has settled. Cancelling the wait stops the run."""
     if mode.lower() != "sync":
         return run
     async with call.stopping(run):
@@ -268,7 +268,7 @@ async def get_agent_session_result(call: ToolCall, asks: GetAgentSessionResult) 
 
 
 async def _whole_result(call: ToolCall, run: Run) -> str:
-    """All of a result: the run itself has no more than its beginning of a very long one, the log has all."""
+    """Return the whole result: of a very long one, the run has only the beginning, and the log has all."""
     if run.result_entry is not None:
         page = await call.moor.log(run.session_id, after=run.result_entry - 1, before=run.result_entry + 1)
         if page.items and len(page.items[0].text) > len(run.result or ""):
@@ -277,7 +277,7 @@ async def _whole_result(call: ToolCall, run: Run) -> str:
 
 
 async def _last_said(call: ToolCall, ref: str, offset: int) -> answers.ResultAnswer:
-    """Where there are no runs, the newest message of the assistant."""
+    """Return the newest message of the assistant, for a session without runs."""
     session = await call.moor.get(ref)
     said = [each.text for each in (await call.moor.messages(ref, last=20)).items if each.role == "assistant"]
     whole = said[-1] if said else ""
@@ -511,7 +511,7 @@ async def get_context(call: ToolCall, asks: GetContext) -> answers.ContextAnswer
 
 
 def _piece(key: str, value: Any, offset: int) -> dict[str, Any] | None:
-    """Return a piece of a value that is too long for one answer; None for any other, unless a piece is asked for."""
+    """Return a piece of a value that is too long for one answer; None for others, unless a piece was requested."""
     whole = encode_text(value)
     if len(whole) <= MAX_TEXT and not offset:
         return None

@@ -1,7 +1,7 @@
-"""HTTP for the bridge: one request on a connection of its own, its answer read as it comes.
+"""HTTP for the bridge: one request for each connection, with a streamed answer.
 
-The standard library's client would do, but it loads a mail parser and TLS: on a busy machine the bridge started in
-159 ms with it, and starts in 128 without.
+The standard library's client would do, but it loads a mail parser and TLS: on a busy machine the bridge started in 159
+ms with it, and starts in 128 without.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PORTS = {"http": 80, "https": 443}
 
 
 class HttpAddress:
-    """Where a server is: the parts of its URL."""
+    """The parts of a server's URL."""
 
     __slots__ = ("host", "path", "port", "secure")
 
@@ -37,13 +37,13 @@ class HttpAddress:
 
     @property
     def name(self) -> str:
-        """As the Host header has it."""
+        """Return the name for the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
 
 class Broken(OSError):
-    """A server that hung up, or said what makes no sense."""
+    """The server closed the connection, or sent an invalid answer."""
 
 
 class HttpResponse:
@@ -64,11 +64,11 @@ class HttpResponse:
         return int(parts[1]), headers
 
     def body(self) -> bytes:
-        """All of it."""
+        """Return the whole body."""
         return b"".join(self.pieces())
 
     def pieces(self) -> Iterator[bytes]:
-        """It, as it comes."""
+        """Yield the body as it comes."""
         if self.headers.get("transfer-encoding", "").lower() == "chunked":
             yield from self._chunks()
         elif "content-length" in self.headers:
@@ -98,7 +98,7 @@ class HttpResponse:
             yield piece
 
     def events(self) -> Iterator[bytes]:
-        """The data of server-sent events, one after the other."""
+        """Yield the data of server-sent events."""
         rest, data = b"", []
         for piece in self.pieces():
             *lines, rest = (rest + piece).split(b"\n")
@@ -114,7 +114,7 @@ class HttpResponse:
 
 
 def connect(place: HttpAddress, within: float = CONNECT_WITHIN) -> socket.socket:
-    """A connection. Raises OSError."""
+    """Return a connection. Raise OSError."""
     connection = socket.create_connection((place.host, place.port), within)
     connection.settimeout(None)
     if not place.secure:
@@ -127,14 +127,14 @@ def connect(place: HttpAddress, within: float = CONNECT_WITHIN) -> socket.socket
 def send(
     connection: socket.socket, place: HttpAddress, verb: str, path: str, headers: dict[str, str], body: bytes
 ) -> None:
-    """Ask for something. Raises OSError."""
+    """Send a request. Raise OSError."""
     told = {"Host": place.name, "Connection": "close", "Content-Length": str(len(body)), **headers}
     head = f"{verb} {place.path}{path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in told.items())
     connection.sendall(head.encode() + b"\r\n" + body)
 
 
 def hang_up(connection: socket.socket | None) -> None:
-    """Break off a connection, even while another thread reads from it."""
+    """Close a connection, even while another thread reads from it."""
     if connection is not None:
-        with suppress(OSError):  # it was first
+        with suppress(OSError):  # the server closed it first
             connection.shutdown(socket.SHUT_RDWR)
