@@ -5,7 +5,7 @@
     async with moorage.connect("sqlite:///moorage.db") as moor:
         session = await moor.create(agent="terraform-architect", purpose="approval_workflow")
 
-Each method checks nothing and decides nothing: it calls one service function. `moorage.sync` has the same methods
+Each method checks and decides nothing: it calls one service function. `moorage.sync` has the same methods
 without `await`.
 """
 
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 else:
 
     class LaterModule:
-        """A part of the service that few callers need: loaded with its first use, so that hooks start quickly."""
+        """A rarely used part of the service: loaded on first use, so that hooks start quickly."""
 
         def __init__(self, name: str) -> None:
             self._name = f"moorage.service.{name}"
@@ -81,7 +81,7 @@ Service = Callable[Concatenate[Deps, Caller, P], Coroutine[Any, Any, T]]
 
 
 class OpenStore:
-    """A store that is opened on first use, and the launchers of this process that work on it."""
+    """A store that is opened on first use, and the launchers of this process for it."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class OpenStore:
 
     @classmethod
     def at(cls, url: str | None, context_url: str | None = None, *, threaded: bool = True) -> OpenStore:
-        """Return the store that a URL names."""
+        """Return the store of a URL."""
         return cls(
             partial(config.open_deps, url, threaded=threaded, context_url=context_url),
             threaded=threaded,
@@ -111,7 +111,7 @@ class OpenStore:
 
     @classmethod
     def of(cls, deps: Deps) -> OpenStore:
-        """Return a store that others have opened, and whose turns others take."""
+        """Return an opened store whose turns are taken elsewhere."""
         opened = cls(lambda: deps)
         opened.deps, opened.launching = deps, LaunchOptions(launches=False)
         return opened
@@ -127,7 +127,7 @@ class OpenStore:
             return self.deps
         from asyncio import create_task, shield, to_thread
 
-        if self._opening is None:  # who comes first opens, the others wait; who gives up leaves it to them
+        if self._opening is None:  # the first caller opens it, the others wait; a cancelled caller does not cancel them
             self._opening = create_task(to_thread(self._open_deps))
             self._opening.add_done_callback(self._opened)
         return await shield(self._opening)
@@ -138,7 +138,7 @@ class OpenStore:
             self.deps = opening.result()
 
     async def close(self) -> None:
-        """Close the store, and its launchers before."""
+        """Close the launchers, then the store."""
         self._closed = True
         if self._opening is not None:
             from asyncio import wait
@@ -158,7 +158,7 @@ class OpenStore:
         return OpenStore.at(self.url, self.context_url)
 
     async def launch(self, root: str, owner: str) -> None:
-        """Make sure that turns are taken: by a launcher of this connection, until it is closed."""
+        """Make sure that a launcher of this connection takes turns, until it is closed."""
         family = root if self.launching.one_family else None
         if self.launching.launches and family not in self.launchers and self.deps is not None:
             from moorage.launcher.embedded import Embedded
@@ -179,7 +179,7 @@ class OpenStore:
 
     @contextmanager
     def listening(self, listener: EventListener | None) -> Iterator[None]:
-        """Within the block, pass on what agents of this connection's launchers say."""
+        """Within the block, pass on the output of agents of this connection's launchers."""
         if listener is not None:
             self.listeners.append(listener)
         try:
@@ -196,14 +196,14 @@ class OnStore:
         self.opened, self.caller = opened, caller
 
     def fresh(self) -> Deps | None:
-        """Return the open store if there is nothing to wait for: the hot paths ask this before `ready`."""
+        """Return the open store if no wait is needed: the hot paths call this before `ready`."""
         deps = self.opened.deps
         return None if deps is None or self.opened.launching.one_family or deps.may_be_due() else deps
 
     async def ready(self) -> Deps:
-        """Return the open store, without sessions and approvals that have run out of time."""
+        """Return the open store, after removing expired sessions and approvals."""
         deps = self.opened.deps or await self.opened.open()
-        if self.opened.launching.one_family:  # inside an agent, its launcher does the work
+        if self.opened.launching.one_family:  # inside an agent, its launcher does this work
             deps.takes_turns = self.opened.launching.launches and self.caller.run_id is None
         if deps.may_be_due():
             await retention.expire_due(deps, self.caller)
@@ -215,7 +215,7 @@ class OnStore:
 
 
 def served(service: Service[P, T]) -> Callable[Concatenate[OnStore, P], Coroutine[Any, Any, T]]:
-    """Return a method that calls a service function: at once if there is nothing to wait for, which saves a frame."""
+    """Return a method that calls a service function: at once if no wait is needed, which saves a frame."""
 
     def method(self: OnStore, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
         deps = self.fresh()
@@ -229,7 +229,7 @@ def served(service: Service[P, T]) -> Callable[Concatenate[OnStore, P], Coroutin
 def served_later(
     _: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]], module: str, name: str
 ) -> Callable[Concatenate[OnStore, P], Coroutine[Any, Any, T]]:
-    """Return the same for a service function that few callers need: its module is loaded with the first call."""
+    """Return the same for a rarely used service function: its module is loaded with the first call."""
 
     def method(self: OnStore, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
         service = getattr(import_module(f"moorage.service.{module}"), name)
@@ -258,7 +258,7 @@ class LocalMoorage(OnStore, Connection):
 
     @property
     def launching(self) -> LaunchOptions:
-        """Tell who does the work that is asked of agents."""
+        """Return which launchers run the agents of this connection."""
         return self.opened.launching
 
     @launching.setter
@@ -438,7 +438,7 @@ class LocalMoorage(OnStore, Connection):
         return asked
 
     async def _answer(self, asked: RunAnswer, on_event: EventListener | None, *, timeout: float | None) -> RunAnswer:
-        """Return the end of a sync run; of any other, that it was asked."""
+        """Return the end of a sync run; for any other, return that it was requested."""
         from moorage.core.answer import answer_of
 
         deps, run = await self.ready(), asked.run
@@ -446,7 +446,7 @@ class LocalMoorage(OnStore, Connection):
         with self.opened.listening(on_event):
             if on_event is not None:
                 on_event(run.session_id, {"type": "asked", "run_id": run.run_id})
-            if not is_inside:  # inside an agent, its launcher does the work
+            if not is_inside:  # inside an agent, its launcher does this work
                 await self.launch(asked.session.root_session_id)
             if run.mode == "sync":
                 hears = on_event is not None
@@ -472,7 +472,7 @@ class LocalMoorage(OnStore, Connection):
 
     @property
     def at_work(self) -> set[str]:
-        """The sessions whose agents launchers of this connection have at work."""
+        """Return the sessions whose agents run in launchers of this connection."""
         return {session_id for launcher in self.opened.launchers.values() for session_id in launcher.at_work}
 
     async def suspend_own(self, session_id: str, *, checkpoint: dict[str, Any] | None, reason: str | None) -> Session:
@@ -492,7 +492,7 @@ class LocalMoorage(OnStore, Connection):
     async def agents(self) -> AgentList:
         registry = config.open_registry()
         registered: dict[str, AgentDefinition] = {}
-        with suppress(StoreError):  # it is away: those that are defined are there all the same
+        with suppress(StoreError):  # the store does not answer: defined agents are listed all the same
             deps = await self.ready()
             await deps.registered.look()
             registered = deps.registered.agents()
@@ -548,7 +548,7 @@ class LocalMoorage(OnStore, Connection):
 
     async def launchers(self) -> Page[Launcher]:
         found = await launchers.list_launchers(await self.ready(), self.caller)
-        return Page([replace(each, ended_sessions=()) for each in found])  # of others' sessions, too
+        return Page([replace(each, ended_sessions=()) for each in found])  # sessions of other owners, too
 
     async def drain_launcher(self, launcher_id: str, *, drain: bool = True) -> Launcher:
         kept = await launchers.drain_launcher(await self.ready(), self.caller, launcher_id, drain=drain)
@@ -566,7 +566,7 @@ class LocalMoorage(OnStore, Connection):
     async def cleanup(
         self, hours: float | None = None, *, states: Iterable[str] | None = None, **options: Any
     ) -> Cleanup:
-        deps = await self.opened.open()  # what is past its TTL goes here, so that the answer tells of it
+        deps = await self.opened.open()  # expired sessions are deleted here, so that the answer includes them
         wanted = None if states is None else tuple(states)
         return await retention.cleanup(deps, self.caller, hours=hours, states=wanted, **options)
 
@@ -575,7 +575,7 @@ class LocalMoorage(OnStore, Connection):
     request_approval = served(approvals.request_approval)
     approval = served(approvals.get_approval)
     decide = served(approvals.decide_approval)
-    approvals = served(approvals.list_approvals)  # last: from here on, the name is the method's in this block
+    approvals = served(approvals.list_approvals)  # last, because from here on the name means this method in the class
 
     # Keys -----------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """Configuration: the only reader of files and environment. Picks stores by the scheme of their URL.
 
-File, then environment, then arguments. The file is `config.toml` in the folder that `MOORAGE_HOME` names (or the
-user's data folder); `docs/reference/configuration.md` lists its settings, and a test compares the two.
+Settings come from the file, then the environment, then arguments. The file is `config.toml` in the folder that
+`MOORAGE_HOME` names (or the user's data folder); `docs/reference/configuration.md` lists its settings, and a test
+compares the two.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from moorage.clocks import SystemClock as SystemClock  # likewise
 from moorage.core import policy
-from moorage.core.duration import duration as duration  # part of this module's face
+from moorage.core.duration import duration as duration  # part of this module's interface
 from moorage.core.errors import InvalidField, StoreReadOnly, StoreUnavailable, Unsupported
 from moorage.core.family import FamilyLimits
 from moorage.core.redact import SECRET_WORDS
@@ -43,14 +44,14 @@ ORIGINS = "allowed_origins"
 SERVERS_NAME = "servers"
 SEALING_KEYS = "MOORAGE_ENCRYPTION_KEYS"
 CONTEXT_URL = "MOORAGE_CONTEXT_URL"
-NEVER = "never"  # in the place of a duration
+NEVER = "never"  # in place of a duration
 SHORTEST_SWEEP = timedelta(seconds=1)
-_shared_memory: dict[tuple[int, str], Store] = {}  # by process and name: a child that was forked begins anew
+_shared_memory: dict[tuple[int, str], Store] = {}  # by process and name: a forked child starts with new ones
 _registries: dict[str, Registry] = {}
 
 
 def entropy(size: int) -> bytes:
-    """The machine's chance."""
+    """Return random bytes of the machine."""
     return os.urandom(size)
 
 
@@ -67,7 +68,7 @@ class DrawnEntropy:
         self._drawn, self._process = BytesIO(), os.getpid()
 
     def __call__(self, size: int) -> bytes:
-        found = self._drawn.read(size)  # one step: no other thread gets the same bytes
+        found = self._drawn.read(size)  # atomic: no other thread gets the same bytes
         if len(found) < size or self._process != os.getpid():  # a forked child must not repeat its parent
             drawn = BytesIO(os.urandom(max(size, self.AT_ONCE)))
             found = drawn.read(size)
@@ -76,7 +77,7 @@ class DrawnEntropy:
 
 
 def home() -> str:
-    """The folder for data and configuration."""
+    """Return the folder for data and configuration."""
     if given := os.environ.get("MOORAGE_HOME"):
         return os.path.abspath(os.path.expanduser(given))
     if sys.platform == "darwin":
@@ -86,7 +87,7 @@ def home() -> str:
 
 
 def pick_url(url: str | None = None) -> str:
-    """The URL given, else MOORAGE_URL, else the configuration's, else a file in the data folder."""
+    """Return the given URL, else MOORAGE_URL, else the configuration's, else that of a file in the data folder."""
     if (given := given_url(url)) is not None:
         return given
     if configured := _file().get("url"):
@@ -95,14 +96,14 @@ def pick_url(url: str | None = None) -> str:
 
 
 def given_url(url: str | None = None) -> str | None:
-    """The URL given, else MOORAGE_URL; None if it is for the configuration to say."""
+    """Return the given URL, else MOORAGE_URL; None to use the configuration's."""
     return url if url is not None else os.environ.get("MOORAGE_URL") or None
 
 
 def pick_context_url(url: str, context_url: str | None = None) -> str | None:
-    """The server for the contexts of a store: the one given, else MOORAGE_CONTEXT_URL, else the configuration's.
+    """Return the server for a store's contexts: the given one, else MOORAGE_CONTEXT_URL, else the configuration's.
 
-    None: the store keeps them. A store that is gone with the process keeps its own, unless one is given.
+    None: the store keeps them. A store that ends with the process keeps its own, unless a server is given.
     """
     picked: Any = context_url
     if picked is None and not url.startswith("memory://"):
@@ -118,7 +119,7 @@ def pick_context_url(url: str, context_url: str | None = None) -> str | None:
 
 
 def check_no_context_url(context_url: str | None) -> None:
-    """Raise InvalidField if a server is to keep contexts elsewhere: that is for the server to say."""
+    """Raise InvalidField if a context server is given for a Moorage server, which has its own setting."""
     if context_url is not None:
         raise InvalidField("context_url", "is for stores; a server has its own (`moorage serve --context-url URL`)")
 
@@ -131,25 +132,25 @@ def open_deps(
     context_url: str | None = None,
     is_known: bool = False,
 ) -> Deps:
-    """Everything a service needs, on the store that the URL names.
+    """Return everything a service needs, on the store that the URL names.
 
-    Threaded stores suit an event loop; the others run inline and never suspend. With
-    `patience`, an inline store waits for others so many seconds in all and no longer.
-    A store's server that was never reached and refuses is given up at once, unless it `is_known` to be there.
+    Threaded stores suit an event loop; the others run inline and never suspend. With `patience`, an inline store waits
+    for others at most this number of seconds in all. A store's server that was never reached and refuses is given up at
+    once, unless it `is_known` to be there.
     """
     settings, picked = read_settings(), pick_url(url)
     beside = pick_context_url(picked, context_url)
     store = open_store(picked, threaded=threaded, patience=patience, is_known=is_known)
     chance = DrawnEntropy() if threaded else entropy
-    clock = getattr(store, "clock", None) or SystemClock()  # a store of several machines has a clock for all of them
+    clock = getattr(store, "clock", None) or SystemClock()  # a store of several machines has a common clock
     if beside is not None:
         store = _with_context_beside(store, beside, clock, threaded=threaded)
     return Deps(store, clock, chance, settings, find_agent, defined_agents=agents)
 
 
 def open_store(url: str, *, threaded: bool, patience: float | None = None, is_known: bool = False) -> Store:
-    """The store behind a URL, opened as `open_deps` does. Raises Unsupported for a scheme that is not known."""
-    is_known = is_known or run_from_environment() is not None  # it was there when the agent was started
+    """Open the store of a URL as `open_deps` does. Raise Unsupported for an unknown scheme."""
+    is_known = is_known or run_from_environment() is not None  # it was running when the agent was started
     scheme, separator, rest = url.partition("://")
     if scheme == "sqlite" and separator:
         return _open_sqlite(sqlite_path(url), threaded=threaded, patience=patience)
@@ -170,7 +171,7 @@ def open_store(url: str, *, threaded: bool, patience: float | None = None, is_kn
 
 
 def sqlite_path(url: str) -> str:
-    """The file a sqlite:/// URL names: three slashes and a path, a fourth if it is absolute."""
+    """Return the file of a sqlite:/// URL: three slashes and a path, a fourth if it is absolute."""
     path = url.removeprefix("sqlite://")
     if not path.startswith("/") or len(path) < 2:
         raise InvalidField("url", f"is {url!r}; write sqlite:///relative/file.db or sqlite:////absolute/file.db")
@@ -185,12 +186,12 @@ def sqlite_path(url: str) -> str:
 
 
 def sqlite_url(path: str) -> str:
-    """The URL of a file, for `sqlite_path` to read back."""
+    """Return the URL of a file, for `sqlite_path` to read back."""
     return "sqlite:///" + path.replace("%", "%25")
 
 
 def make_folder(path: str) -> None:
-    """Make a folder for data, if it is not there: others have no business in it."""
+    """Create a private folder for data, if it is missing."""
     try:
         os.makedirs(path, mode=0o700, exist_ok=True)
     except PermissionError as error:
@@ -214,7 +215,7 @@ def _open_sqlite(path: str, *, threaded: bool, patience: float | None) -> Store:
     try:
         return opened()
     except ForeignDatabase:
-        from moorage.legacy.database import bring_in_and_log  # few have such a file
+        from moorage.legacy.database import bring_in_and_log  # few users have such a file
 
         bring_in_and_log(path, sealer, patience)
         return opened()  # raises again if the file is no older orchestrator's
@@ -267,7 +268,7 @@ def _open_memory(name: str) -> Store:
 
 
 def without_password(url: str) -> str:
-    """A URL as it may be shown."""
+    """Return a URL without its password."""
     return re.sub(r"(?<=//)([^/@]*)@", "…@", url)
 
 
@@ -282,7 +283,7 @@ def find_sealer() -> Sealer | None:
         text = _key_file(table["key_file"])
     elif not text.strip():
         return None
-    from moorage.stores.sealing import Sealer, read_keys  # those who do not encrypt need none of it
+    from moorage.stores.sealing import Sealer, read_keys  # not needed without encryption
 
     return Sealer(read_keys(text), seals=_yes_or_no("encryption.seal", table.get("seal", True)))
 
@@ -308,28 +309,28 @@ def _key_file(given: object) -> str:
 
 
 def is_postgres(url: str) -> bool:
-    """Whether a URL names a PostgreSQL database."""
+    """Return whether a URL names a PostgreSQL database."""
     return url.startswith(("postgresql://", "postgres://"))
 
 
 def is_redis(url: str) -> bool:
-    """Whether a URL names a Redis or Valkey server, or a cluster of them."""
+    """Return whether a URL names a Redis or Valkey server, or a cluster of them."""
     return url.startswith(("redis://", "rediss://", "unix://", "redis+cluster://", "rediss+cluster://"))
 
 
 def is_server(url: str) -> bool:
-    """Whether a URL names a server rather than a store."""
+    """Return whether a URL names a server rather than a store."""
     return url.startswith(("http://", "https://"))
 
 
 def take_key() -> str | None:
-    """The key or token that this process was given; taken out of its environment, so that no agent inherits it."""
+    """Return the key or token of this process, and remove it from its environment, so that no agent inherits it."""
     found = [os.environ.pop(name, "").strip() for name in ("MOORAGE_KEY", "MOORAGE_TOKEN")]
     return next((key for key in found if key), None)
 
 
 def parent_from_environment() -> str | None:
-    """The session this process works for, as its launcher said; None outside of any."""
+    """Return the session of this process, as set by its launcher; None outside of any."""
     for name in ("AGENT_SESSION_ID", "AGENT_SESSION_NAME"):
         value = os.environ.get(name, "").strip()
         if value.startswith("${"):
@@ -342,15 +343,15 @@ def parent_from_environment() -> str | None:
 
 
 def run_from_environment() -> str | None:
-    """The run this process works on, as its launcher said; None outside of any."""
+    """Return the run of this process, as set by its launcher; None outside of any."""
     return os.environ.get("AGENT_RUN_ID", "").strip() or None
 
 
 def agent_environment(url: str | None, context_url: str | None = None) -> dict[str, str]:
     """Return the variables of an agent's environment that name the store or the server.
 
-    An agent that works through a server has no use for the keys that the store's file is sealed with, nor for the
-    place of contexts.
+    An agent that works through a server needs neither the encryption keys of the store's file nor the URL of the
+    context server.
     """
     picked = pick_url(url)
     if is_server(picked):
@@ -365,27 +366,27 @@ def agent_environment(url: str | None, context_url: str | None = None) -> dict[s
 
 
 def tell_of_server(url: str, address: str) -> None:
-    """Write down where this process serves a store, for programs that would rather ask it than the store."""
-    with suppress(OSError, StoreUnavailable, StoreReadOnly):  # they open the store themselves, then
+    """Record where this process serves a store, for programs that prefer the server to the store."""
+    with suppress(OSError, StoreUnavailable, StoreReadOnly):  # then they open the store themselves
         AgentFiles(os.path.join(home(), SERVERS_NAME)).write(_server_file(url), f"{os.getpid()}\n{address}\n")
 
 
 def forget_server(url: str) -> None:
-    """Take back what `tell_of_server` wrote, unless another server has written since."""
+    """Remove the record of `tell_of_server`, unless another server has written since."""
     if _server_note(url)[0] == os.getpid():
         with suppress(OSError):
             os.unlink(os.path.join(home(), SERVERS_NAME, _server_file(url)))
 
 
 def known_server(url: str) -> str | None:
-    """The address of a server on this machine that serves the store of this URL; None if none is known to live."""
+    """Return the address of a local server for the store of this URL; None if no live one is known."""
     pid, address = _server_note(url)
     try:
         if pid is not None:
             os.kill(pid, 0)
     except ProcessLookupError:
         return None
-    except OSError:  # it lives, and is another user's
+    except OSError:  # it lives, and belongs to another user
         return address
     return address
 
@@ -395,12 +396,12 @@ def _server_note(url: str) -> tuple[int | None, str | None]:
         with open(os.path.join(home(), SERVERS_NAME, _server_file(url)), encoding="utf-8") as file:
             pid, address = file.read(4096).split()
         return int(pid), address
-    except (OSError, ValueError):  # ValueError: what is there makes no sense
+    except (OSError, ValueError):  # ValueError: the content is invalid
         return None, None
 
 
 def _server_file(url: str) -> str:
-    """The name of a store's file: the same for the same store, however it is written."""
+    """Return the name of a store's file, the same however the store's URL is written."""
     from hashlib import sha256
 
     if url.startswith("sqlite://"):
@@ -417,7 +418,7 @@ def server_key() -> str | None:
 
 
 def user() -> str:
-    """Who runs this process, for the log."""
+    """Return the user of this process, for the log."""
     name = os.environ.get("USER") or os.environ.get("LOGNAME") or f"uid{os.getuid()}"
     return name.encode(errors="replace").decode()  # the environment is bytes, the log is text
 
@@ -431,36 +432,36 @@ def unique_holder() -> str:
 
 
 def open_registry() -> Registry:
-    """The agents there are: those that come with Moorage, and those defined in the folder for data."""
+    """Return the registry of agents: those that come with Moorage, and those defined in the data folder."""
     from moorage.agents.registry import Registry
 
     return Registry(AgentFiles(os.path.join(home(), AGENTS_NAME)))
 
 
 def read_definition(definition: str | dict[str, Any], source: str = "the definition") -> AgentDefinition:
-    """The agent that a TOML text or its table describes. Raises InvalidDefinition."""
+    """Return the agent of a TOML text or its table. Raise InvalidDefinition."""
     from moorage.agents.registry import read_definition, read_table
 
     return read_definition(definition, source) if isinstance(definition, str) else read_table(definition, source)
 
 
 def agents() -> dict[str, AgentDefinition]:
-    """Every agent that comes along or is defined, by name."""
+    """Return every built-in or defined agent, by name."""
     return _registry().all()
 
 
 def agents_of(deps: Deps) -> dict[str, AgentDefinition]:
-    """Every agent there is, by name: those that are registered, too."""
+    """Return every agent by name, including registered ones."""
     return {**deps.registered.agents(), **agents()}
 
 
 def find_agent(name: str) -> AgentDefinition | None:
-    """An agent that comes along or is defined, or None. Raises InvalidDefinition if its file is wrong."""
+    """Return a built-in or defined agent, or None. Raise InvalidDefinition if its file is invalid."""
     return _registry().find(name)
 
 
 def tools_of(deps: Deps) -> Toolbox:
-    """Every tool there is, by name: the one that comes along, those of files, those that are registered."""
+    """Return every tool by name: the built-in one, those of files, and registered ones."""
     from moorage.agents import weather
 
     return {**_tools_elsewhere(deps.registered.tools()), weather.WEATHER.name: (weather.WEATHER, weather.call)}
@@ -480,7 +481,7 @@ def _tools_elsewhere(registered: dict[str, Tool]) -> dict[str, tuple[Tool, ToolF
 
 
 def check_free(name: str) -> None:
-    """Raise AgentExists if a name cannot be registered: a file or Moorage itself has it."""
+    """Raise AgentExists if a file or Moorage itself has the name already."""
     from moorage.agents.weather import WEATHER
     from moorage.core.errors import AgentExists
 
@@ -490,7 +491,7 @@ def check_free(name: str) -> None:
 
 
 def _registry() -> Registry:
-    """The registry of this home; what its files said is remembered."""
+    """Return the registry of this home, with a cache of its files."""
     known = _registries.get(home())
     if known is None:
         known = _registries[home()] = open_registry()
@@ -498,14 +499,14 @@ def _registry() -> Registry:
 
 
 def folder_name(name: str) -> str:
-    """A name that is to be a folder's: never a path."""
+    """Check a name for a folder: never a path."""
     from moorage.core.ids import check_session_name
 
     return check_session_name(name)
 
 
 def environment(name: str) -> str | None:
-    """A variable of this process, such as one that a definition says has a key."""
+    """Return a variable of this process, such as the variable with a key that a definition names."""
     return os.environ.get(name)
 
 
@@ -520,7 +521,7 @@ class AgentFiles:
         for name in _names(self._folder):
             path = os.path.join(self._folder, name)
             if name.endswith(".toml") and not name.startswith(".") and os.path.isfile(path):
-                with suppress(OSError):  # gone in the meantime
+                with suppress(OSError):  # deleted meanwhile
                     stamps[path] = _stamp(os.stat(path))
         return stamps
 
@@ -566,7 +567,7 @@ def _stamp(status: os.stat_result) -> tuple[int, ...]:
 
 
 def read_settings() -> Settings:
-    """Settings from the configuration file; defaults where it is silent."""
+    """Return the settings of the configuration file, with defaults for missing ones."""
     file = _file()
     if not file:
         return Settings()
@@ -597,7 +598,7 @@ def read_settings() -> Settings:
 
 
 def _window(table: dict[str, Any]) -> dict[str, Any]:
-    """How much of its history an agent gets that goes on, and who counts tokens."""
+    """Return the limit on the history for an agent that continues, and the counter of tokens."""
     _check_known("window", table, (*WindowSize.__struct_fields__, "counter"))
     settings: dict[str, Any] = {}
     sizes = {name: _count(f"window.{name}", value) for name, value in table.items() if name != "counter"}
@@ -707,7 +708,7 @@ def _file() -> dict[str, Any]:
     path = os.path.join(home(), CONFIG_NAME)
     if not os.path.exists(path):
         return {}
-    import tomllib  # 18 milliseconds that those without a file do not pay
+    import tomllib  # 18 milliseconds that are saved without a file
 
     try:
         with open(path, "rb") as file:

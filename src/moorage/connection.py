@@ -26,7 +26,7 @@ C = TypeVar("C", bound=type)
 
 
 def implements(specification: type) -> Callable[[C], C]:
-    """Give the methods of a class the docstrings and the signatures of those they implement."""
+    """Give the methods of a class the docstrings and the signatures of the methods they implement."""
 
     def told(kind: C) -> C:
         for name, method in vars(specification).items():
@@ -39,11 +39,11 @@ def implements(specification: type) -> Callable[[C], C]:
 
 
 class LaunchOptions(Struct, frozen=True, kw_only=True):
-    """Who does the work that is asked of agents by a connection."""
+    """The options of launchers for a connection."""
 
     launches: bool = True  # whether runs get a launcher of this connection
-    one_family: bool = False  # whether that launcher leaves other families' turns alone
-    drains: bool = True  # whether it waits for agents at work, a while, when the connection is closed
+    one_family: bool = False  # whether that launcher ignores other families' turns
+    drains: bool = True  # whether it waits a while for running agents when the connection is closed
 
 
 NOT_OURS = LaunchOptions(launches=False)
@@ -54,20 +54,20 @@ class Connection(Moorage):
     """The API on one store or server, for one caller."""
 
     caller: Caller
-    is_away = False  # whether the server that is followed does not answer just now
+    is_away = False  # whether the followed server does not answer just now
     on_return: Callable[[], None] | None = None  # called when it answers again
 
     @property
     def launching(self) -> LaunchOptions:
-        """Tell who does the work that is asked of agents."""
+        """Return which launchers run the agents of this connection."""
         return NOT_OURS
 
     @launching.setter
     def launching(self, launching: LaunchOptions) -> None:
-        """A server has launchers of its own, whatever is wanted here."""
+        """Ignore the options: a server has launchers of its own."""
 
     def record_backend(self) -> RecordBackend:
-        """Return what stores records."""
+        """Return the backend of records."""
         raise NotImplementedError
 
     @property
@@ -85,12 +85,12 @@ class Connection(Moorage):
         return Memory(self.record_backend())
 
     def asks_from(self) -> str | None:
-        """Return the session that asks, if none is named: as the caller says, else as the environment does."""
+        """Return the calling session if none is named: the caller's, else the environment's."""
         parent = self.caller.parent
         return config.parent_from_environment() if parent is UNSET else parent
 
     def parent_of(self, parent: str | UnsetType | None) -> str | None:
-        """Return the parent of a new session: the one that is named, else the session that asks."""
+        """Return the parent of a new session: the named one, else the calling session."""
         return self.asks_from() if parent is UNSET else parent
 
     # Messages that ask ----------------------------------------------------------------------------
@@ -107,7 +107,7 @@ class Connection(Moorage):
         queue: bool = False,
         wake: bool = True,
     ) -> Answer:
-        """Append messages, all at once; the last one may ask for a run, as `send` says."""
+        """Append messages in one commit; the last one may ask for a run, as `send` says."""
         raise NotImplementedError
 
     async def start(
@@ -119,7 +119,7 @@ class Connection(Moorage):
         idempotency_key: str | None = None,
         **new: Any,
     ) -> RunAnswer:
-        """Open a session and ask its agent the first thing, both or neither; the key is one of `create`."""
+        """Open a session and ask its agent the first prompt, both or neither; the key is that of `create`."""
         raise NotImplementedError
 
     async def send(self, ref: str, content: object, *, client_key: str | None = None, **how: Any) -> Answer:
@@ -134,7 +134,7 @@ class Connection(Moorage):
         token: str | None = None,
         idempotency_key: str | None = None,
     ) -> Entry:
-        """Add a summary that is given, not written by an agent."""
+        """Add a given summary, not one written by an agent."""
         raise NotImplementedError
 
     async def compact(self, ref: str, summary: str | None = None, *, agent: str | None = None, **options: Any) -> Entry:
@@ -144,27 +144,27 @@ class Connection(Moorage):
             return await self.keep_summary(ref, summary, **options)
         from moorage.summaries import summed_up
 
-        options.pop("idempotency_key", None)  # every bite is a run of its own
+        options.pop("idempotency_key", None)  # every part is a run of its own
         return await summed_up(self, ref, str(agent), **options)
 
     def words_heard(self, session_id: str, listener: WordListener) -> AbstractContextManager[None]:
-        """Within the block, pass on what the agent of a session says while it says it."""
+        """Within the block, pass on the partial output of a session's agent."""
         raise NotImplementedError
 
     # Launchers of this connection -----------------------------------------------------------------
 
     async def launch(self, root: str) -> None:
-        """Make sure that turns of a family are taken, if that is for this connection to do."""
+        """Make sure that turns of a family are taken, if this connection is responsible for that."""
 
     @property
     def at_work(self) -> set[str]:
-        """The sessions whose agents launchers of this connection have at work."""
+        """Return the sessions whose agents run in launchers of this connection."""
         return set()
 
     async def suspend_own(self, session_id: str, *, checkpoint: dict[str, Any] | None, reason: str | None) -> Session:
-        """Suspend a session, and give back as cut off the turn that this connection's launcher has of it.
+        """Suspend a session; if this connection's launcher has its turn, release it as cut off.
 
-        Raises SessionRunning if another launcher has it, as a server's has.
+        Raises SessionRunning if another launcher has it, such as a server's.
         """
         raise SessionRunning([session_id])
 
@@ -180,7 +180,7 @@ class Connection(Moorage):
 def caller_for(
     *, owner: str = "local", by: str | None = None, interface: str = "python", holder: str | None = None
 ) -> Caller:
-    """Return who uses a connection of this process."""
+    """Return the caller for a connection of this process."""
     return Caller(
         owner=owner,
         by=by or config.user(),

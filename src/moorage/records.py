@@ -1,7 +1,7 @@
 """`moor.records` and `moor.memory`: opaque values of a session, and of all sessions of an owner.
 
-A value of more than one mebibyte is sent in parts before the write that makes it visible, over any connection. Parts of
-a write that never came expire after an hour.
+A value of more than one mebibyte is sent in parts before the write that makes it visible, over any connection. The
+parts of an incomplete write expire after an hour.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["Append", "Drop", "Memory", "Put", "Record", "Records", "RecordsWritt
 Found = list[Record | None]  # `list` is a method below
 Pieces = list[bytes]
 Requests = list[RecordRequest]
-SMALL = 4096  # bytes of a value that stays in a commit which would be too large otherwise
+SMALL = 4096  # bytes of a value that stays in a commit that would be too large otherwise
 PARTS_AT_ONCE = 4  # read together, so that an answer stays small
 
 

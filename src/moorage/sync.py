@@ -1,7 +1,7 @@
-"""Moorage without `await`: the same methods, driven to their end.
+"""Moorage without `await`: the same methods, run to completion.
 
-On SQLite and in memory nothing ever suspends, so no event loop is needed and `asyncio` is
-not even imported. A server is asked by an event loop in a thread of its own.
+On SQLite and in memory nothing ever suspends, so no event loop is needed and `asyncio` is not even imported. Requests
+to a server run in an event loop in a thread of its own.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class Moorage(_Sync):
 
 
 class OnServer(Moorage):
-    """Sessions on a server: a thread of their own does the waiting, until they are closed."""
+    """Sessions on a server: its own thread waits for answers until they are closed."""
 
     def __init__(self, target: Connection, background: Background) -> None:
         super().__init__(target, background.driven)
@@ -246,7 +246,7 @@ class OnServer(Moorage):
 
 
 def _in_a_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run work that may start an agent, and so needs an event loop, in one that is made for it."""
+    """Run work that may start an agent, and so needs an event loop, in a new one."""
     from asyncio import get_running_loop, run
 
     try:

@@ -1,4 +1,4 @@
-"""Events of an interaction: what was said, and whose move it is."""
+"""Events of an interaction: messages, and whose turn it is."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ FAILED = "failed"
 
 
 class ExecutionEvent(Struct, frozen=True, kw_only=True):
-    """Something that happened in an interaction."""
+    """An event of an interaction."""
 
     type: str
     data: dict[str, Any]
     timestamp: datetime
-    is_last: bool = False  # whether nothing comes after it
+    is_last: bool = False  # whether no event follows
 
     @property
     def content(self) -> str:
@@ -39,9 +39,9 @@ class ExecutionEvent(Struct, frozen=True, kw_only=True):
 
 
 def said(event: Event, transcript: Transcript | None) -> ExecutionEvent:
-    """A message of the log: its words as `content`, and its parts where it has some.
+    """Return the event for a message of the log: its text as `content`, and its parts if it has some.
 
-    With a transcript of what chunks have told, `rest` is what they have not.
+    With a transcript of earlier chunks, `rest` is the text that they do not have.
     """
     content = event.data["content"]
     text, parts = text_of(content), {"parts": content} if isinstance(content, list) else {}
@@ -52,12 +52,12 @@ def said(event: Event, transcript: Transcript | None) -> ExecutionEvent:
 
 
 def chunk(session_id: str, words: str) -> ExecutionEvent:
-    """Words while they are being said; the message they are part of comes later."""
+    """Return the event for partial output; the complete message comes later."""
     return ExecutionEvent(type=CHUNK, data={"session_id": session_id, "content": words}, timestamp=datetime.now(UTC))
 
 
 def waiting(session_id: str, approvals: list[Approval]) -> ExecutionEvent:
-    """It is a person's move: an answer to what the agent asks, or the next thing to say."""
+    """Return the event that it is a person's turn: to answer the agent's question, or to say the next thing."""
     questions = [
         {"approval_id": each.approval_id, "question": each.question, "options": list(each.options), "plan": each.plan}
         for each in approvals
@@ -68,17 +68,17 @@ def waiting(session_id: str, approvals: list[Approval]) -> ExecutionEvent:
 
 
 def cut_off(event: Event, reason: str | None) -> ExecutionEvent:
-    """A turn ended before its agent had answered, and another one has begun (`event`), which goes on."""
+    """Return the event for a turn that ended before its agent answered; the next one has begun (`event`)."""
     return _ending(event, CUT_OFF, reason, is_last=False)
 
 
 def problem(event: Event) -> ExecutionEvent:
-    """A line of the agent that does not validate."""
+    """Return the event for a line of the agent that does not validate."""
     return _ending(event, PROBLEM, str(problem_in(event.data)), is_last=False)
 
 
 def unanswered(event: Event) -> ExecutionEvent:
-    """A run that did not come to a good end: nothing will answer what was asked. The session stays as it was."""
+    """Return the event for a run that failed: nothing will answer its prompt. The session is unchanged."""
     return _ending(event, FAILED, f"the run is {event.data['outcome']}", is_last=False)
 
 
@@ -94,7 +94,7 @@ def ending(event: Event) -> ExecutionEvent | None:
 
 
 def deleted(event: Event) -> ExecutionEvent:
-    """The session is gone, and with it what was asked."""
+    """Return the event for a deleted session, whose requests are gone with it."""
     return _ending(event, FAILED, "the session was deleted")
 
 

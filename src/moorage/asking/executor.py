@@ -1,4 +1,4 @@
-"""`AgentExecutor`: words to an agent, and what comes of them."""
+"""`AgentExecutor`: prompts to an agent, and its answers."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ class AgentExecutor:
         partial: bool = False,
         **birth: Any,
     ) -> Interaction:
-        """A conversation with an agent, as a stream of events: in a new session, or in the one `session_id` names.
+        """Return a conversation with an agent as a stream of events, in a new session or in the one `session_id` names.
 
-        A suspended session is taken up again; an unknown id is that of a new session. `birth` is what a new one
-        is told besides: name, purpose, metadata, parent, task_id, project_dir, ttl. `client_key` makes it harmless
-        to send the initial message twice. With `partial`, agents of this connection, or of the server it goes to, are
-        heard word by word: as events of type `chunk`; a message's `rest` is what no chunk has told.
+        A suspended session is resumed; an unknown id creates a session. `birth` are further options of a new session:
+        name, purpose, metadata, parent, task_id, project_dir, ttl. With `client_key` the initial message can be sent
+        twice without harm. With `partial`, agents of this connection, or of its server, are streamed word by word: as
+        events of type `chunk`; a message's `rest` is the text that was in no chunk.
 
         Any agent may answer in any session. Raises, when it is opened: AgentNotFound, SessionClosed, HeldByAnother.
         """
@@ -69,12 +69,12 @@ class AgentExecutor:
         timeout: float | None = None,
         **birth: Any,
     ) -> Answer:
-        """Ask an agent one thing, and wait until it has answered, asks a person, or `timeout` seconds are over.
+        """Ask an agent, and wait until it has answered, asks a person, or `timeout` seconds have passed.
 
         The answer's `status` is that of its run; waiting_for_input if the agent asks a person (`approvals`), suspended
-        if the session was paused meanwhile; running or queued if time was up: the run goes on.
-        `context` is put into the session's context first, where the agent finds it. Asked again with the same
-        `client_key` in the same session, the same run answers. The rest is as for `execute_interactive`.
+        if the session was paused meanwhile; running or queued on a timeout: the run continues. `context` is first
+        stored in the session's context, where the agent finds it. A repetition with the same `client_key` in the same
+        session gets the answer of the same run. The rest is as for `execute_interactive`.
         """
         session = await self.session(agent, session_id, **birth)
         if context:
@@ -95,7 +95,7 @@ class AgentExecutor:
     # Calls for doors ----------------------------------------------------------------------------
 
     async def session(self, agent: str | None, session_id: str | None = None, **birth: Any) -> Session:
-        """A session to talk in: the one that is there, awake, or a new one. Raises as `execute_interactive` says."""
+        """Return a session for a conversation: an existing one, resumed, or a new one. See `execute_interactive`."""
         if agent is not None and not (await self._definition(agent)).get("enabled", True):
             raise AgentNotFound(agent)
         if session_id is None:
@@ -107,14 +107,14 @@ class AgentExecutor:
         return await self._awake(found)
 
     async def _definition(self, agent: str) -> dict[str, Any]:
-        """An agent as it is defined; nothing of one whose file is wrong. Raises AgentNotFound."""
+        """Return the definition of an agent, or None if its file is invalid. Raise AgentNotFound."""
         try:
             return await self.moor.agent(agent)
         except InvalidDefinition:
             return {}
 
     async def _awake(self, session: Session) -> Session:
-        """The session with its agent free to go on. An agent does not resume what a person may have suspended."""
+        """Return the session, resumed if it is suspended. An agent does not resume what a person may have suspended."""
         session.check_open()
         is_free = session.state is not State.SUSPENDED and session.hold is None
         if is_free or self.moor.asks_from() is not None:
@@ -130,9 +130,9 @@ class AgentExecutor:
         idempotency_key: str | None = None,
         **birth: Any,
     ) -> SessionAnswer:
-        """Make a session, and ask its agent the first thing, both or neither; nothing is waited for.
+        """Create a session and ask its agent the first prompt, both or neither, without waiting.
 
-        Raises AgentNotFound if something is asked of an agent that cannot be started.
+        Raises AgentNotFound if the agent to ask cannot be started.
         """
         if message is None or agent is None:
             session = await self.moor.create(agent, idempotency_key=idempotency_key, **birth)
@@ -143,27 +143,27 @@ class AgentExecutor:
         return await self.moor.start(agent, message, idempotency_key=idempotency_key, **birth)
 
     async def say(self, ref: str, messages: object, *, wait: float = 0.0, **how: Any) -> Answer:
-        """Say something in a session: a text, a message or several, which come in at once.
+        """Post to a session: a text, a message, or several messages in one commit.
 
         A user's message asks for a run as `Moorage.send` says, which also tells `how`; of several the last one asks.
-        The answer is waited for, `wait` seconds at most.
+        Wait for the answer, at most `wait` seconds.
         """
         return await self.answered(await self.moor.post(ref, messages, **how), wait)
 
     async def answered(self, posted: Answer, wait: float) -> Answer:
-        """Return what was posted with the answer to it, if that comes within `wait` seconds."""
+        """Return the posted messages with the answer, if it comes within `wait` seconds."""
         is_over = posted.run is not None and posted.run.is_settled
         return await self.as_it_stands(posted, wait=wait) if wait or is_over else posted
 
     async def as_it_stands(self, posted: Answer, *, wait: float = 0.0) -> Answer:
-        """The same with the run as it is now, or once it has settled within `wait` seconds."""
+        """Return the same with the current run, or the settled one if it settles within `wait` seconds."""
         if posted.run_id is None:
             return posted
         run = await self.moor.result(posted.run_id, wait=wait)
         return as_it_stands(posted, run, await self._said(run))
 
     async def _said(self, run: Run) -> Entry | None:
-        """The entry that a settled run's result is."""
+        """Return the entry that has a settled run's result."""
         if run.result_entry is None:
             return None
         page = await self.moor.log(run.session_id, after=run.result_entry - 1, before=run.result_entry + 1)
@@ -175,7 +175,7 @@ async def _at_once(session: Session) -> Session:
 
 
 async def _persons_move(talk: Interaction) -> ExecutionEvent | None:
-    """The event with which it is a person's move, or all is over."""
+    """Return the event that it is a person's turn, or that the conversation is over."""
     async for event in talk:
         if event.type == events.WAITING_FOR_INPUT or event.is_last:
             return event
@@ -192,9 +192,9 @@ class PipelineContext:
     pipeline_id: str
     executor: AgentExecutor
     values: dict[str, Any] = field(default_factory=dict)
-    agent_session_id: str | None = None  # of the step that is at work, if it has one
+    agent_session_id: str | None = None  # of the running step, if it has one
 
     async def collect(self, name: str, value: Any) -> None:
-        """Keep what a step gave, for good: in the context of the pipeline's session."""
+        """Store the result of a step in the context of the pipeline's session."""
         self.values[name] = value
         await self.executor.moor.context.put(self.pipeline_id, name, value)

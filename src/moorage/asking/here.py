@@ -1,8 +1,8 @@
-"""Calls in a session: each a run with a turn of its own, which this process takes itself if the agent answers here.
+"""Calls in a session: each is a run with a turn of its own, which this process takes itself if the agent answers here.
 
-A kind that answers at once is one commit: question, run, turn, answer, end. A kind that takes its time is two: the
-first has the question, the run and the claim, the second the answer and the end; in between the turn is renewed, can be
-stopped from any door, and is fenced as any other. Agents with processes of their own are left to a launcher.
+An agent that answers at once takes one commit: question, run, turn, answer, end. A slower kind takes two: the first has
+the question, the run and the claim, the second the answer and the end; in between the turn is renewed, can be stopped
+from any door, and is fenced like any other. Agents with processes of their own are left to a launcher.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ async def answered(
 
 
 class _Waiting:
-    """A call that was put, and waits for its answer."""
+    """A stored call that waits for its answer."""
 
     def __init__(
         self, deps: Deps, caller: Caller, agent: AgentDefinition, task: Task, put: RecordedCall, hear: HearText | None
@@ -88,7 +88,7 @@ class _Waiting:
         return answer_of(run, self._session, text=text)
 
     async def stop(self) -> None:
-        """End it: an agent at work here ends its turn itself, everything else is told to stop."""
+        """Stop the call: an agent running here ends its turn itself, any other is told to stop."""
         if self._turn is None:
             await calls.stop_call(self._deps, self._caller, self._run.run_id)
         elif self._handle is not None and self._carrying is not None:
@@ -98,7 +98,7 @@ class _Waiting:
             await self._at_work(self._turn).finish(TurnEnd(outcome=TurnState.STOPPED, reason=STOPPED))
 
     async def _wait_for_turn(self, tell_why: TellWhy | None) -> None:
-        """Wait until the turn of a queued call is begun: here if its agent answers here, else by a launcher."""
+        """Wait until the turn of a queued call begins: here if its agent answers here, else by a launcher."""
         store, is_told = self._deps.store, tell_why is None
         while True:
             seen = store.pulse()
@@ -118,7 +118,7 @@ class _Waiting:
         return TurnAtWork(dispatcher, self._deps.own_launcher, self._caller.owner, turn, self._listen)
 
     async def _carried(self, turn: Turn) -> str | None:
-        """Do the turn here, to its end; all that the agent said."""
+        """Run the turn here, to its end; return the agent's output."""
         work = self._at_work(turn)
         try:
             job = await self._job(turn)
@@ -141,7 +141,7 @@ class _Waiting:
             self._hear(event["text"])
 
     async def _settled(self) -> Run:
-        """The run once it is over; what an agent elsewhere says is heard as far as the log has it."""
+        """Return the settled run; read the output of an agent elsewhere from the log."""
         hearing = None
         if self._hear is not None and self._agent.is_supervised:
             hearing = asyncio.create_task(self._heard(self._hear))
@@ -160,7 +160,7 @@ class _Waiting:
 
 
 def check_not_cancelled() -> None:
-    """Raise what was swallowed while a commit was made to its end."""
+    """Raise a cancellation that was suppressed while a commit completed."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError

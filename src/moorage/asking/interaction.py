@@ -1,7 +1,7 @@
 """An interaction: one conversation with an agent, as a stream of events into which the next input can be sent.
 
-All events come from the session's log, so input from other interfaces appears here too, and a broken connection
-continues where it was. `waiting_for_input` is not in the log: it says that all events have been sent and that the
+All events come from the session's log, so input from other interfaces appears here too, and an interrupted connection
+continues where it was. `waiting_for_input` is not in the log: it tells that all events have been sent and that the
 session waits for a person's input. It comes once, until the session changes.
 """
 
@@ -29,7 +29,7 @@ from moorage.core.turn import TurnState
 from moorage.service.conversation import deletion_of
 from moorage.service.words import Transcript
 
-STOP_WITHIN = 20.0  # seconds: an agent has five from being asked to being made to
+STOP_WITHIN = 20.0  # seconds: an agent has five between being asked to stop and being killed
 FAILED, LOST = TurnState.FAILED.value, TurnState.LOST.value
 SETTLED = (Kind.APPROVAL_DECIDED, Kind.APPROVAL_EXPIRED, Kind.APPROVAL_WITHDRAWN)
 
@@ -37,7 +37,7 @@ Open = Callable[[], Awaitable[Session]]
 
 
 class Interaction:
-    """A conversation with an agent. `async with` closes it; left open, it ends with its last event."""
+    """A conversation with an agent. `async with` closes it; otherwise it ends with its last event."""
 
     def __init__(
         self,
@@ -49,7 +49,8 @@ class Interaction:
         key: str | None = None,
         partial: bool = False,
     ) -> None:
-        """`first` is sent at once, under the client key `key`. With `partial`, there are events of type `chunk`.
+        """Set up the conversation. `first` is sent at once, with the client key `key`. `partial` adds events of type
+        `chunk`.
 
         `agent` answers, whichever agent the session has; without one, the session's own.
         """
@@ -59,13 +60,13 @@ class Interaction:
         self._events: deque[ExecutionEvent] = deque()
         self._approvals: dict[str, Approval] = {}
         self._outstanding: set[str] = set()  # runs that have not settled
-        self.earlier: list[Run] = []  # what was asked before this was opened, and goes on
-        self._own: set[int] = set()  # entries that were said here
-        self._cut_off: str | None = None  # why the last turn ended, if before its agent had answered
-        self._moves, self._told = 1, 0  # how often something happened that may make it the person's move, and was told
+        self.earlier: list[Run] = []  # earlier requests that are still open
+        self._own: set[int] = set()  # entries that were posted here
+        self._cut_off: str | None = None  # why the last turn ended, if its agent had not answered
+        self._moves, self._told = 1, 0  # number of events that may make it the person's turn: in all, and reported
         self._transcript = Transcript() if partial else None
         self._news = asyncio.Event()
-        self._order = asyncio.Lock()  # what is sent is known before what came of it is heard
+        self._order = asyncio.Lock()  # the id of a sent message is known before its events are read
         self._beginning, self._has_begun, self._is_over = asyncio.Lock(), False, False
         self._following: asyncio.Task[None] | None = None
         self._until_closed = ExitStack()
@@ -87,7 +88,7 @@ class Interaction:
 
     @property
     def is_answered(self) -> bool:
-        """Whether all requests are answered."""
+        """Return whether all requests are answered."""
         return not self._outstanding
 
     @property
@@ -164,15 +165,15 @@ class Interaction:
             decided = [await self._moor.decide(each.approval_id, decision, note=note) for each in wanted]
             for approval in decided:
                 self._approvals.pop(approval.approval_id, None)
-            await self._moor.launch(self._root)  # this connection may not have asked anything yet
+            await self._moor.launch(self._root)  # this connection may not have launched anything yet
             self._move()
         return decided
 
     async def suspend(self, reason: str | None = None, *, checkpoint: dict[str, Any] | None = None) -> Session:
-        """Suspend the session, and close this.
+        """Suspend the session, and close this conversation.
 
-        A turn that this connection's launcher has is given back as cut off: its run and its questions stay open,
-        and continue with the session. Raises SessionRunning if another launcher has it, such as a server's.
+        If this connection's launcher has a turn, it is released as cut off: its run and its questions stay open, and
+        continue with the session. Raises SessionRunning if another launcher has it, such as a server's.
         """
         await self._begin()
         try:
@@ -199,7 +200,7 @@ class Interaction:
         await self._begin()
         return await self._moor.finalize(self.session_id, outcome, summary=summary)
 
-    # Behind it ----------------------------------------------------------------------------------
+    # Internals ----------------------------------------------------------------------------------
 
     async def _begin(self) -> None:
         if self._has_begun:
@@ -225,7 +226,7 @@ class Interaction:
             await self._say(self._first, self._key)
 
     async def _was_answered(self, run_id: str, client_key: str | None) -> bool:
-        """Whether this was said before, under the same key, and its run has settled: no entry will tell of it again."""
+        """Return whether this message was posted before, under the same key, and its run has settled."""
         return client_key is not None and (await self._moor.get_run(run_id)).is_settled
 
     async def _follow(self, after: int) -> None:
@@ -302,7 +303,7 @@ class Interaction:
     async def _handed_out(self, event: ExecutionEvent) -> ExecutionEvent:
         if event.is_last:
             await self.close()
-        if event.type == events.FAILED and "run_id" in event.data:  # the log says that, not why
+        if event.type == events.FAILED and "run_id" in event.data:  # the log has the failure, not the reason
             return await self._with_error(event)
         return event
 

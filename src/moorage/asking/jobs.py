@@ -1,4 +1,4 @@
-"""Tasks as jobs for agents that answer where they are called, and the ends of such jobs."""
+"""Tasks as jobs for agents that answer in this process, and the ends of such jobs."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ TellWhy = Callable[[Because], Awaitable[None]]
 class SessionMemory(Struct, frozen=True, kw_only=True):
     """The facts of a session that its agent gets."""
 
-    history: list[dict[str, Any]] = field(default_factory=list)  # role and content of what came before
+    history: list[dict[str, Any]] = field(default_factory=list)  # role and content of earlier messages
     context: dict[str, Any] = field(default_factory=dict)
-    turns: int = 0  # how many turns there were before
+    turns: int = 0  # number of earlier turns
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -42,8 +42,8 @@ class Task(Struct, frozen=True, kw_only=True):
     task_id: str = ""
     parameters: dict[str, Any] = field(default_factory=dict)
     tools: list[str] = field(default_factory=list)
-    session: str | None = None  # an id or a name; one that is not known is made
-    parent: str | None = None  # the session that asks; one that has to be made is made under it
+    session: str | None = None  # an id or a name; an unknown one is created
+    parent: str | None = None  # the calling session, which becomes the parent of a new one
     memory: SessionMemory | None = None  # the conversation, if the caller keeps the session
     timeout: float | None = None  # seconds until the caller stops waiting
 
@@ -61,7 +61,7 @@ async def memory_of(deps: Deps, caller: Caller, session: Session | None, run: Ru
 
 
 def job_of(deps: Deps, task: Task, agent: AgentDefinition, memory: SessionMemory, *, streams: bool) -> Job:
-    """A task as a job for an agent in this process."""
+    """Return a task as a job for an agent in this process."""
     limits = Limits.of(agent)
     known = [each for each in (limits.timeout, task.timeout) if each is not None]
     return Job(

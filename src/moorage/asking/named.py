@@ -1,8 +1,7 @@
-"""Agents, workers and tools called by name, in a session or in none. All that gRPC and MCP share.
+"""Agents, workers and tools called by name, in a session or in none: the shared part of gRPC and MCP.
 
-In a session each call is a run with a turn of its own (`here`): the agent is told what was said before and what the
-context has, and its answer is kept before it is given. Without a session things work and nothing is kept.
-Cancelling the wait stops the work.
+In a session each call is a run with a turn of its own (`here`): the agent gets the earlier messages and the context,
+and its answer is stored before it is returned. Without a session nothing is stored. Cancelling the wait stops the work.
 """
 
 from __future__ import annotations
@@ -36,36 +35,36 @@ from moorage.service.tools import call_tool
 
 log = logging.getLogger(__name__)
 
-WORDS_AT_ONCE = 8  # of an answer that comes whole, in one chunk
+WORDS_AT_ONCE = 8  # in one chunk, of an answer that comes complete
 
 
 class Chunk(Struct, frozen=True, kw_only=True):
-    """A piece of an answer; the last has the answer itself."""
+    """A piece of an answer; the last one has the complete answer."""
 
     text: str
     answer: Answer | None = None
 
 
 class NamedAgents:
-    """Takes tasks in the name of one caller."""
+    """Asks agents for one caller."""
 
     def __init__(self, moor: LocalMoorage, *, alone: str | None = None, tell_why: TellWhy | None = None) -> None:
-        """`alone`: the one agent or tool of this server, by whatever name callers ask for it.
+        """Set up. `alone`: the only agent or tool of this server, whatever name callers use.
 
-        `tell_why` is told at once why a run for a task has not started.
+        `tell_why` is called at once with the reason why a run for a task has not started.
         """
         self._moor, self._alone, self._tell_why = moor, alone, tell_why
 
     # Agents and tools ---------------------------------------------------------------------------
 
     async def agents(self) -> dict[str, AgentDefinition]:
-        """Agents and workers that can be asked, by name."""
+        """Return the agents and workers that can be asked, by name."""
         deps = await self._looked()
         every = config.agents_of(deps).items()
         return {name: agent for name, agent in every if agent.role is not AgentRole.TOOL and self._offers(name)}
 
     async def tools(self) -> Toolbox:
-        """Tools that can be called, by name."""
+        """Return the tools that can be called, by name."""
         deps = await self._looked()
         return {name: tool for name, tool in config.tools_of(deps).items() if self._offers(name)}
 
@@ -78,7 +77,7 @@ class NamedAgents:
         return self._alone in (None, name)
 
     async def agent(self, name: str) -> AgentDefinition:
-        """One of them. Raises AgentNotFound, InvalidDefinition."""
+        """Return an agent or a worker. Raise AgentNotFound or InvalidDefinition."""
         deps, wanted = await self._moor.ready(), self._alone or name
         found = config.find_agent(wanted)
         if found is None:
@@ -89,12 +88,12 @@ class NamedAgents:
         return found
 
     async def tool(self, name: str) -> Tool | None:
-        """One of the tools, or None."""
+        """Return a tool, or None."""
         found = (await self._toolbox(name)).get(name)
         return None if found is None or not self._offers(name) else found[0]
 
     async def _toolbox(self, name: str) -> Toolbox:
-        """All tools; the store is asked only if this one is not known here."""
+        """Return all tools; read the store only if this one is not known here."""
         deps = await self._moor.ready()
         tools = config.tools_of(deps)
         return tools if name in tools else config.tools_of(await self._looked())
@@ -102,7 +101,7 @@ class NamedAgents:
     # Asking -------------------------------------------------------------------------------------
 
     async def execute(self, task: Task, hear: HearText | None = None) -> Answer:
-        """The whole answer; `hear` is told of it while it is made, if its agent streams."""
+        """Return the whole answer; `hear` gets partial output meanwhile, if its agent streams."""
         agent, deps = await self.agent(task.agent), await self._moor.ready()
         size = f"{len(task.input):,} characters"  # never the input itself
         log.info("Received task: %s - Input: %s - Session: %s", task.task_id or "none", size, task.session or "none")
@@ -111,7 +110,7 @@ class NamedAgents:
         return await here.answered(deps, self._moor.caller, agent, task, hear, self._tell_why)
 
     async def stream(self, task: Task) -> AsyncIterator[Chunk]:
-        """The answer while it is made. The last chunk comes when all of it is kept."""
+        """Yield the answer while it is produced. The last chunk comes when all of it is stored."""
         said: asyncio.Queue[str] = asyncio.Queue()
         work, told = asyncio.create_task(self.execute(task, said.put_nowait)), False
         try:
@@ -140,7 +139,7 @@ class NamedAgents:
         parent: str | None = None,
         timeout: float | None = None,
     ) -> ToolAnswer:
-        """Call a tool; in a session, which is made if it is not known, the log has the call and the result."""
+        """Call a tool; in a session, which is created if unknown, the log has the call and the result."""
         deps, caller, name = await self._moor.ready(), self._moor.caller, self._alone or name
         tools = {each: tool for each, tool in (await self._toolbox(name)).items() if self._offers(each)}
         if session is not None and name in tools and await recalled(deps, caller, session) is None:
@@ -152,7 +151,7 @@ class NamedAgents:
 
 
 def in_pieces(text: str) -> list[str]:
-    """A text in pieces of some words, which put together are the text again."""
+    """Yield a text in chunks of a few words that join to the same text."""
     words = text.split(" ")
     pieces = [" ".join(words[start : start + WORDS_AT_ONCE]) for start in range(0, len(words), WORDS_AT_ONCE)]
     return [f"{piece} " for piece in pieces[:-1]] + pieces[-1:]
@@ -177,9 +176,9 @@ async def _until_done(said: asyncio.Queue[str], work: asyncio.Task[Answer]) -> A
 
 
 async def _unkept(deps: Deps, caller: Caller, agent: AgentDefinition, task: Task, hear: HearText | None) -> Answer:
-    """Ask an agent without a session, or in one that the caller keeps.
+    """Ask an agent without a session, or in one that the caller stores.
 
-    An agent that answers where it is called does so. One with processes of its own is started by a launcher of this
+    An agent that answers in this process does so. One with processes of its own is started by a launcher of this
     process, on a temporary store.
     """
     if agent.is_supervised:

@@ -1,1 +1,1 @@
-"""Moorage over HTTP, seen from the caller's side: the table of operations and the client made from it."""
+"""Moorage over HTTP on the caller's side: the table of operations and the client generated from it."""

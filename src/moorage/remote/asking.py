@@ -1,4 +1,4 @@
-"""Calls as requests, and answers as values: what a method is given and what it gives, on the wire and back.
+"""Calls as requests, and answers as values: the encoding of arguments and results for HTTP.
 
 Values outside JSON are refused here, with the same errors as in a store; the server checks everything else.
 """
@@ -29,8 +29,8 @@ from moorage.core.session import Session, check_checkpoint, check_metadata
 from moorage.remote.operations import Arguments, Operation, variants
 from moorage.remote.transport import Ask, QueryPairs
 
-ELSEWHERE = "elsewhere"  # in the place of a live turn's id, which does not travel
-PARENTS = ("create", "run", "delegate")  # what may get the session that asks as its parent
+ELSEWHERE = "elsewhere"  # in place of a live turn's id, which is not sent
+PARENTS = ("create", "run", "delegate")  # operations that may get the calling session as parent
 REPEATABLE = frozenset({"resume", "finalize", "stop", "stop_run", "retry", "decide"})
 CONTEXT = "context."
 _DERIVED = tuple(b'"status":"%b"' % status for status in (b"running", b"queued", b"waiting"))
@@ -38,11 +38,11 @@ _WRONG_TYPE = re.compile(r"Expected `(?P<wanted>.*)`, got `(?P<given>\w+)` - at 
 
 
 def ask_for(name: str, given: Arguments) -> tuple[Operation, Ask]:
-    """The request that calls a method with these arguments."""
+    """Return the request that calls a method with these arguments."""
     _check_local(given)
     given = {parameter: value for parameter, value in given.items() if value is not UNSET}
     chosen = next(each for each in variants(name) if all(given.get(part) is not None for part in each.in_path.values()))
-    named = [name for name in chosen.in_path.values() if name != "key"]  # looked at where the path is made
+    named = [name for name in chosen.in_path.values() if name != "key"]  # checked where the path is built
     told = {
         parameter: value if parameter in named else _ready(parameter, value)
         for parameter, value in given.items()
@@ -79,11 +79,11 @@ def _own_fields(operation: Operation) -> list[tuple[str, str]]:
 
 
 def _is_repeatable(operation: Operation, told: Arguments) -> bool:
-    """Whether doing it twice is doing it once, and gets the same answer."""
+    """Return whether a repetition has no further effect and gets the same answer."""
     if operation.verb == "GET" or "idempotency_key" in operation.parameters:
         return True
     if told.get("version") is not None:
-        return False  # the second time, the version is another one
+        return False  # the second time, the version has changed
     if operation.name == "delegate":
         return not told.get("create")
     if operation.name == "release":
@@ -100,7 +100,7 @@ def _check_local(given: Arguments) -> None:
 
 
 def _ready(name: str, value: Any) -> Any:
-    """A value that can travel, or the error that the rules have for it."""
+    """Return a value that can be sent, or raise the error of the rules."""
     if value is None:
         return value
     if name in _CHECKS:
@@ -110,7 +110,7 @@ def _ready(name: str, value: Any) -> Any:
     if isinstance(value, str) and not is_text(value):
         raise InvalidField(name, "must be text")
     if isinstance(value, float) and not isfinite(value):
-        raise InvalidField(name, "must be a finite number")  # JSON would make nothing of it, which means something else
+        raise InvalidField(name, "must be a finite number")  # JSON would encode it as null, which means something else
     if isinstance(value, (str, int, float, datetime)):
         return value
     if isinstance(value, Iterable) and not isinstance(value, dict):
@@ -159,7 +159,7 @@ _CHECKS: dict[str, Any] = {
 }
 
 
-# Where it stands --------------------------------------------------------------------------------
+# Places of values ------------------------------------------------------------------------------
 
 
 def _path(operation: Operation, told: Arguments) -> str:
@@ -167,7 +167,7 @@ def _path(operation: Operation, told: Arguments) -> str:
 
 
 def segment(name: str, value: object) -> str:
-    """A value as a part of a path. Raises what a server would say of one that cannot be in any path."""
+    """Return a value as a part of a path. Raise the server's error for one that cannot be in any path."""
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str) or not value or not is_text(value):
@@ -187,7 +187,7 @@ def _unknown(name: str, value: Any) -> MoorageError:
 
 
 def _of_its_type(operation: Operation, fields: Arguments) -> Arguments:
-    """The fields of a query, in which everything becomes text: a number for a name has to be refused here."""
+    """Check the fields of a query, where everything becomes text: a number for a name has to be refused here."""
     try:
         msgspec.convert({name: value for name, value in fields.items() if value is not None}, operation.request)
     except msgspec.ValidationError as error:
@@ -228,7 +228,7 @@ def value_of(operation: Operation, answer: bytes) -> Any:
 
 
 def read(answer: bytes, kind: Any) -> Any:
-    """A document as a value of that type."""
+    """Return a document as a value of that type."""
     if not any(status in answer for status in _DERIVED):
         return _decoder(kind).decode(answer)
     plain = msgspec.json.decode(answer)
@@ -238,7 +238,7 @@ def read(answer: bytes, kind: Any) -> Any:
 
 
 def _behind(session: dict[str, Any]) -> dict[str, Any]:
-    """Restore the facts, which do not travel, from the status that the server derived from them."""
+    """Restore the facts, which are not sent, from the status that the server derived from them."""
     for_what = session.get("waiting_for") or {}
     return {
         "live_turn": ELSEWHERE if session.get("status") == "running" else None,
@@ -254,7 +254,7 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _sessions_in(plain: Any, kind: Any) -> Iterator[dict[str, Any]]:
-    """The sessions in a document of that type."""
+    """Return the sessions in a document of that type."""
     if plain is None:
         return
     if kind is Session:

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for those who have none: the sync door to a server."""
+"""An event loop in a thread of its own, for callers without one: the sync door to a server."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from moorage.core.errors import StoreUnavailable, Unsupported
 
 T = TypeVar("T")
 NAME = "moorage-remote"
-LAST_WORK = 5.0  # seconds for what is being closed when everything is
+LAST_WORK = 5.0  # seconds for last work on closing
 
 
 class Background:
-    """Runs coroutines to their end, for other threads."""
+    """Runs coroutines for other threads."""
 
     def __init__(self) -> None:
-        self.is_open = True  # it takes work, before the loop runs, too: a busy machine may take its time with that
+        self.is_open = True  # it accepts work before the loop runs: that may take a while on a busy machine
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._work, name=NAME, daemon=True)
         self._thread.start()
         self._lock = threading.Lock()
-        self._streams: set[Any] = set()  # being iterated
+        self._streams: set[Any] = set()  # open iterations
 
     def driven(self, result: Any) -> Any:
         """Return the answer of an asynchronous method; of a stream, each of its items."""
@@ -34,23 +34,23 @@ class Background:
         return self.run(result) if type(result) is CoroutineType else result
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """Run the coroutine and return its result. An interrupt while waiting interrupts it."""
+        """Run the coroutine and return its result. An interrupt of the wait interrupts it."""
         if threading.current_thread() is self._thread:  # an event handler must not wait for later events
             work.close()
             raise Unsupported("a callback cannot ask the server on its own connection; connect a second time for it")
         return _result(self.submit(work))
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Begin work, and return what comes of it later."""
+        """Start work, and return a future for its result."""
         if not self.is_open:
             work.close()
             raise _closed()
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def _each(self, stream: AsyncIterator[Any]) -> Iterator[Any]:
-        """Walk a stream; one that is left early is closed."""
+        """Iterate over a stream; close it if the caller leaves early."""
         self._streams.add(stream)
-        alone = asyncio.Lock()  # an interrupted caller leaves a step behind that still has to end
+        alone = asyncio.Lock()  # an interrupted caller leaves a step that still has to end
         try:
             while True:
                 try:
@@ -63,7 +63,7 @@ class Background:
                 self.run(_close(stream, alone))
 
     def close(self) -> None:
-        """End the loop and its thread. Twice is harmless."""
+        """End the loop and its thread. A second call has no effect."""
         with self._lock:
             if not self.is_open:
                 return
@@ -73,7 +73,7 @@ class Background:
             self._thread.join()
 
     async def _end(self) -> None:
-        """Tell those who still wait that it is over, then close streams from outside to inside."""
+        """Cancel waiting callers, then close streams from outside to inside."""
         waiting = asyncio.all_tasks() - {asyncio.current_task()}
         for task in waiting:
             task.cancel()
@@ -108,7 +108,7 @@ async def _finalized() -> None:
     The rest is left to `shutdown_asyncgens`, which closes all at once and breaks nested generators.
     """
     quiet = 0
-    while quiet < 2:  # the loop makes the task of a finalizer one step after the generator is let go
+    while quiet < 2:  # the loop creates the task of a finalizer one step after the generator is released
         await asyncio.sleep(0)
         others = asyncio.all_tasks() - {asyncio.current_task()}
         quiet = 0 if others else quiet + 1

@@ -1,12 +1,12 @@
-"""Moorage on a server: the same object, the same methods and the same errors, over HTTP.
+"""Moorage on a server: the same methods and the same errors, over HTTP.
 
 ::
 
     async with moorage.connect("http://127.0.0.1:8765") as moor:
         session = await moor.create(agent="terraform-architect")
 
-Every method that is a row of the table of operations is made from that row; those written out
-here are streams, files and conversations.
+Every method that is a row of the table of operations is generated from that row; the methods written out here are
+streams, files and conversations.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
     from moorage.files.finding import Source
 
 WAIT = 25.0  # seconds one request waits for a run's end
-LOOK_AGAIN = 0.5  # seconds between two looks at a run whose agent waits for a person
-LAST_WORDS = 5.0  # seconds within which what was said before a run's end arrives
+LOOK_AGAIN = 0.5  # seconds between two checks of a run whose agent waits for a person
+LAST_WORDS = 5.0  # seconds in which output from before a run's end arrives
 NDJSON = "application/x-ndjson"
 SSE = "text/event-stream"
 TEXT = "text/plain"
 
-SseMessage = tuple[str | None, bytes]  # its id, which is where the reader is then, and its data
+SseMessage = tuple[str | None, bytes]  # its id, which is the reader's position, and its data
 
 
 @implements(Moorage)
@@ -70,10 +70,10 @@ class RemoteMoorage(Connection):
         deadline: float = DEADLINE,
         headers: Headers | None = None,
     ) -> None:
-        """`headers` go with every request, besides those that say who is asking."""
+        """Set up. `headers` are sent with every request, besides those that identify the caller."""
         self.caller = caller
         who = {**_who(caller), **(headers or {})}
-        inside_agent = config.run_from_environment() is not None  # its server was there when it was started
+        inside_agent = config.run_from_environment() is not None  # its server was running when it was started
         self._transport = Transport(url, lambda: who, key=key, deadline=deadline, is_known=inside_agent)
 
     def __repr__(self) -> str:
@@ -81,14 +81,14 @@ class RemoteMoorage(Connection):
 
     @classmethod
     def to(cls, url: str, caller: Caller, **options: Any) -> Self:
-        """Return a connection; type checkers do not see the methods that are made from the table."""
+        """Return a connection; type checkers do not see the methods generated from the table."""
         return cls(url, caller, **options)
 
     def record_backend(self) -> RemoteRecords:
         return RemoteRecords(self._transport.answer, _said)
 
     async def _answer(self, ask: Ask, kind: Any) -> Any:
-        """Send a request, and read its answer as a value of that type."""
+        """Send a request, and return its answer as a value of that type."""
         return read(await self._transport.answer(ask), kind)
 
     @property
@@ -121,7 +121,7 @@ class RemoteMoorage(Connection):
         return value_of(operation, await self._transport.answer(ask))
 
     def _surroundings(self, *, session: bool) -> Headers:
-        """Headers that name the run this process works on and, if it matters, the session that asks."""
+        """Return the headers that name the run of this process and, if needed, the calling session."""
         asker, run = self.asks_from() if session else None, self.caller.run_id
         named = {} if asker is None else {"X-Agent-Session-Id": asker}
         return named if run is None else {**named, "X-Agent-Run-Id": run}
@@ -167,7 +167,7 @@ class RemoteMoorage(Connection):
             yield event
 
     async def _followed(self, path: str, cursor: int | str, *, is_one: bool) -> AsyncIterator[Event]:
-        """A stream that goes on where it broke off, for as long as the server can be reached in time."""
+        """Yield a stream that continues after interruptions, as long as the server can be reached in time."""
         patience = None
         while True:
             pause = None
@@ -187,7 +187,7 @@ class RemoteMoorage(Connection):
             except Later as later:
                 failure, pause = later.refusal, later.pause
             except SessionGone as gone:
-                if patience is None:  # it was gone before
+                if patience is None:  # it did not exist before
                     raise
                 yield deletion_of(gone, int(cursor) + 1)
                 return
@@ -218,7 +218,7 @@ class RemoteMoorage(Connection):
             telling.cancel()
 
     async def _tell_words(self, session_id: str, listener: WordListener) -> None:
-        """Pass on live words for as long as the server gives some: the log has whatever is missed here."""
+        """Pass on live words while the server sends them: the log has everything that is missed here."""
         headers = {"Accept": SSE, "Accept-Encoding": "identity"}
         ask = Ask(verb="GET", path=f"/sessions/{segment('ref', session_id)}/words", headers=headers)
         patience = self._transport.patience()
@@ -272,7 +272,7 @@ class RemoteMoorage(Connection):
         ends = float("inf") if timeout is None else monotonic() + timeout
         async with self._heard(reply.run, on_event):
             run = await self.result(reply.run.run_id, wait=ends - monotonic())
-            while on_event is not None and run.is_asking and monotonic() < ends:  # who hears the question may wait
+            while on_event is not None and run.is_asking and monotonic() < ends:  # the listener may wait
                 await asyncio.sleep(LOOK_AGAIN)
                 run = await self.result(run.run_id, wait=ends - monotonic())
         return answer_of(run, await self.get(run.session_id))
@@ -315,7 +315,7 @@ class RemoteMoorage(Connection):
             raise error
 
     async def _tell(self, run: Run, listener: EventListener) -> None:
-        """Tell what is said until the run has settled, as a launcher of this connection would: words first."""
+        """Report output until the run has settled, as a launcher of this connection would: words first."""
         transcript = Transcript()
 
         def say(words: str) -> None:
@@ -360,7 +360,7 @@ class RemoteMoorage(Connection):
                         yield line.decode()
                 return
             except httpx2.TransportError as error:
-                if has_begun:  # what comes the second time may be something else
+                if has_begun:  # a repetition may send other data
                     raise ServerUnreachable(self._transport.url, "the export broke off", is_unsure=False) from error
                 await patience.after(error)
             except Later as later:
@@ -421,11 +421,11 @@ def _who(caller: Caller) -> Headers:
 
 
 def _said(message: Message) -> dict[str, Any]:
-    """A message as it travels: with a key, so that it can be sent twice and is said once."""
+    """Return a message as it is sent: with a key, so that a repetition is stored once."""
     return {"role": message.role, "content": message.content, "client_key": message.client_key or new_key()}
 
 
-# Methods made from the table ----------------------------------------------------------------------
+# Methods generated from the table -----------------------------------------------------------------
 
 
 def _from_table(name: str, specification: Any) -> Any:

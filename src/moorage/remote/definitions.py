@@ -1,4 +1,4 @@
-"""Agents that a server defines, for launchers on other machines: they need no files of their own."""
+"""Agents that a server defines, for launchers on other machines, which need no files of their own."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Defined(Struct, frozen=True, kw_only=True):
 
     role: AgentRole
     definition: dict[str, Any]
-    text: str | None = None  # of its file, if that was asked for
+    text: str | None = None  # of its file, if requested
 
 
 class Definitions(Struct, frozen=True, kw_only=True):
@@ -35,20 +35,20 @@ class Definitions(Struct, frozen=True, kw_only=True):
 
 
 class ServerAgents:
-    """The server's agents and those of this machine, which win where a file here defines one of that name."""
+    """The server's agents and those of this machine; a local definition takes precedence."""
 
     def __init__(self, line: Requester, local: Callable[[], Agents]) -> None:
         self._line, self._local = line, local
         self._theirs: Agents = {}
 
     def __call__(self) -> Agents:
-        """All of them, as far as they are known now."""
+        """Return all agents known now."""
         local = self._local()
         defined_here = {name: agent for name, agent in local.items() if agent.source is not None}
         return {**local, **self._theirs, **defined_here}
 
     async def watch(self) -> None:
-        """Look for changes for ever; a server that is away leaves things as they are."""
+        """Poll for changes until cancelled; while the server does not answer, nothing changes."""
         while True:
             try:
                 await self.look()
@@ -59,13 +59,13 @@ class ServerAgents:
             await asyncio.sleep(LOOK_EVERY)
 
     async def look(self) -> None:
-        """Ask for the server's definitions."""
+        """Request the server's definitions."""
         told = await self._line.get("/definitions", Definitions)
         self._theirs = {agent.name: agent for each in told.items if (agent := self._read(each)) is not None}
 
     def _read(self, defined: Defined) -> AgentDefinition | None:
         try:
             return definition_of(defined.definition, defined.role, source=self._line.url)
-        except InvalidField as error:  # of a newer version, maybe
+        except InvalidField as error:  # from a newer version, perhaps
             log.warning("an agent of %s makes no sense here: %s", self._line.url, error.message)
             return None

@@ -1,8 +1,8 @@
-"""A launcher's dispatcher at a server: the same questions and reports as on a store of its own, over HTTP.
+"""A launcher's dispatcher on a server: the same questions and reports as on a local store, over HTTP.
 
-One request is always out that waits for turns and for news of those the launcher has; what it
-brings is handed out when the launcher asks. Renewals that fall together travel together. A
-server that cannot be reached is asked again; only a refusal is one.
+One request is always open that waits for turns and for news of the launcher's turns; its results are handed out when
+the launcher asks. Concurrent renewals share one request. A server that cannot be reached is retried; only a refusal is
+final.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-SEND_WORDS_EVERY = 0.1  # seconds between two pieces of what an agent is saying
+SEND_WORDS_EVERY = 0.1  # seconds between two pieces of an agent's partial output
 TOGETHER = 0.02  # seconds in which renewals join one request
-BACKOFF = (0.1, 5.0)  # seconds: between attempts to reach a server that is away
+BACKOFF = (0.1, 5.0)  # seconds between attempts to reach an unreachable server
 MAX_ERROR_BYTES = 64 * 1024
 
 
@@ -54,14 +54,14 @@ class RemoteDispatcher(Dispatcher):
         lease: timedelta | None = None,
         lost_after: timedelta | None = None,
     ) -> None:
-        """Without a lease and a time after which a silent turn is lost, the server's own count."""
+        """Set up. By default, the lease and the time after which a silent turn is lost are the server's."""
         self._line, self._launcher, self._is_registered = line, launcher, False
         self._lease = None if lease is None else lease.total_seconds()
         self._lost_after = None if lost_after is None else lost_after.total_seconds()
-        self._turns: dict[str, tuple[str, int]] = {}  # those we have: owner and epoch
-        self._ahead: deque[Given] = deque()  # those not asked for yet
+        self._turns: dict[str, tuple[str, int]] = {}  # owned turns: owner and epoch
+        self._ahead: deque[Given] = deque()  # turns not requested yet
         self._given: dict[str, Given] = {}
-        self._asked: dict[str, Turn] = {}  # whose question an approval is
+        self._asked: dict[str, Turn] = {}  # the turns of approvals
         self._stopping: set[str] = set()
         self._waiting: set[str] = set()
         self._poll = Poll(self._ask, self._tell)
@@ -70,7 +70,7 @@ class RemoteDispatcher(Dispatcher):
         self._pulse, self._news = 0, asyncio.Event()
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         await self._poll.stop()
         await self._words.stop()
         await self._line.close()
@@ -83,7 +83,7 @@ class RemoteDispatcher(Dispatcher):
         return (await self._send_beat(self._heartbeat(launcher.running))).drain
 
     async def _at_launcher(self, what: str, body: Any, kind: type[T], *, wait: float = 0.0) -> T:
-        """Ask something as this launcher. A server that does not know it, for its store is another, is told first."""
+        """Send a request of this launcher. A server with another store does not know it, so register it first."""
         path = f"/launchers/{quote(self._launcher.launcher_id, safe='')}/{what}"
         if self._is_registered:
             with suppress(LauncherNotFound):
@@ -103,7 +103,7 @@ class RemoteDispatcher(Dispatcher):
     async def claim(
         self, launcher: Launcher, agents: dict[str, Retry], *, full: tuple[str, ...] = ()
     ) -> Claimed | None:
-        """Return a turn if one has come; else ask for one: `wait` tells when it is there.
+        """Return a turn if one has come; else request one: `wait` tells when it is there.
 
         The key says for which owners a launcher works.
         """
@@ -115,7 +115,7 @@ class RemoteDispatcher(Dispatcher):
         return None
 
     async def given(self, claimed: Claimed) -> Given:
-        """All that the agent of a claimed turn needs; it came with the turn."""
+        """Return all facts for the agent of a claimed turn; they came with the turn."""
         return self._given.pop(claimed.turn.turn_id)
 
     def pulse(self) -> int:
@@ -129,7 +129,7 @@ class RemoteDispatcher(Dispatcher):
                 await asyncio.wait_for(self._news.wait(), timeout)
 
     async def _ask(self, wish: wire.Claiming) -> None:
-        """One request for turns and news."""
+        """Send one request for turns and news."""
         wish = replace(
             wish,
             wait=wire.LONGEST_WAIT,
@@ -154,7 +154,7 @@ class RemoteDispatcher(Dispatcher):
         await self._report(owner, turn, started=True)
 
     async def speak(self, owner: str, turn: Turn, text: str) -> None:
-        """Show what the agent is just saying. It goes on its way without us; what gets lost is not said again."""
+        """Show the agent's partial output, sent in the background; lost pieces are not repeated."""
         self._words.add(owner, turn, text)
 
     async def say(self, owner: str, turn: Turn, messages: object) -> None:
@@ -181,7 +181,7 @@ class RemoteDispatcher(Dispatcher):
         return reported.approval
 
     async def approval(self, owner: str, approval_id: str) -> Approval:
-        """An approval as it stands; a server that has no answer yet is given time."""
+        """Return the current state of an approval; retry if the server has no answer yet."""
         turn = self._asked[approval_id]
         path = f"{_path(turn)}/approvals/{quote(approval_id, safe='')}"
         query = {"owner": owner, "epoch": turn.epoch, "wait": wire.LONGEST_WAIT}
@@ -232,7 +232,7 @@ class RemoteDispatcher(Dispatcher):
     # Renewal ------------------------------------------------------------------------------------
 
     async def renew(self, owner: str, turn: Turn) -> Turn:
-        """The launcher is at it; with all others that are due, in one request."""
+        """Renew a turn, together with all others that are due, in one request."""
         self._turns[turn.turn_id] = (owner, turn.epoch)
         beaten = await self._beats.join(wire.Held(turn_id=turn.turn_id, epoch=turn.epoch, owner=owner))
         for beat in beaten.turns:
@@ -257,16 +257,16 @@ class RemoteDispatcher(Dispatcher):
         return await self._at_launcher("heartbeat", beat, wire.Beaten)
 
     async def is_unwanted(self, owner: str, turn: Turn) -> bool:
-        """Whether the server said that the turn is to stop, or that it is gone."""
+        """Return whether the server said that the turn should stop, or that it is gone."""
         return turn.turn_id in self._stopping
 
     async def waiting(self, launcher_id: str) -> set[str]:
-        """Turns of which we have heard that they wait for a sync child."""
+        """Return the turns known to wait for a sync child."""
         return set(self._waiting)
 
 
 class Poll:
-    """The request that is always out. It is asked anew before it was answered only if something else is wanted."""
+    """The request that is always open. It is replaced before its answer only if something else is wanted."""
 
     def __init__(self, ask: Callable[[wire.Claiming], Awaitable[None]], tell: Callable[[], None]) -> None:
         self._ask, self._tell = ask, tell
@@ -276,24 +276,24 @@ class Poll:
         self._task: asyncio.Task[None] | None = None
 
     def want(self, wish: wire.Claiming) -> None:
-        """Ask for one turn more than those asked for in the same breath. Raises what the server refuses us with."""
+        """Ask for one more turn, in addition to concurrent requests. Raise the server's refusal."""
         if self._refusal is not None:
             raise self._refusal
         if self._task is not None and self._asked is not None:
             if self._asked.room and replace(wish, room=self._asked.room) == self._asked:
-                return  # what there is comes by itself
+                return  # turns come without a request
             self._task.cancel()
             self._task, self._asked = None, None
         self._wish, self._room = wish, min(self._room + 1, wire.MOST_AT_ONCE)
         self.go_on()
 
     def go_on(self) -> None:
-        """Have a request out, for news if for nothing else."""
+        """Keep a request open, if only for news."""
         if self._task is None and self._refusal is None:
             self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
-        """Ask no more."""
+        """Stop asking."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -310,7 +310,7 @@ class Poll:
         self._tell()
 
     async def _insist(self, wish: wire.Claiming) -> None:
-        """Ask until there is an answer; a server that is away comes back."""
+        """Repeat a request until there is an answer, even if the server is away meanwhile."""
         pause, longest = BACKOFF
         while True:
             try:
@@ -324,7 +324,7 @@ class Poll:
 
 
 class WordSender:
-    """Sends partial output to the server: one request at a time for each turn, ten in a second at most."""
+    """Sends partial output to the server: one request at a time for each turn, at most ten in a second."""
 
     def __init__(self, line: Requester) -> None:
         self._line = line
@@ -360,7 +360,7 @@ class WordSender:
             while text := "".join(self._pieces[key])[: wire.MOST_WORDS]:
                 self._pieces[key] = []
                 told = wire.Saying(epoch=epoch, owner=owner, text=text)
-                with suppress(MoorageError):  # the message itself comes later, and that is insisted on
+                with suppress(MoorageError):  # the message itself comes later, and is retried
                     await self._line.post(f"/turns/{quote(turn_id, safe='')}/words", told, wire.Reported)
                 await asyncio.sleep(SEND_WORDS_EVERY)
         finally:
@@ -368,20 +368,20 @@ class WordSender:
 
 
 class Together:
-    """Requests that fall together and travel together."""
+    """Concurrent requests that are sent together."""
 
     def __init__(self, send: Callable[[list[wire.Held]], Awaitable[wire.Beaten]]) -> None:
         self._send = send
         self._next: tuple[list[wire.Held], asyncio.Task[wire.Beaten]] | None = None
 
     async def join(self, held: wire.Held) -> wire.Beaten:
-        """Be part of the next request; its answer."""
+        """Join the next request; return its answer."""
         if self._next is None:
             turns: list[wire.Held] = []
             self._next = (turns, asyncio.create_task(self._leave(turns)))
         turns, leaving = self._next
         turns.append(held)
-        return await asyncio.shield(leaving)  # who is cancelled leaves the others their answer
+        return await asyncio.shield(leaving)  # cancelling one caller does not cancel the answer of the others
 
     async def _leave(self, turns: list[wire.Held]) -> wire.Beaten:
         await asyncio.sleep(TOGETHER)

@@ -29,7 +29,7 @@ SESSION = "session_id"  # in a path: the session's id or name, which methods cal
 
 
 class Operation:
-    """One thing a caller can ask for: a method of `Moorage`, and how it travels."""
+    """An operation that a caller can request: a method of `Moorage`, and its form over HTTP."""
 
     def __init__(
         self,
@@ -48,12 +48,12 @@ class Operation:
         to_token: bool = True,
         or_scope: Scope | None = None,
     ) -> None:
-        """`wire` gives parameters their names on the wire, `also` names that stand for a parameter as well.
+        """Set up a row. `wire` maps parameters to their names on the wire, `also` maps further names to parameters.
 
-            `local` parameters never travel. `refs` are those that name sessions, runs, approvals or items: a
-            session's token has to reach all that are given. `body` is the parameter that is the whole body;
-            the others are in the query then. `wraps` is the field in which a plain value travels. Operations without
-        `to_token` need a key. `or_scope` is an alternative to the scope.
+        `local` parameters are never sent. `refs` are those that name sessions, runs, approvals or items: a
+        session's token has to reach all that are given. `body` is the parameter that is the whole body; the others
+        are then in the query. `wraps` is the field that holds a plain value. Operations without `to_token` need a
+        key. `or_scope` is an alternative to the scope.
         """
         self.name, self.verb, self.path, self.scope, self.or_scope = name, verb, path, scope, or_scope
         self.wire, self.also, self.local = wire or {}, also or {}, frozenset(local)
@@ -62,70 +62,70 @@ class Operation:
 
     @cached_property
     def function(self) -> Any:
-        """The method that answers."""
+        """Return the method of the API."""
         door, _, method = self.name.rpartition(".")
         return getattr(Context if door == "context" else Moorage, method)
 
     def method(self, moor: Moorage) -> Any:
-        """The same method of one connection."""
+        """Return the same method of one connection."""
         door, _, method = self.name.rpartition(".")
         return getattr(moor.context if door else moor, method)
 
     @property
     def summary(self) -> str:
-        """The first line of what the method says of itself."""
+        """Return the first line of the method's docstring."""
         return str(inspect.getdoc(self.function)).splitlines()[0]
 
     @cached_property
     def hints(self) -> dict[str, Any]:
-        """The types of the method's parameters and of its answer."""
+        """Return the types of the method's parameters and of its answer."""
         from moorage import values
 
         return get_type_hints(self.function, localns=vars(values))
 
     @property
     def answer(self) -> Any:
-        """The type of the answer."""
+        """Return the type of the answer."""
         return self.hints["return"]
 
     @cached_property
     def is_list(self) -> bool:
-        """Whether the answer is a plain list, which travels as the items of a page."""
+        """Return whether the answer is a plain list, which is sent as the items of a page."""
         return get_origin(self.answer) is list
 
     @property
     def document(self) -> Any:
-        """The type of the answer as it travels."""
+        """Return the type of the answer as it is sent."""
         if self.is_list:
             return Page[get_args(self.answer)[0]]  # type: ignore[misc]
         return self.answer if self.wraps is None else dict[str, self.answer]  # type: ignore[name-defined]
 
     @cached_property
     def parameters(self) -> dict[str, inspect.Parameter]:
-        """The parameters that travel."""
+        """Return the parameters that are sent."""
         every = dict(inspect.signature(self.function).parameters)
         return {name: each for name, each in every.items() if name != "self" and name not in self.local}
 
     @cached_property
     def in_path(self) -> dict[str, str]:
-        """Names in the path, with the parameters they stand for."""
+        """Return the names in the path, with their parameters."""
         return {name: "ref" if name == SESSION else name for name in _IN_PATH.findall(self.path)}
 
     @property
     def has_body(self) -> bool:
-        """Whether parameters travel in a JSON body rather than in the query."""
+        """Return whether parameters are sent in a JSON body rather than in the query."""
         return self.body is None and self.verb in ("POST", "PUT", "PATCH")
 
     @cached_property
     def fields(self) -> dict[str, str]:
-        """Names on the wire of what is in the body or in the query, with the parameters they stand for."""
+        """Return the names on the wire of the fields of the body or of the query, with their parameters."""
         elsewhere = (*self.in_path.values(), self.body)
         own = {self.wire.get(name, name): name for name in self.parameters if name not in elsewhere}
         return {**own, **self.also}
 
     @cached_property
     def request(self) -> type[Struct]:
-        """The body, or the query, as a type."""
+        """Return the type of the body, or of the query."""
         fields: list[Any] = []
         for wire, name in self.fields.items():
             kind = on_the_wire(name, self.hints[name])
@@ -134,7 +134,7 @@ class Operation:
                 fields.append((wire, kind))
             else:
                 fields.append((wire, Union[kind, UnsetType], UNSET))  # noqa: UP007  kind is a value
-        fields.sort(key=len)  # what must be given comes first
+        fields.sort(key=len)  # required fields come first
         title = "".join(part.title() for part in re.split(r"[._]", self.name))
         return defstruct(f"{title}Request", fields, kw_only=True, forbid_unknown_fields=True)
 
@@ -157,22 +157,22 @@ class Operation:
 
     @cached_property
     def _reading(self) -> tuple[tuple[str, str], ...]:
-        """The fields, backwards: what comes later wins, and that is a parameter's own name, then the first other."""
+        """Return the fields, backwards: later ones win, first a parameter's own name, then the first alternative."""
         return tuple(reversed(self.fields.items()))
 
     @cached_property
     def numbers_in_path(self) -> frozenset[str]:
-        """Those of the path's parameters that are numbers."""
+        """Return the parameters of the path that are numbers."""
         return frozenset(name for name in self.in_path.values() if self.hints[name] == int | None)
 
     @cached_property
     def instants(self) -> frozenset[str]:
-        """Those of the fields that are instants."""
+        """Return the fields that are instants."""
         return frozenset(wire for wire, name in self.fields.items() if datetime in get_args(self.hints[name]))
 
 
 def on_the_wire(name: str, kind: Any) -> Any:
-    """The type a parameter has in JSON, where Python's own says less, or more than JSON can carry."""
+    """Return the type of a parameter in JSON, where Python's type says less, or more than JSON can carry."""
     if name in _TYPES:
         return _TYPES[name]
     if get_origin(kind) in (Union, UnionType):
@@ -186,7 +186,7 @@ def on_the_wire(name: str, kind: Any) -> Any:
 
 
 def _without_none(kind: Any) -> Any:
-    """The same for a query, which has no null: what is not given is left out."""
+    """Return the same for a query, which has no null: absent values are left out."""
     parts = tuple(part for part in get_args(kind) if part is not NoneType)
     return Union[parts] if get_origin(kind) in (Union, UnionType) else kind  # noqa: UP007  made from values
 
@@ -214,12 +214,12 @@ _NEW = {"agent": "agent_name", "name": "session_name", "ttl": "ttl_seconds"}
 _PARENT = {"parent_session_name": "parent"}
 _TASK = {"task_id": "task"}
 _OF = {"ref": "session"}
-_FILTERS = {"agent_name": "agent", "parent_session_id": "parent", "root_session_id": "root"}  # as a session calls them
+_FILTERS = {"agent_name": "agent", "parent_session_id": "parent", "root_session_id": "root"}  # as a session names them
 _ONE = f"/sessions/{{{SESSION}}}"
 _KEY = f"{_ONE}/context/{{key}}"
 
 OPERATIONS: tuple[Operation, ...] = (
-    # The busiest first: routes are looked for in this order.
+    # The most frequent first: routes are searched in this order.
     Operation("get", "GET", _ONE, _R),
     Operation("messages", "GET", f"{_ONE}/messages", _R, local=("count_tokens",)),
     Operation(
@@ -323,6 +323,6 @@ OPERATIONS: tuple[Operation, ...] = (
 
 
 def variants(name: str) -> list[Operation]:
-    """The operations behind one method: the one whose path has most in it comes first."""
+    """Return the operations of one method: the one with the longest path first."""
     found = [operation for operation in OPERATIONS if operation.name == name]
     return sorted(found, key=lambda operation: -len(operation.in_path))

@@ -1,6 +1,6 @@
-"""Records on a server: the documents in which they travel, which the door reads and writes too, and the remote backend.
+"""Records on a server: their documents, which the door uses too, and the remote backend.
 
-A JSON value travels as it is, bytes as base64. A value in parts has the name of its upload instead; the parts are
+A JSON value is sent as it is, bytes as base64. A value in parts has the name of its upload instead; the parts are
 records of their own.
 """
 
@@ -126,18 +126,18 @@ class ReadRecords(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 def document_of(record: Record) -> RecordDocument:
-    """Return a record as it travels."""
+    """Return a record as it is sent."""
     return like(RecordDocument, record, **_fields(record.value, record.form, record.parts))
 
 
 def record_of(document: RecordDocument, *, has_value: bool = True) -> Record:
-    """Return the record that travelled."""
+    """Return the record of a document."""
     value, form = _value_of(document) if has_value else (b"", document.form)
     return like(Record, document, value=value, form=form)
 
 
 def written_as(request: RecordRequest) -> WriteDocument:
-    """Return a write as it travels."""
+    """Return a write as it is sent."""
     if isinstance(request, (Drop, Touch)):
         return request
     kind: Any = PutDocument if isinstance(request, Put) else AppendDocument
@@ -146,7 +146,7 @@ def written_as(request: RecordRequest) -> WriteDocument:
 
 
 def request_of(document: WriteDocument) -> RecordRequest:
-    """Return the write that travelled. Raises InvalidField if it has not exactly one value."""
+    """Return the write of a document. Raise InvalidField if it has not exactly one value."""
     if isinstance(document, (Drop, Touch)):
         return document
     if [document.value, document.base64, document.upload].count(UNSET) != 2:
@@ -158,7 +158,7 @@ def request_of(document: WriteDocument) -> RecordRequest:
 
 
 def _fields(value: bytes, form: str, parts: int) -> dict[str, Any]:
-    """Return the field that a value travels in."""
+    """Return the field for a value."""
     unset = {"value": UNSET, "base64": UNSET, "upload": UNSET}
     if parts:
         return {**unset, "upload": value.decode()}
@@ -182,14 +182,14 @@ class RemoteRecords:
     """Records on a server."""
 
     def __init__(self, send: SendAsk, keyed: Callable[[Message], dict[str, Any]]) -> None:
-        """`keyed` returns a message as it travels, with a key, so that it may be sent twice."""
+        """Set up. `keyed` returns a message as it is sent, with a key, so that it may be sent twice."""
         self._send, self._keyed = send, keyed
 
     async def _answer(self, ask: Ask, kind: Any) -> Any:
         return msgspec.json.decode(await self._send(ask), type=kind)
 
     async def read_records(self, ref: str | None, namespace: str, keys: Sequence[str]) -> list[Record | None]:
-        """Return records by their keys, some at a time: values may be large."""
+        """Return records by their keys, in several requests, because values may be large."""
         path, found = f"{_base(ref)}/{segment('namespace', namespace)}", list[RecordDocument | None]()
         for start in range(0, len(keys), KEYS_AT_ONCE):
             body = encode({"keys": list(keys[start : start + KEYS_AT_ONCE])})
@@ -198,7 +198,7 @@ class RemoteRecords:
         return [None if each is None else record_of(each) for each in found]
 
     async def records_of(self, session_ids: Sequence[str], namespace: str, key: str) -> list[Record | None]:
-        """Return a record of each session, some at a time."""
+        """Return a record of each session, in several requests."""
         path = f"/records/{segment('', check_namespace(namespace))}/{segment('', check_record_key(key))}"
         found = list[RecordDocument | None]()
         for start in range(0, len(session_ids), KEYS_AT_ONCE):
@@ -232,7 +232,7 @@ class RemoteRecords:
         memory: Sequence[RecordRequest] = (),
     ) -> RecordsWritten:
         """Write records; those of a session with messages and records of the owner."""
-        check_requests(requests, memory)  # JSON has no way to send what is wrong
+        check_requests(requests, memory)  # JSON has no way to send an invalid value
         body: dict[str, Any] = {"writes": [written_as(each) for each in requests]}
         if ref is not None:
             said = (
@@ -256,5 +256,5 @@ def _text(value: Any) -> str:
 
 
 def _is_repeatable(request: RecordRequest) -> bool:
-    """Tell whether a write that is done twice leaves what one leaves, though versions may differ."""
+    """Return whether a repeated write leaves the same records, though versions may differ."""
     return isinstance(request, Touch) or (isinstance(request, (Put, Drop)) and request.version is None)

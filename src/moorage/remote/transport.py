@@ -1,8 +1,7 @@
-"""Requests on their way: sent, repeated where that is harmless, and given up in time.
+"""HTTP requests: sent, repeated if that is safe, and given up after a deadline.
 
-A request is repeated while the server cannot be reached, for up to a deadline. One whose answer
-got lost on the way may have been done: it is repeated only if doing it twice is doing it once,
-because it reads, because it is so by its nature, or because it carries a key.
+A request is repeated while the server cannot be reached, for up to a deadline. A request whose answer was lost may have
+been done: it is repeated only if it is idempotent, because it reads, by its nature, or because it has a key.
 
 A server that was reached before is restarting, so it is waited for. An address that was never reached is
 probably wrong: a refused connection or a name that does not resolve fails at once.
@@ -42,12 +41,12 @@ log = logging.getLogger(__name__)
 DEADLINE = 30.0  # seconds after which a server counts as unreachable
 CONNECT_WITHIN = 5.0  # seconds
 RESOLVE_WITHIN = 3.0  # seconds
-ANSWER_WITHIN = 30.0  # seconds, besides those that the server was asked to wait
-KEEP_FOR = 4.0  # seconds a connection stays open unused: less than servers keep it, so that none is closed in use
+ANSWER_WITHIN = 30.0  # seconds, besides the wait that was requested
+KEEP_FOR = 4.0  # seconds of an unused connection: less than servers keep it, so that none is closed in use
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 2.0  # seconds between two attempts
 QUIET_FOR = 1.0  # seconds of retries before they are reported
-PIECE = 64 * 1024  # bytes sent at once of what is long
-LATER = (502, 503, 504)  # what a proxy says while there is no server behind it
+PIECE = 64 * 1024  # bytes sent at once of a long body
+LATER = (502, 503, 504)  # a proxy's statuses when its server is down
 TOO_MANY = 429
 LOCAL = ("localhost", "127.0.0.1", "::1")
 PROXIES = ("http_proxy", "https_proxy", "all_proxy")  # a proxy resolves names by itself
@@ -68,14 +67,14 @@ class Ask(Struct, frozen=True, kw_only=True):
     path: str  # percent-encoded
     query: QueryPairs = []
     body: bytes | None = None
-    file: Any = None  # a body that is long: a file open for reading, sent from its beginning
+    file: Any = None  # a long body: a file open for reading, sent from its beginning
     headers: Headers = {}
-    is_repeatable: bool = False  # whether doing it twice is doing it once
+    is_repeatable: bool = False  # whether a repetition has no further effect
     wait: float = 0.0  # seconds the server may take before it answers
 
 
 class Transport:
-    """The way to one server, for one event loop."""
+    """The connections to one server, for one event loop."""
 
     def __init__(
         self,
@@ -100,7 +99,7 @@ class Transport:
             await client.aclose()
 
     async def answer(self, ask: Ask) -> bytes:
-        """Return the server's answer. Raises the error in it, or ServerUnreachable."""
+        """Return the server's answer. Raise the error in it, or ServerUnreachable."""
         patience = self.patience()
         while True:
             try:
@@ -130,7 +129,7 @@ class Transport:
             await response.aclose()
 
     def patience(self) -> RequestRetries:
-        """How long to go on trying, from now."""
+        """Return how long to retry, from now."""
         return RequestRetries(self.url, self._deadline, lambda: self._is_known)
 
     async def _sent(self, ask: Ask, *, stream: bool = False) -> httpx2.Response:
@@ -168,25 +167,25 @@ class Transport:
             raise StoreUnavailable("this connection is closed; connect again")
         if self._client is None:
             limits = httpx2.Limits(max_connections=None, max_keepalive_connections=20, keepalive_expiry=KEEP_FOR)
-            is_local = urlsplit(self.url).hostname in LOCAL  # no proxy knows the way to this machine
-            is_plain = self.url.startswith("http:")  # reading the certificates of the world takes 50 ms
+            is_local = urlsplit(self.url).hostname in LOCAL  # no proxy can reach this machine
+            is_plain = self.url.startswith("http:")  # loading the CA certificates takes 50 ms
             self._client = httpx2.AsyncClient(limits=limits, trust_env=not is_local, verify=not is_plain)
         return self._client
 
 
 class Requester:
-    """A launcher's line to its server: one attempt for each request, because the launcher itself tries again."""
+    """A launcher's connection to its server: one attempt for each request, because the launcher itself retries."""
 
     def __init__(self, url: str, key: str | None = None) -> None:
         self._transport = Transport(url, lambda: {"X-Moorage-Interface": "python"}, key=key, deadline=0.0)
 
     @property
     def url(self) -> str:
-        """The server's address."""
+        """Return the server's address."""
         return self._transport.url
 
     async def post(self, path: str, body: Any, kind: type[T], *, wait: float = 0.0) -> T:
-        """Send a value and get one back; `wait` is how long the server may take on purpose."""
+        """Send a value and return the answer; `wait` is how long the server may take on purpose."""
         try:
             content = encode(body)
         except (TypeError, ValueError, OverflowError) as error:
@@ -194,18 +193,18 @@ class Requester:
         return await self._ask(Ask(verb="POST", path=path, body=content, wait=wait), kind)
 
     async def get(self, path: str, kind: type[T], query: dict[str, Any] | None = None, *, wait: float = 0.0) -> T:
-        """Ask for a value."""
+        """Request a value."""
         pairs = [(name, str(value)) for name, value in (query or {}).items()]
         return await self._ask(Ask(verb="GET", path=path, query=pairs, wait=wait), kind)
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         await self._transport.close()
 
     async def _ask(self, ask: Ask, kind: type[T]) -> T:
         try:
             content = await self._transport.answer(ask)
-        except RateLimited as error:  # it will pass, as a server that is away does
+        except RateLimited as error:  # temporary, like an unreachable server
             raise StoreUnavailable(f"{self.url} asks to try again later ({error})", store=self.url) from error
         try:
             return msgspec.json.decode(content, type=kind)
@@ -214,16 +213,16 @@ class Requester:
 
 
 class RequestRetries:
-    """How long one caller goes on trying, and how long it pauses in between."""
+    """The retries of one request, and the pauses between them."""
 
     def __init__(self, url: str, deadline: float, is_known: Callable[[], bool]) -> None:
-        """`is_known` tells whether the server was ever reached."""
+        """Set up. `is_known` tells whether the server was ever reached."""
         self._url, self._ends, self._tries, self._is_known = url, time.monotonic() + deadline, 0, is_known
         self._tell_at: float | None = time.monotonic() + QUIET_FOR
-        self.is_unsure = False  # whether something may have been done
+        self.is_unsure = False  # whether the request may have been done
 
     async def after(self, error: Exception, *, again: bool = True, pause: float | None = None) -> None:
-        """Pause before the next attempt; raise what the caller is told if there is none."""
+        """Pause before the next attempt; raise the caller's error if there is none."""
         left = self._ends - time.monotonic()
         if pause is None:
             pause = random.uniform(0.5, 1) * min(FIRST_PAUSE * 2**self._tries, LONGEST_PAUSE)
@@ -240,7 +239,7 @@ class RequestRetries:
             log.warning("no answer from %s (%s); trying for another %.0f seconds", self._url, _told(error), left)
 
     def _given_up(self, error: Exception) -> MoorageError:
-        if isinstance(error, MoorageError):  # the server is there, and said so
+        if isinstance(error, MoorageError):  # the server is there, and sent the error
             return error
         return ServerUnreachable(self._url, _told(error), is_unsure=self.is_unsure)
 
@@ -254,7 +253,7 @@ class Later(Exception):
 
 
 def check_url(url: str) -> str:
-    """A server's address, without a slash at its end."""
+    """Return a server's address, without a slash at its end."""
     parts = urlsplit(url)
     if parts.username or parts.password:
         raise InvalidField("url", "has a name or a password in it; give a key with MOORAGE_KEY or key=")
@@ -264,7 +263,7 @@ def check_url(url: str) -> str:
 
 
 async def _resolved(host: str) -> None:
-    """Look a name up in a daemon thread: a resolver that hangs must keep neither the caller nor the process."""
+    """Resolve a name in a daemon thread: a hanging resolver must block neither the caller nor the process."""
     loop = asyncio.get_running_loop()
     found: asyncio.Future[None] = loop.create_future()
 
@@ -295,7 +294,7 @@ async def _pieces(file: IO[bytes]) -> AsyncIterator[bytes]:
 
 
 async def lines_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Lines without their ends. Only a line feed ends one: texts may have other separators in them."""
+    """Yield lines without their ends. Only a line feed ends one: texts may have other separators in them."""
     rest = b""
     async for piece in pieces:
         *whole, rest = (rest + piece).split(LINE_END)
@@ -308,9 +307,10 @@ async def lines_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 async def messages_of(
     lines: AsyncIterator[bytes], begins: str | None = None
 ) -> AsyncIterator[tuple[str | None, bytes]]:
-    """The id and the data of one message after another; the first has no data if it is known where they begin.
+    """Yield the id and the data of messages; the first has no data if their start is known.
 
-    One that is cut off is not given: it comes again. Nothing comes after a refusal: who comes back is told why.
+    A truncated message is not yielded: it comes again. Nothing follows a refusal: a reconnecting caller gets its
+    reason.
     """
     if begins is not None:
         yield begins, b""
@@ -336,7 +336,7 @@ def _was_not_sent(error: httpx2.TransportError) -> bool:
 
 
 def _is_refused(error: BaseException | None) -> bool:
-    """Whether nothing listens at any address of the server."""
+    """Return whether nothing listens at any address of the server."""
     if isinstance(error, BaseExceptionGroup):
         return all(_is_refused(each) for each in error.exceptions)
     if error is None or isinstance(error, ConnectionRefusedError):
@@ -345,10 +345,10 @@ def _is_refused(error: BaseException | None) -> bool:
 
 
 def _is_for_later(response: httpx2.Response, ask: Ask) -> bool:
-    """Whether the same may be asked again after a while.
+    """Return whether the same request may be repeated after a while.
 
-    A server of ours that refuses has changed nothing; it says by Retry-After that it may do otherwise
-    later. A proxy that has lost its server knows nothing of what was done.
+    A Moorage server that refuses has changed nothing; Retry-After tells that a later request may succeed. A proxy that
+    has lost its server does not know what was done.
     """
     status = response.status_code
     if status == TOO_MANY or (status in LATER and "retry-after" in response.headers):
