@@ -1,4 +1,4 @@
-"""For authors of stores: builders, the contract every store keeps, and the model to compare it with.
+"""For authors of stores: builders, the contract of every store, and the model to compare a store with.
 
 ::
 
@@ -15,5 +15,5 @@
 
 import pytest
 
-for _module in ("builders", "contract", "model"):  # so that a broken promise shows the values it is about
+for _module in ("builders", "contract", "model"):  # so that a failed assertion shows its values
     pytest.register_assert_rewrite(f"{__name__}.{_module}")

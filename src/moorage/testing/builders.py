@@ -1,4 +1,4 @@
-"""Sessions, messages and times to test with, and dumps to compare.
+"""Sessions, messages and times for tests, and dumps to compare.
 
 Builders return what the port takes: `a_session` and `a_fork` are decisions for
 `create` and `fork`, `said` makes messages. Everything has a default, so a test names
@@ -88,7 +88,7 @@ T = TypeVar("T")
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 OWNER = "ann"
 OTHER = "bob"
-MANY = 1000  # more than any test makes of one thing
+MANY = 1000  # more than any test creates of one kind
 
 _serial = count(1)
 
@@ -101,7 +101,7 @@ class FakeClock:
         self._zero = at
 
     def monotonic(self) -> float:
-        """Seconds that have passed; a step is not one of them."""
+        """Return the seconds that have passed, without steps."""
         return (self.at - self._zero).total_seconds()
 
     def step(self, by: timedelta) -> None:
@@ -110,17 +110,17 @@ class FakeClock:
         self._zero += by
 
     def now(self) -> datetime:
-        """The time it was set to."""
+        """Return the current time."""
         return self.at
 
     def forward(self, by: timedelta) -> datetime:
-        """Move on; returns the new time."""
+        """Move the clock forward and return the new time."""
         self.at += by
         return self.at
 
 
 def drive(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end without an event loop; it must not wait for one."""
+    """Run a coroutine to its end without an event loop; it must not suspend."""
     try:
         coroutine.send(None)
     except StopIteration as done:
@@ -133,17 +133,17 @@ def drive(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def after(seconds: float) -> datetime:
-    """So many seconds after noon."""
+    """Return the time this number of seconds after noon."""
     return NOON + timedelta(seconds=seconds)
 
 
 def a_stamp(at: datetime = NOON, by: str | None = "tester", interface: str | None = "test") -> Stamp:
-    """Done at noon, by a tester."""
+    """Return a stamp of noon, by a tester."""
     return Stamp(at, by, interface)
 
 
 def new_session(session_id: str | None = None, name: str | None = None, **fields: Any) -> NewSession:
-    """A request for a session, with an id that no other call gives."""
+    """Return a request for a session, with a unique id."""
     fields = {"spare_task_id": "task-of-nobody", "owner": OWNER, "agent_name": "echo-agent", **fields}
     return NewSession(session_id=session_id or f"session-{next(_serial)}", session_name=name, **fields)
 
@@ -151,7 +151,7 @@ def new_session(session_id: str | None = None, name: str | None = None, **fields
 def a_session(
     session_id: str | None = None, name: str | None = None, at: datetime = NOON, **fields: Any
 ) -> BirthDecision:
-    """A decision for `create`. Fields are those of NewSession."""
+    """Return a decision for `create`. Fields are those of NewSession."""
     new = new_session(session_id, name, **fields)
 
     def decide(birth: Birth) -> Change:
@@ -161,7 +161,7 @@ def a_session(
 
 
 def a_fork(session_id: str | None = None, name: str | None = None, at: datetime = NOON, **fields: Any) -> ForkDecision:
-    """A decision for `fork`. Fields are those of NewSession."""
+    """Return a decision for `fork`. Fields are those of NewSession."""
     new = new_session(session_id, name, **{"agent_name": None, **fields})
 
     def decide(source: Session, upto: int, checkpoint: int | None) -> Change:
@@ -171,17 +171,17 @@ def a_fork(session_id: str | None = None, name: str | None = None, at: datetime 
 
 
 def said(*contents: Any, role: str = "user", key: str | None = None) -> list[Message]:
-    """Messages of one role; the client key, if given, is that of the only one."""
+    """Return messages of one role; a client key belongs to the only one."""
     return [check_message({"role": role, "content": content, "client_key": key}) for content in contents]
 
 
 def updated(at: datetime = NOON, **fields: Any) -> Decision:
-    """A decision for `apply`. Fields are those of Update."""
+    """Return a decision for `apply`. Fields are those of Update."""
     return lambda view: view.session.update(Update(**fields), a_stamp(at))
 
 
 def finalized(outcome: str = "completed", at: datetime = NOON, **options: Any) -> Decision:
-    """A decision for `apply` that closes the session, settles its runs and withdraws what is still asked."""
+    """Return a decision for `apply` that closes the session, settles its runs and withdraws open questions."""
 
     def decide(view: View) -> Change:
         change = view.session.finalize(outcome, a_stamp(at), pending=view.pending, **options)
@@ -191,19 +191,19 @@ def finalized(outcome: str = "completed", at: datetime = NOON, **options: Any) -
 
 
 def an_approval(session_id: str, approval_id: str = "approval-1", at: datetime = NOON, **fields: Any) -> Approval:
-    """A question. Fields are those of Approval."""
+    """Return a question. Fields are those of Approval."""
     fields = {"question": "Apply the plan?", "plan": {"steps": [1, 2]}, **fields}
     hashed = hash_of_plan(fields["plan"])
     return Approval(approval_id=approval_id, session_id=session_id, plan_hash=hashed, asked_at=at, **fields)
 
 
 def asked(approval: Approval) -> Decision:
-    """A decision for `apply` that puts a question."""
+    """Return a decision for `apply` that asks a question."""
     return lambda view: view.ask(approval, a_stamp(approval.asked_at))
 
 
 def answered(decision: str, at: datetime = NOON) -> Decision:
-    """A decision for `apply` that answers the approval it was called with."""
+    """Return a decision for `apply` that answers the given approval."""
 
     def decide(view: View) -> Change:
         assert view.approval is not None, "call `apply` with the approval's id"
@@ -216,7 +216,7 @@ def answered(decision: str, at: datetime = NOON) -> Decision:
 
 
 def run_out(at: datetime) -> Decision:
-    """A decision for `apply` that expires the approval it was called with, if it is due."""
+    """Return a decision for `apply` that expires the given approval, if it is due."""
 
     def decide(view: View) -> Change:
         assert view.approval is not None, "call `apply` with the approval's id"
@@ -231,31 +231,31 @@ def run_out(at: datetime) -> Decision:
 def remembering(
     key: str, value: Any, at: datetime = NOON, ttl: timedelta | None = None, expected: int | None = None
 ) -> Decision:
-    """A decision for `write_context` that puts one key."""
+    """Return a decision for `write_context` that puts one key."""
     return lambda view: put_key(view, {key: value}, at=at, ttl=ttl, expected=expected)
 
 
 def merging(
     values: dict[str, Any], at: datetime = NOON, ttl: timedelta | None = None, expected: int | None = None
 ) -> Decision:
-    """A decision for `write_context` that puts several keys."""
+    """Return a decision for `write_context` that puts several keys."""
     return lambda view: merge_keys(view, values, at=at, ttl=ttl, expected=expected)
 
 
 def replacing(values: dict[str, Any], at: datetime = NOON, ttl: timedelta | None = None) -> Decision:
-    """A decision for `write_context` that puts the whole context."""
+    """Return a decision for `write_context` that replaces the whole context."""
     return lambda view: replace_all(view, values, at=at, ttl=ttl)
 
 
 def forgetting(key: str | None = None, at: datetime = NOON) -> Decision:
-    """A decision for `write_context` that drops a key, or all."""
+    """Return a decision for `write_context` that deletes a key, or all."""
     return lambda view: drop_all(view, at=at) if key is None else drop_key(view, key, at=at)
 
 
 async def write_context(
     store: Store, owner: str, ref: str, decide: Decision, key: str | None = None, *, expected: int | None = None
 ) -> Change:
-    """Let a decision change the context, as the service does; it sees one key, or all."""
+    """Let a decision change the context, as the service does; it gets one key, or all."""
     needs = Needs(records=EVERY_KEY if key is None else needs_keys([key]))
     return await store.apply(owner, ref, decide, needs=needs, expected=expected)
 
@@ -263,14 +263,14 @@ async def write_context(
 async def context_of(
     store: Store, owner: str, ref: str, at: datetime = NOON, key: str | None = None
 ) -> dict[str, ContextItem]:
-    """Return the context, or one key of it, as it is at a time."""
+    """Return the context, or one key of it, at a time."""
     if key is None:
         return items_in(await store.list_records(owner, ref, WHOLE, at))
     return items_in(filter(None, await store.records(owner, ref, [RecordName(CONTEXT, key)], at)))
 
 
 def may_delete(root: str, *, cascade: bool = True, force: bool = False, reason: str = "deleted") -> DeletionDecision:
-    """A decision for `delete_tree` as the service takes it."""
+    """Return a decision for `delete_tree` that allows the deletion."""
 
     def decide(members: list[Member]) -> str:
         check_deletion(root, members, cascade=cascade, force=force)
@@ -280,11 +280,11 @@ def may_delete(root: str, *, cascade: bool = True, force: bool = False, reason: 
 
 
 class DecisionRefused(Exception):
-    """A decision that says no, for tests that want to see what is left."""
+    """The refusal of a decision, for tests that check that nothing changed."""
 
 
 def refusing(*_: Any) -> Any:
-    """Any decision, saying no."""
+    """Return a decision that always refuses."""
     raise DecisionRefused
 
 
@@ -292,7 +292,7 @@ def refusing(*_: Any) -> Any:
 
 
 async def all_sessions(store: Store, owner: str = OWNER, **filters: Any) -> list[Session]:
-    """Every session that fits, page after page, oldest first unless asked otherwise."""
+    """Return every matching session, page after page, oldest first by default."""
     query = SessionQuery(**{"sort": "created", "limit": 7, **filters})
     found: list[Session] = []
     while True:
@@ -304,7 +304,7 @@ async def all_sessions(store: Store, owner: str = OWNER, **filters: Any) -> list
 
 
 async def whole_log(store: Store, ref: str, owner: str = OWNER, page: int = 100) -> list[Entry]:
-    """Every entry, page after page."""
+    """Return every entry, page after page."""
     entries: list[Entry] = []
     while more := await store.log(owner, ref, LogQuery(after=entries[-1].number if entries else 0, limit=page)):
         entries += more
@@ -312,7 +312,7 @@ async def whole_log(store: Store, ref: str, owner: str = OWNER, page: int = 100)
 
 
 async def whole_feed(store: Store, owner: str = OWNER, page: int = 100) -> list[Event]:
-    """Every event, page after page."""
+    """Return every event, page after page."""
     events: list[Event] = []
     while more := await store.feed(owner, events[-1].id if events else 0, page):
         events += more
@@ -320,7 +320,7 @@ async def whole_feed(store: Store, owner: str = OWNER, page: int = 100) -> list[
 
 
 async def all_tombstones(store: Store, owner: str = OWNER, page: int = 100) -> list[Tombstone]:
-    """Every tombstone, page after page, newest first."""
+    """Return every tombstone, page after page, newest first."""
     tombstones: list[Tombstone] = []
     cursor: str | None = None
     while True:
@@ -332,7 +332,7 @@ async def all_tombstones(store: Store, owner: str = OWNER, page: int = 100) -> l
 
 
 async def all_facts(store: Store, owner: str = OWNER, span: Span | None = None, page: int = 100) -> list[SessionFact]:
-    """Every fact of a span, page after page."""
+    """Return every fact of a span, page after page."""
     facts: list[SessionFact] = []
     cursor: str | None = None
     while True:
@@ -345,7 +345,7 @@ async def all_facts(store: Store, owner: str = OWNER, span: Span | None = None, 
 
 
 async def bundle_of(store: Store, ref: str, at: datetime = NOON, owner: str = OWNER) -> Bundle:
-    """A session as an export would carry it."""
+    """Return a session as an export has it."""
     return Bundle(
         session=await store.get(owner, ref),
         entries=await whole_log(store, ref, owner),
@@ -359,7 +359,7 @@ async def _records(store: Store, owner: str, ref: str | None, at: datetime) -> l
 
 
 async def dump(store: Store, owner: str = OWNER, at: datetime = NOON) -> dict[str, Any]:
-    """Everything an owner can see through the port, as plain values: equal dumps, equal stores."""
+    """Return everything an owner can read through the port, as plain values: equal stores have equal dumps."""
     sessions = await all_sessions(store, owner)
     return {
         "sessions": {session.session_id: await _dump_session(store, owner, session, at) for session in sessions},
@@ -377,7 +377,7 @@ async def dump(store: Store, owner: str = OWNER, at: datetime = NOON) -> dict[st
 
 
 async def copied(source: Store, target: Store) -> Store:
-    """The target, with everything from the source in it."""
+    """Return the target after copying everything from the source."""
     for kind in DumpKind:
         await target.load([record async for record in all_records(source, kind)], None)
     return target
@@ -385,7 +385,7 @@ async def copied(source: Store, target: Store) -> Store:
 
 @asynccontextmanager
 async def nothing_changes(store: Store, owner: str = OWNER, at: datetime = NOON) -> AsyncIterator[None]:
-    """Whatever happens inside leaves everything the owner can see as it was."""
+    """Assert that the block changes nothing that the owner can read."""
     before = await dump(store, owner, at)
     yield
     assert await dump(store, owner, at) == before

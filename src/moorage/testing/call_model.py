@@ -1,7 +1,7 @@
-"""The part of the random life in which agents answer where they are called.
+"""The rules of the random test for agents that answer in the calling process.
 
-A call is kept with its answer in one commit, or its turn begins in the commit that asks and ends in another. Launchers,
-people and other calls get in between.
+A call is stored with its answer in one commit, or its turn begins in the commit that asks and ends in another.
+Launchers, people and other calls get in between.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class CallModelRules(RecoveryRules):
 
     @rule(target=runs, where=places, agent=agents, end=endings, missed=st.sampled_from([0, 0, 0, 1]))
     def call_with_answer(self, where: Place, agent: str, end: TurnEnd, missed: int) -> Any:
-        """Keep question, run, turn and answer in one commit, unless a turn was `missed` or another is in the way."""
+        """Store question, run, turn and answer in one commit, unless a turn was `missed` or another is running."""
         (done, head), run = self.both(lambda store: store.get(*where)), self._call(agent)
         known, stamp = (head["turns"] if done else 0) - missed, self.stamp()
 
@@ -76,7 +76,7 @@ class CallModelRules(RecoveryRules):
 
     @rule(target=claims, run=runs)
     def begin_queued_call(self, run: tuple[Place, str]) -> Any:
-        """Begin the turn of a queued run where it was asked for, if it is the next."""
+        """Begin the turn of a queued run in the calling process, if it is the next."""
         (where, run_id), stamp, claim = run, self.stamp(), a_claim(HERE, Retry.NEVER)
         done, change = self.change(where, lambda view: work.take_here(view, run_id, claim, stamp))
         return self._begun(where, change) if done else multiple()

@@ -1,6 +1,6 @@
-"""How two stores are compared: the same is done to both, and they must say the same.
+"""The comparison of two stores: the same calls must get the same answers.
 
-The base of the random lives in `model` and `work_model`.
+The rules of the random tests are in `model` and `work_model`.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from moorage.testing.model_store import ModelStore
 
 Runner = Callable[[Coroutine[Any, Any, Any]], Any]
 ComparedCall = Callable[[Store], Coroutine[Any, Any, Any]]
-CallOutcome = tuple[bool, Any]  # whether it was done, and the answer or the error
+CallOutcome = tuple[bool, Any]  # whether it succeeded, and the answer or the error
 
 Place = tuple[str, str]  # an owner, and a reference to a session
 
 
 def somewhere(place: Place, chance: int) -> Place:
-    """Mostly the session itself; now and then a name, an unknown id, or another owner's view of it."""
+    """Mostly return the session itself; sometimes a name, an unknown id, or another owner's view of it."""
     owner, session_id = place
     odd = {1: (owner, "planner"), 2: (owner, "builder"), 3: (owner, "nobody"), 4: (OTHER, session_id)}
     return odd.get(chance, place)
 
 
 class Comparison(RuleBasedStateMachine):
-    """Does the same to two stores and compares what they say."""
+    """Makes the same calls to two stores and compares the answers."""
 
     def make_store(self) -> Store:
-        """A new, empty store to compare with the model."""
+        """Return a new, empty store to compare with the model."""
         raise NotImplementedError
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """Drive a coroutine of either store to its end."""
+        """Run a coroutine of either store to its end."""
         return drive(coroutine)
 
     def __init__(self) -> None:
@@ -49,12 +49,12 @@ class Comparison(RuleBasedStateMachine):
         self.made = 0
 
     def teardown(self) -> None:
-        """Everything that can be seen must be the same in both."""
+        """Check that everything readable is the same in both."""
         try:
             self.both(lambda store: dump(store, OWNER, self.clock.now()))
             self.both(lambda store: dump(store, OTHER, self.clock.now()))
             copy = self.run(copied(self.other, ModelStore()))
-            self.model = copy  # whatever came of it, moved elsewhere it is the same
+            self.model = copy  # a copy, of whatever state, has to be equal
             self.both(lambda store: dump(store, OWNER, self.clock.now()))
             self.both(lambda store: dump(store, OTHER, self.clock.now()))
             assert self.run(self.other.check()) == []
@@ -82,6 +82,6 @@ class Comparison(RuleBasedStateMachine):
         return a_stamp(self.clock.now())
 
     def fresh(self, what: str) -> str:
-        """An id that was not given before."""
+        """Return a new id."""
         self.made += 1
         return f"{what}-{self.made}"

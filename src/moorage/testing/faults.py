@@ -1,7 +1,6 @@
-"""Faults to inject: processes that race, hold locks and die; files that are cut short; disks that are full.
+"""Faults to inject: processes that race, hold locks and die; truncated files; full disks.
 
-For tests of whatever keeps its data in files. Every wait is bounded: what does not happen
-in time is an error, never a hang.
+For tests of stores in files. Every wait is bounded: a timeout is an error, never a hang.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ import moorage
 from moorage.core.errors import StoreUnavailable
 from moorage.ports import Store
 
-PATIENCE = 60.0  # seconds for anything that should take one, on a machine busy with other things
+PATIENCE = 60.0  # seconds for an operation that should take one, on a busy machine
 NOBODY = 65534  # the user without rights
 _SOURCES = os.path.dirname(os.path.dirname(os.path.abspath(moorage.__file__)))
 
 
 def _search_path() -> list[str]:
-    """Where a worker finds the modules that this process uses."""
+    """Return the places where a worker finds the modules of this process."""
     return [_SOURCES, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
 
 
 class CannotInject(Exception):
-    """This machine does not let us cause that fault; skip the test."""
+    """This machine does not allow the fault; skip the test."""
 
 
 class WorkerFailed(Exception):
@@ -44,7 +43,7 @@ class WorkerFailed(Exception):
 
 
 class Worker:
-    """A Python program in a process of its own, with the same Moorage. Lines go in and out."""
+    """A Python program in a separate process, with the same Moorage; it reads and writes lines."""
 
     def __init__(self, code: str, *args: object) -> None:
         self._process = subprocess.Popen(
@@ -76,11 +75,11 @@ class Worker:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """Return its process id."""
         return self._process.pid
 
     def line(self, within: float = PATIENCE) -> str:
-        """The next line it says."""
+        """Return its next line of output."""
         try:
             line = self._lines.get(timeout=within)
         except queue.Empty:
@@ -101,26 +100,26 @@ class Worker:
         return lines
 
     def say(self, line: str) -> None:
-        """Give it a line to read."""
+        """Send it a line."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
 
     def finish(self, within: float = PATIENCE) -> list[str]:
-        """The rest of what it says, once it has ended well."""
+        """Return the rest of its output after a successful end."""
         self._end(within)
         if self._process.returncode != 0:
             raise WorkerFailed(f"exit code {self._process.returncode}: {self.errors()}")
         return self.heard()
 
     def kill(self) -> list[str]:
-        """End it as `kill -9` does; what it had said until then."""
+        """Kill it as `kill -9` does; return its unread output."""
         self._process.send_signal(signal.SIGKILL)
         self._end(PATIENCE)
         return self.heard()
 
     def stop(self) -> None:
-        """Hold it still, as if its machine were."""
+        """Stop it (SIGSTOP)."""
         self._process.send_signal(signal.SIGSTOP)
 
     def go_on(self) -> None:
@@ -154,9 +153,9 @@ class Worker:
 
 
 def race(code: str, argument_lists: Sequence[Sequence[object]], within: float = PATIENCE) -> list[list[str]]:
-    """Run one program several times at once; what each said.
+    """Run one program several times at once; return the output of each.
 
-    The program says a first line when it is ready and waits for a line before it begins.
+    The program prints a line when it is ready and waits for a line before it begins.
     """
     with ExitStack() as running:
         workers = [running.enter_context(Worker(code, *arguments)) for arguments in argument_lists]
@@ -180,7 +179,7 @@ db.execute("ROLLBACK")
 
 @contextmanager
 def write_lock(path: str | os.PathLike[str]) -> Iterator[Worker]:
-    """Another process has the write lock of an SQLite file; say a line to it to let go sooner."""
+    """Let another process hold the write lock of an SQLite file; send it a line to release the lock sooner."""
     with Worker(_LOCKER, os.fspath(path)) as locker:
         locker.line()
         yield locker
@@ -190,10 +189,10 @@ def write_lock(path: str | os.PathLike[str]) -> Iterator[Worker]:
 
 
 class UnreliableStore:
-    """A store that does what it is asked and then says that it could not, or does not do it at all.
+    """A store that executes a call and then raises an error, or raises one without executing it.
 
-    `loses` is told the name of each method that has just written something, and says whether its answer gets
-    lost; `refuses` that of each method, and says whether it fails. One that `is_away` fails at everything.
+    `loses` gets the name of each method that has just written, and tells whether its answer gets lost; `refuses` gets
+    that of each method, and tells whether it fails. If it `is_away`, all calls fail.
     """
 
     WRITES = ("create", "apply", "append", "claim")
@@ -203,7 +202,7 @@ class UnreliableStore:
         self._store, self.loses = store, loses
         self.is_away = False
         self.refuses: Callable[[str], bool] = lambda _: False
-        self.lost: list[str] = []  # the methods whose answers, or whose questions, got lost
+        self.lost: list[str] = []  # the methods whose answers, or whose requests, got lost
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(self._store, name)
@@ -228,20 +227,20 @@ class UnreliableStore:
 
 
 def file_contents(path: str | os.PathLike[str]) -> dict[str, bytes]:
-    """A database file and its log, byte for byte. The index of the log may be rebuilt and is left out.
+    """Return the bytes of a database file and its log. The index of the log may be rebuilt and is left out.
 
-    Not while this process has the database open: closing the file again would drop its locks.
+    Do not call it while this process has the database open: closing the file again would drop its locks.
     """
     found: dict[str, bytes] = {}
     for name in (os.fspath(path), f"{os.fspath(path)}-wal"):
         with suppress(FileNotFoundError), open(name, "rb") as file:
             found[os.path.basename(name)] = file.read()
-    return {name: content for name, content in found.items() if content}  # an empty log is none
+    return {name: content for name, content in found.items() if content}  # an empty log counts as none
 
 
 @contextmanager
 def opened_raw(path: str | os.PathLike[str]) -> Iterator[apsw.Connection]:
-    """The database without Moorage, to break something in it or to look inside."""
+    """Open the database without Moorage, to damage or inspect it."""
     db = apsw.Connection(os.fspath(path))
     db.set_busy_timeout(30_000)
     try:
@@ -251,7 +250,7 @@ def opened_raw(path: str | os.PathLike[str]) -> Iterator[apsw.Connection]:
 
 
 def into_one_file(path: str | os.PathLike[str]) -> None:
-    """Move the log into the database and remove it, as a copy for a backup would be made."""
+    """Move the log into the database and remove it, as a backup copy would be made."""
     with opened_raw(path) as db:
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         db.execute("PRAGMA journal_mode = DELETE").fetchall()
@@ -262,13 +261,13 @@ def into_one_file(path: str | os.PathLike[str]) -> None:
 
 
 def cut_to(path: str | os.PathLike[str], length: int) -> None:
-    """Cut a file short."""
+    """Truncate a file."""
     os.truncate(path, length)
 
 
 @contextmanager
 def small_disk(folder: str | os.PathLike[str], kilobytes: int) -> Iterator[str]:
-    """A file system of that size, mounted on an empty folder. Raises CannotInject where we may not."""
+    """Mount a file system of that size on an empty folder. Raise CannotInject without the permission."""
     place = os.fspath(folder)
     os.makedirs(place, exist_ok=True)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "moorage-small-disk", place]
@@ -285,7 +284,7 @@ def small_disk(folder: str | os.PathLike[str], kilobytes: int) -> Iterator[str]:
 
 
 def fill(folder: str | os.PathLike[str], leave: int = 0) -> str:
-    """Fill a (small) disk with one file but for `leave` bytes; the file's path."""
+    """Fill a (small) disk with one file except for `leave` bytes; return the file's path."""
     path = os.path.join(os.fspath(folder), "filling")
     with open(path, "wb", buffering=0) as file, suppress(OSError):
         while True:
@@ -296,7 +295,7 @@ def fill(folder: str | os.PathLike[str], leave: int = 0) -> str:
 
 
 def eventually(check: Callable[[], bool], within: float = PATIENCE) -> bool:
-    """Whether something comes true in time."""
+    """Return whether a condition comes true in time."""
     deadline = time.monotonic() + within
     while not check():
         if time.monotonic() > deadline:

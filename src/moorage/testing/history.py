@@ -1,7 +1,6 @@
-"""The history checker: whatever was killed meanwhile, what is left must tell one possible story.
+"""The history checker: after any faults, the stored data must be one possible history.
 
-Asked for a whole owner when nothing runs any more. It reads the public port alone, so it works
-on every store.
+Call it for a whole owner when nothing runs any more. It reads only the public port, so it works on every store.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ PAGE = 500
 
 
 async def problems_in(store: Store, owner: str, acknowledged: list[str]) -> list[str]:
-    """Return impossible histories; empty if all is well. `acknowledged` are runs whose request was answered."""
+    """Return impossible histories; empty if there are none. `acknowledged` are runs whose request was answered."""
     runs = {run.run_id: run for run in await _all_runs(store, owner)}
     sessions = {session.session_id: session for session in await _all_sessions(store, owner)}
     found = [f"run {run_id} was acknowledged and is gone" for run_id in acknowledged if run_id not in runs]
@@ -45,7 +44,7 @@ async def problems_in(store: Store, owner: str, acknowledged: list[str]) -> list
 
 
 def _problems_of(session: Session, log: list[Entry]) -> list[str]:
-    """Numbers without gaps, turns that do not overlap and end once, epochs that only rise."""
+    """Check that numbers have no gaps, turns do not overlap and end once, and epochs only grow."""
     name, found = session.session_id, []
     if [entry.number for entry in log] != list(range(1, session.last_entry + 1)):
         found.append(f"session {name} has gaps or doubles in its log")
@@ -57,7 +56,7 @@ def _problems_of(session: Session, log: list[Entry]) -> list[str]:
     for entry in log:
         data = entry.data or {}
         if entry.kind == "turn_started":
-            if running not in (None, data["turn_id"]):  # the same again was given back by its launcher
+            if running not in (None, data["turn_id"]):  # the same turn again was released by its launcher
                 found.append(f"session {name} started {data['turn_id']} while {running} was running")
             if data["epoch"] <= epoch:
                 found.append(f"session {name} went back from epoch {epoch} to {data['epoch']}")

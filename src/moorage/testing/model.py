@@ -1,11 +1,11 @@
-"""A random life for two stores at once: whatever happens, they must answer the same.
+"""A random test of two stores: the same calls must get the same answers.
 
-`compared_with_model` makes a hypothesis state machine that does the same random things
-to the model and to another store, compares every answer and every refusal, and at
-the end of each run everything that can be seen. Both get the same ids, tokens and times.
+`compared_with_model` returns a hypothesis state machine that makes the same random calls to the model and to another
+store, compares every answer and every refusal, and at the end of each run everything readable. Both get the same ids,
+tokens and times.
 
-Only what the port leaves open is compared loosely: search hits and due approvals as
-sets, cursors by what they lead to.
+Only the parts that the port leaves open are compared loosely: search hits and due approvals as sets, cursors by the
+pages they lead to.
 """
 
 from __future__ import annotations
@@ -122,13 +122,13 @@ spans = st.fixed_dictionaries(
 
 
 class StoreComparison(WorkRules):
-    """All that can happen to sessions, at random."""
+    """All operations on sessions, at random."""
 
     # Sessions -----------------------------------------------------------------------------------
 
     @initialize(target=places)
     def begin(self) -> Any:
-        """A small family, two closed sessions of one name, a fork, and a stranger: something to go wrong with."""
+        """Create a small family, two closed sessions of one name, a fork, and an unrelated session."""
         family = (("s-1", None), ("s-2", "s-1"), ("s-3", "s-1"), ("s-4", "s-3"), ("s-5", "s-2"))
         made = [self._create(OWNER, session_id, None, parent) for session_id, parent in family]
         for session_id in ("s-6", "s-7"):
@@ -449,7 +449,7 @@ class StoreComparison(WorkRules):
 
         async def sweep(store: Store) -> tuple[list[Tombstone], bool]:
             step = await store.sweep(owner, lambda _: "expired", stamp, SweepPart(before=None, limit=limit))
-            return step.gone, step.next is None  # the position itself is the store's own affair
+            return step.gone, step.next is None  # the position itself is up to the store
 
         self.both(lambda store: store.next_expiry(owner))
         self.both(sweep)
@@ -479,7 +479,7 @@ class StoreComparison(WorkRules):
 
 
 def _copied(bundle: Bundle, session_id: str) -> Bundle:
-    """The same session under another id, a root, with approvals of its own."""
+    """Return the same session with another id, as a root, with approvals of its own."""
     session = replace(
         bundle.session,
         session_id=session_id,
@@ -496,13 +496,13 @@ def _copied(bundle: Bundle, session_id: str) -> Bundle:
 
 
 def _each_key_once(drawn: list[Message]) -> list[Message]:
-    """Without messages that repeat a client key; one call never does."""
+    """Return the messages without repeated client keys, which one call never has."""
     keyed = {one.client_key: one for one in drawn}
     return [one for one in drawn if one.client_key is None or one is keyed[one.client_key]]
 
 
 def compared_with_model(make: Callable[[], Store], run: Runner = drive) -> type[StoreComparison]:
-    """A machine that compares what `make` makes with the model; its `TestCase` is the test."""
+    """Return a machine that compares the store of `make` with the model; its `TestCase` is the test."""
 
     class ModelComparison(StoreComparison):
         def make_store(self) -> Store:

@@ -1,11 +1,11 @@
-"""Real PostgreSQL servers for tests and benchmarks, with nothing to install or to run first.
+"""Real PostgreSQL servers for tests and benchmarks, without installing or starting anything first.
 
-A server has a folder of its own, listens on a socket in it (on a port of the loopback address
-only if asked), and ends with the process that started it, even if that is killed: a guard, which
-waits for the end of its standard input, stops the server and removes the folder. It never
-runs as root, because PostgreSQL does not: root starts it as `postgres` or `nobody`.
+A server has a folder of its own, listens on a socket in it (on a port of the loopback address only if requested), and
+ends with the process that started it, even if that is killed: a guard, which waits for the end of its standard input,
+stops the server and removes the folder. It never runs as root, because PostgreSQL refuses that: root starts it as
+`postgres` or `nobody`.
 
-Where there is a server already, MOORAGE_TEST_POSTGRES_URL names it, with a user who may create databases.
+MOORAGE_TEST_POSTGRES_URL may name an existing server, with a user who may create databases.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from types import TracebackType
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote, urlsplit, urlunsplit
 
-PATIENCE = 60.0  # seconds for anything that should take one, on a machine busy with other things
+PATIENCE = 60.0  # seconds for an operation that should take one, on a busy machine
 GIVEN = "MOORAGE_TEST_POSTGRES_URL"
-SYSTEM = Path("/usr/lib/postgresql")  # where Debian keeps them, one folder for each version
+SYSTEM = Path("/usr/lib/postgresql")  # Debian has them here, in one folder for each version
 USER = "moorage"
 
-FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}  # what a crash may take with it
+FAST = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}  # a crash may lose data
 SMALL = {
     "shared_buffers": "32MB",
     "max_connections": "120",
@@ -48,7 +48,7 @@ _names = count(1)
 
 
 class NoPostgres(Exception):
-    """There is no PostgreSQL to be started here."""
+    """No PostgreSQL can be started here."""
 
 
 class Installation(NamedTuple):
@@ -59,19 +59,19 @@ class Installation(NamedTuple):
 
 
 class Databases(Protocol):
-    """A server, ours or a given one, as far as a test may make databases in it."""
+    """A server, ours or a given one, in which a test may create databases."""
 
     def url(self, database: str = "postgres") -> str:
-        """How to connect to a database."""
+        """Return the URL of a database."""
 
     def sql(self, statement: str, database: str = "postgres") -> list[str]:
-        """The rows that a statement gives, columns parted by `|`."""
+        """Return the rows of a statement, columns separated by `|`."""
 
     def create_database(self, template: str | None = None) -> str:
         """Create a database, empty or a copy of one without connections, and return its name."""
 
     def drop_database(self, name: str) -> None:
-        """Remove it, even if it has connections."""
+        """Remove a database, even if it has connections."""
 
 
 # Finding -----------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def installations() -> list[Installation]:
 
 
 def installation(version: int | None = None) -> Installation:
-    """The newest, or that of one major version. Raises NoPostgres."""
+    """Return the newest installation, or that of one major version. Raise NoPostgres."""
     for each in installations():
         if version in (None, each.version):
             return each
@@ -119,7 +119,7 @@ class _Sql:
         raise NotImplementedError
 
     def sql(self, statement: str, database: str = "postgres") -> list[str]:
-        """The rows that a statement gives, columns parted by `|`."""
+        """Return the rows of a statement, columns separated by `|`."""
         command = [str(self._psql), "-XAtq", "-v", "ON_ERROR_STOP=1", "-d", self.url(database), "-c", statement]
         done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
         if done.returncode:
@@ -133,12 +133,12 @@ class _Sql:
         return name
 
     def drop_database(self, name: str) -> None:
-        """Remove it, even if it has connections."""
+        """Remove a database, even if it has connections."""
         self.sql(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
     @contextmanager
     def database(self, template: str | None = None) -> Iterator[str]:
-        """The URL of a database that is there for as long as the block."""
+        """Yield the URL of a database that exists for the duration of the block."""
         name = self.create_database(template)
         try:
             yield self.url(name)
@@ -147,23 +147,23 @@ class _Sql:
 
 
 class GivenServer(_Sql):
-    """A server that exists already."""
+    """An existing server."""
 
     def __init__(self, url: str) -> None:
         self._parts = urlsplit(url)
         self._psql = installation().programs / "psql"
 
     def url(self, database: str = "postgres") -> str:
-        """How to connect to a database."""
+        """Return the URL of a database."""
         return urlunsplit(self._parts._replace(path=f"/{database}"))
 
 
 class PostgresServer(_Sql):
     """A server with a folder of its own.
 
-    One that is not `durable` forgives a killed client but not a killed server: it syncs nothing. `settings`
-    go into its configuration; with `tcp` it listens on the loopback address besides its socket. With
-    `backup`, a folder that pg_basebackup made, it begins with that, and recovers as its settings say.
+    A server that is not `durable` survives a killed client but not a killed server: it syncs nothing. `settings` go
+    into its configuration; with `tcp` it listens on the loopback address besides its socket. With `backup`, a folder of
+    pg_basebackup, it starts from that, and recovers according to its settings.
     """
 
     def __init__(
@@ -195,17 +195,17 @@ class PostgresServer(_Sql):
 
     @property
     def data(self) -> Path:
-        """Where it keeps everything."""
+        """Return its data folder."""
         return self.folder / "data"
 
     def url(self, database: str = "postgres", *, tcp: bool | None = None) -> str:
-        """How to connect to a database: over the network if it listens there, or through its socket."""
+        """Return the URL of a database: over the network if the server listens there, else through its socket."""
         if self._tcp if tcp is None else tcp:
             return f"postgresql://{USER}@127.0.0.1:{self.port}/{database}"
         return f"postgresql://{USER}@/{database}?host={quote(str(self.folder), safe='')}&port={self.port}"
 
     def start(self) -> None:
-        """Start it and wait until it answers; after a crash, until it has recovered."""
+        """Start the server and wait until it answers; after a crash, until it has recovered."""
         with (self.folder / "log").open("ab") as log:
             self._postmaster = subprocess.Popen(
                 [self.programs / "postgres", "-D", self.data, "-k", self.folder, "-p", str(self.port)],
@@ -213,7 +213,7 @@ class PostgresServer(_Sql):
                 stdout=log,
                 stderr=log,
                 cwd="/",
-                start_new_session=True,  # Ctrl-C is for the tests; they stop it themselves
+                start_new_session=True,  # Ctrl-C is for the tests, which stop the server themselves
                 **self._account,
             )
         self.wait()
@@ -228,7 +228,7 @@ class PostgresServer(_Sql):
             time.sleep(0.02)
 
     def answers(self) -> bool:
-        """Whether it can be asked something now."""
+        """Return whether it answers now."""
         with suppress(RuntimeError):
             return self.sql("SELECT 1") == ["1"]
         return False
@@ -266,7 +266,7 @@ class PostgresServer(_Sql):
         return done.stdout
 
     def close(self) -> None:
-        """Stop it and remove all it kept."""
+        """Stop it and remove all its data."""
         if self._postmaster and self._postmaster.poll() is None:
             self.stop("immediate")
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -283,7 +283,7 @@ class PostgresServer(_Sql):
         self.close()
 
     def _reachable(self, programs: Path) -> Path:
-        """The programs, or a copy of them where the user of the server cannot get at them."""
+        """Return the programs, or a copy of them if the user of the server cannot read them."""
         if not self._account:
             return programs
         shutil.chown(self.folder, self._account["user"], self._account["group"])

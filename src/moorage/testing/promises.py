@@ -1,8 +1,8 @@
-"""The promises made to runs of a random test, kept apart from every store.
+"""The promises about runs in a random test, recorded apart from every store.
 
-Two stores that agree may both be wrong. So the machine notes here what it has seen happen to runs, and checks
-what follows: a stopped run has no more turns, no turn begins before a question is decided, a turn after a cut is
-told so, an answer is replayed once, to its own run and never after its time.
+Two stores that agree may both be wrong. So the machine records what happens to runs, and checks the consequences: a
+stopped run has no more turns, no turn begins before a question is decided, a turn after a cut-off one knows that, an
+answer is replayed once, to its own run and never after its time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class AgentQuestion(NamedTuple):
 
 
 class Serving(NamedTuple):
-    """One claim of a turn: what it was given, and which answers were replayed since."""
+    """One claim of a turn: its input, and the answers replayed since."""
 
     turn: Plain
     run_ids: frozenset[str]
@@ -40,7 +40,7 @@ class Promises:
     def __init__(self) -> None:
         self.stopped: set[str] = set()  # runs
         self.cut_off: set[str] = set()  # runs whose last turn ended without a report
-        self.sent_again: set[str] = set()  # items: a person wants them in spite of a stop
+        self.sent_again: set[str] = set()  # items that a person sent again in spite of a stop
         self.serving: dict[str, Serving] = {}  # by turn: its last claim
         self.asked: dict[str, Plain] = {}  # approvals by their ids
         self.retries: dict[str, str] = {}  # runs, by the failed ones they repeat
@@ -48,7 +48,7 @@ class Promises:
     # Events -------------------------------------------------------------------------------------
 
     def changed(self, change: Plain, *, cuts: bool = False) -> None:
-        """Note what a change did to runs and questions. With `cuts`, a turn ends without a report of its agent."""
+        """Record the effect of a change on runs and questions. With `cuts`, a turn ends without its agent's report."""
         self.stopped |= {run["run_id"] for run in change["runs"] if run["stop_requested"] or run["state"] == "stopped"}
         self.asked |= {each["approval_id"]: each for each in change["approvals"]}
         for turn in change["turns"]:
@@ -69,7 +69,7 @@ class Promises:
             assert each["state"] != "withdrawn" or not left & {*each["run_ids"]}, "a cut withdraws no question"
 
     def claimed(self, claim: Plain, parents: dict[str, str | None]) -> None:
-        """Note a claim and check that the turn may begin; `parents` are the runs that callbacks in it are for."""
+        """Record a claim and check that the turn may begin; `parents` are the runs that its callbacks are for."""
         turn, run_ids = claim["turn"], {run["run_id"] for run in claim["runs"]}
         assert claim["items"], "never an empty turn"
         assert not claim["session"]["pending_approvals"], "no turn begins before the decision"
@@ -84,7 +84,7 @@ class Promises:
     # Replays ------------------------------------------------------------------------------------
 
     def next_replay(self, turn_id: str, wanted: AgentQuestion, open_runs: Iterable[str], now: datetime) -> str | None:
-        """Return the approval whose answer a live turn must get for that question; None: a person is asked."""
+        """Return the approval whose answer a live turn must get for that question; None if a person is asked."""
         serving = self.serving[turn_id]
         if not serving.turn["cut_off"]:
             return None
@@ -97,7 +97,7 @@ class Promises:
         return None
 
     def replayed(self, turn_id: str, approval: Plain) -> None:
-        """Check who gets an answer again, and note it."""
+        """Check that the right turn gets a replayed answer, and record it."""
         serving = self.serving[turn_id]
         is_its_own = not approval["run_ids"] or serving.run_ids & {*approval["run_ids"]}
         assert is_its_own, "an answer is never replayed to another run"

@@ -1,8 +1,8 @@
-"""A network to be broken: a proxy between two processes that delays, cuts and swallows what passes through it.
+"""A faulty network: a proxy between two processes that delays, resets and drops their traffic.
 
-It runs in a thread of its own, so that tests of whatever kind can use it: `Proxy(address)` stands between its own
-`port` and the address. The faults of
-the two directions are set while it runs and apply to later bytes: `up` from clients, `down` to clients.
+It runs in a thread of its own, so that any test can use it: `Proxy(address)` stands between its own `port` and the
+address. The faults of the two directions are set while it runs and apply to later bytes: `up` from clients, `down` to
+clients.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _RESET = struct.pack("ii", 1, 0)  # closing such a connection resets it
 
 
 class Proxy:
-    """Passes everything on between its own port and an address, as well as it is told to."""
+    """Forwards traffic between its own port and an address, with the faults that are set."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -41,12 +41,12 @@ class Proxy:
     # Faults ------------------------------------------------------------------------------------
 
     def delay(self, seconds: float, *directions: Direction) -> None:
-        """Let everything take so long, in these directions or in both."""
+        """Delay everything by this time, in these directions or in both."""
         for direction in directions or ("up", "down"):
             self._delays[direction] = seconds
 
     def swallow(self, *directions: Direction) -> None:
-        """Take everything and pass nothing on; connections stay open without an error."""
+        """Read everything and forward nothing; connections stay open without an error."""
         self._swallows |= set(directions or ("up", "down"))
 
     def refuse(self) -> None:
@@ -54,11 +54,11 @@ class Proxy:
         self._refuses = True
 
     def reset(self) -> int:
-        """Cut every connection off, as a machine that has forgotten them does; how many there were."""
+        """Reset every connection, as a restarted machine does; return their number."""
         return asyncio.run_coroutine_threadsafe(self._reset(), self._loop).result()
 
     def mend(self) -> None:
-        """Pass everything on again. Dropped bytes stay lost: connections that miss some are reset."""
+        """Forward everything again. Dropped bytes stay lost: connections that miss some are reset."""
         torn = bool(self._swallows)
         self._delays = {"up": 0.0, "down": 0.0}
         self._swallows, self._refuses = set(), False
@@ -66,17 +66,17 @@ class Proxy:
             self.reset()
 
     def lead_to(self, address: Address) -> None:
-        """Pass on to another address from now on, as a name does that moves; cut the present connections."""
+        """Forward to another address from now on, as after a change of DNS; reset the present connections."""
         self._address = address
         self.reset()
 
     @property
     def connections(self) -> int:
-        """How many are open."""
+        """Return the number of open connections."""
         return len(self._pipes)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Close all connections and the port."""
         if self._loop.is_running():
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
@@ -131,7 +131,7 @@ class Proxy:
         pipe = _Pipe(writer, far_writer)
         self._pipes.add(pipe)
         try:
-            with suppress(asyncio.CancelledError):  # at the end; asyncio would complain of it
+            with suppress(asyncio.CancelledError):  # at the end; asyncio would log it
                 await asyncio.gather(self._carry("up", reader, far_writer), self._carry("down", far_reader, writer))
         finally:
             self._pipes.discard(pipe)

@@ -1,7 +1,7 @@
-"""The part of the random life in which things are cut off, stopped, asked again and retried.
+"""The rules of the random test for cut-off turns, stops, repeated requests and retries.
 
 These rules call the service, as doors and launchers do: matching a question with its answer, finding a prompt and
-listing a tree are not the store's own. `Promises` says what must follow.
+listing a tree are not done by the store. `Promises` checks the consequences.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from moorage.testing.comparison import CallOutcome, Comparison, Place
 from moorage.testing.promises import OPEN, AgentQuestion, Plain, Promises
 from moorage.testing.work import all_items, all_runs
 
-Taken = tuple[str, Turn]  # a turn that a launcher got, and its owner
+Taken = tuple[str, Turn]  # the owner and the turn that a launcher got
 Served = Callable[[Deps], Coroutine[Any, Any, Any]]
 
 places: Pool[Place] = Pool("places")
@@ -35,7 +35,7 @@ runs: Pool[tuple[Place, str]] = Pool("runs")
 claims: Pool[Taken] = Pool("claims")
 questions: Pool[tuple[Place, str]] = Pool("questions")
 
-# Few of each, so that the same is asked again, and almost the same too.
+# Few of each, so that equal and similar requests occur often.
 wordings = st.fixed_dictionaries(
     {
         "question": st.sampled_from(["Apply?", "Apply?", "Really?"]),
@@ -56,7 +56,7 @@ class RecoveryRules(Comparison):
         self.promises = Promises()
 
     def change(self, where: Place, decide: Decision, *, cuts: bool = False, **options: Any) -> CallOutcome:
-        """Apply a decision to a session in both, and note what it does; see `Promises.changed`."""
+        """Apply a decision to a session in both, and record its effect; see `Promises.changed`."""
         done, plain = super().change(where, decide, **options)
         if done:
             self.promises.changed(plain, cuts=cuts)
@@ -74,7 +74,7 @@ class RecoveryRules(Comparison):
         return run["parent_run_id"] if done else None
 
     def served(self, call: Served) -> CallOutcome:
-        """Ask the service on both stores, with the same chance."""
+        """Call the service on both stores, with the same randomness."""
         self.made += 1
         chance = self.made.to_bytes(16, "big")
 
@@ -87,7 +87,7 @@ class RecoveryRules(Comparison):
 
     @rule(target=questions, claimed=claims, wording=wordings, waits=st.booleans(), ttl=lifetimes)
     def ask_in_turn(self, claimed: Taken, wording: dict[str, Any], waits: bool, ttl: timedelta | None) -> Any:
-        """Let an agent ask; if it was cut off and asks the same again, its answer comes back."""
+        """Let an agent ask; if it was cut off and asks the same again, it gets the answer."""
         (owner, turn), asked_id = claimed, self.fresh("a")
 
         def ask(deps: Deps) -> Any:
@@ -122,7 +122,7 @@ class RecoveryRules(Comparison):
 
     @rule(question=questions, decision=decisions)
     def decide(self, question: tuple[Place, str], decision: str) -> None:
-        """Let a person answer what was asked."""
+        """Let a person answer a question."""
         (owner, _), approval_id = question
         done, approval = self.served(lambda deps: decide_approval(deps, Caller(owner=owner), approval_id, decision))
         if done:
@@ -132,7 +132,7 @@ class RecoveryRules(Comparison):
 
     @rule(where=places)
     def stop_tree(self, where: Place) -> None:
-        """Stop a session and all below it: nothing there is left unmarked."""
+        """Stop a session and all its descendants, and check that all are marked."""
         owner, session_id = where
         done, stopped = self.served(lambda deps: stop_session(deps, Caller(owner=owner), session_id))
         if done:
@@ -141,7 +141,7 @@ class RecoveryRules(Comparison):
 
     @rule(run=runs)
     def stop_with_what_it_asked_for(self, run: tuple[Place, str]) -> None:
-        """Stop a run and those below it, in whatever sessions they are."""
+        """Stop a run and its descendants, in all their sessions."""
         (owner, _), run_id = run
         done, _ = self.served(lambda deps: stop_run(deps, Caller(owner=owner), run_id))
         if done:
@@ -170,7 +170,7 @@ class RecoveryRules(Comparison):
 
     @rule(target=runs, owner=st.sampled_from(["ann", "ann", "bob"]), state=st.sampled_from(["failed", "expired"]))
     def retry_what_failed(self, owner: str, state: str) -> Any:
-        """Retry the last run of an owner that did not go well."""
+        """Retry the last unsuccessful run of an owner."""
         _, found = self.both(lambda store: all_runs(store, owner, state=state))
         return self._retried((owner, found[0]["session_id"]), found[0]["run_id"]) if found else multiple()
 
@@ -196,7 +196,7 @@ class RecoveryRules(Comparison):
 
     @rule(by=clock_steps)
     def step_clock(self, by: timedelta) -> None:
-        """Set the clock, and extend the leases as the judge of leases does: no turn that was started is lost."""
+        """Set the clock, and extend the leases as servers do: no started turn is lost."""
         self.clock.step(by)
         now = self.clock.now()
         self.both(lambda store: store.extend_leases(now))
@@ -209,7 +209,7 @@ class RecoveryRules(Comparison):
             assert not [turn for turn in change["turns"] if turn["state"] == "lost"], "a clock step is no death"
 
     def judge(self, where: Place) -> CallOutcome:
-        """Let time do what it does to a session."""
+        """Apply due expiries to a session."""
         stamp = self.stamp()
         return self.change(where, lambda view: work.expired(view, stamp))
 

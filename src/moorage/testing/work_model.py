@@ -1,7 +1,7 @@
-"""The part of the random life that launchers play: asking, claiming, reporting, getting lost.
+"""The rules of the random test for launchers: asking, claiming, reporting, getting lost.
 
-`WorkRules` is mixed into the machine of `model`, where everything else happens too;
-`WorkComparison` is a machine of its own that does little else, and so gets further.
+`WorkRules` is mixed into the machine of `model`, together with all other rules; `WorkComparison` is a machine with
+little else, so it gets further.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ wishes = st.fixed_dictionaries(
         "idempotency_key": st.sampled_from(["k-1", "k-2"]),
         "correlation": st.sampled_from([1, {"a": [None]}]),
         "max_turns": st.sampled_from([1, 2]),
-        "agent_name": st.sampled_from(AGENTS),  # whichever agent the session has
+        "agent_name": st.sampled_from(AGENTS),  # any agent may answer in any session
         "called": st.booleans(),
         "parameters": st.sampled_from([{}, {"days": 3}]),
     },
@@ -72,7 +72,7 @@ def _ending(outcome: str, **end: Any) -> EndRule:
 
 
 def _token(launcher: str) -> str:
-    """The token of every hold that a launcher's turns have."""
+    """Return the token of every hold of a launcher's turns."""
     return f"token-of-{launcher}"
 
 
@@ -99,8 +99,8 @@ REPORTS: dict[str, EndRule] = {
     "suspended": _with_token,
     "closed": _closing,
 }
-WITHOUT_A_REPORT = ("died", "released")  # of its agent: the next turn is told
-# Most turns go well; those that do not must not close every session before anything else can happen.
+WITHOUT_A_REPORT = ("died", "released")  # of its agent: the next turn knows that
+# Most turns succeed; failures must not close every session before anything else can happen.
 reports = st.sampled_from(["started", "completed", *(name for name in REPORTS if name != "closed")] * 3 + ["closed"])
 
 
@@ -113,7 +113,7 @@ class WorkRules(CallModelRules):
     def ask_for_run(
         self, where: Place, wish: dict[str, Any], parent: tuple[Place, str] | None, prompt: str, how: dict[str, Any]
     ) -> Any:
-        """A parent need not be above the child, of the same owner, or there any more."""
+        """Ask for a run; its parent may be unrelated, of another owner, or deleted."""
         run = self._wanted(wish, parent)
         asker = None if parent is None else Asker(run_id=parent[1], session_id=parent[0][1])
         done, _ = self.change(where, asking(run, prompt, self.clock.now(), **how), asker=asker)
@@ -245,7 +245,7 @@ class WorkRules(CallModelRules):
     ) -> Any:
         """Cut a turn off after its question, before or after the answer, and let the next one ask the same again.
 
-        Single steps get there too, but seldom.
+        Single steps reach this too, but rarely.
         """
         if not isinstance(claimed := self.claim_any(launcher), tuple):
             return multiple()
@@ -275,9 +275,9 @@ class WorkRules(CallModelRules):
         below=st.booleans(),
     )
     def stop_a_parent(self, launcher: str, wish: dict[str, Any], agent: str, parent_ends: str, below: bool) -> None:
-        """Stop a run whose child is still at work: the child's end wakes no session, and no other child is created.
+        """Stop a run whose child is still running: the child's end wakes no session, and no other child is created.
 
-        Single steps get there too, but seldom.
+        Single steps reach this too, but rarely.
         """
         if not isinstance(claimed := self.claim_any(launcher), tuple) or not self._served(claimed):
             return
@@ -374,13 +374,13 @@ class WorkRules(CallModelRules):
 
 
 class WorkComparison(WorkRules):
-    """A life that is nearly all work: so every step is more likely to follow another.
+    """A random test of work alone, so that longer sequences of steps are likely.
 
-    In the end nothing goes wrong any more, and everything that was asked for must end.
+    In the end no more faults occur, and every run must end.
     """
 
     def teardown(self) -> None:
-        """Once people and launchers do what is theirs to do, nothing is left over."""
+        """Let people and launchers complete their work, and check that nothing is left over."""
         for _ in range(MANY):
             if not self._go_on():
                 break
@@ -393,7 +393,7 @@ class WorkComparison(WorkRules):
         assert self.both(lambda store: all_items(store, None, owner, ("held", "waiting", "given")))[1] == []
 
     def _go_on(self) -> bool:
-        """One round in which everything goes well; whether there was anything to do."""
+        """Do one round in which everything succeeds; return whether there was anything to do."""
         for owner in (OWNER, OTHER):
             self._do_what_people_do(owner)
         self.expire(timedelta(minutes=6))
@@ -410,7 +410,7 @@ class WorkComparison(WorkRules):
                 self.release((owner, session["session_id"]))
 
     def _carry_one(self) -> bool:
-        stamp, wish = self.stamp(), a_claim("launcher-3")  # that one was not told to drain
+        stamp, wish = self.stamp(), a_claim("launcher-3")  # this launcher was not told to drain
         _, plain = self.both(lambda store: store.claim((OWNER, OTHER), AGENTS, wish, stamp))
         if plain is None:
             return False
@@ -441,7 +441,7 @@ class WorkComparison(WorkRules):
 
     @rule(where=places, outcome=st.sampled_from(OUTCOMES), chance=st.integers(0, 3))
     def finalize(self, where: Place, outcome: str, chance: int) -> None:
-        if chance == 0:  # rarely, or no session is left to work
+        if chance == 0:  # rarely, or no session is left for work
             self.change(where, finalized(outcome, self.clock.now()))
 
     @rule(where=places, force=st.booleans(), chance=st.integers(0, 3))
@@ -478,7 +478,7 @@ def _why(members: list[Any], stamp: Stamp) -> str | None:
 
 
 def work_compared_with_model(make: Callable[[], Store], run: Runner = drive) -> type[WorkComparison]:
-    """A machine that compares the work of what `make` makes with that of the model."""
+    """Return a machine that compares the work of `make`'s store with that of the model."""
 
     class ComparedWork(WorkComparison):
         def make_store(self) -> Store:

@@ -21,7 +21,7 @@ from moorage.testing.work import *
 
 
 async def busy_parent(store: Store, *children: str, retry: Retry = Retry.RESUME, **fields: Any) -> Any:
-    """A parent at work that has asked children, who are queued; its turn."""
+    """Create a parent with a running turn that has asked children, which are queued; return its turn."""
     await launch(store, "p-1", "run-p")
     claimed = await taken(store, retry=retry)
     await start(store, claimed)
@@ -86,9 +86,9 @@ ENDINGS: dict[str, tuple[str, str | None, Callable[[Store], Awaitable[None]]]] =
 
 
 class CallbackRules:
-    """Rules of a change's callbacks, of `delete_tree` and of `sweep` where something runs."""
+    """Rules of a change's callbacks, of `delete_tree`, and of `sweep` with running sessions."""
 
-    # A parent that no launcher ever had to do with -----------------------------------------------
+    # A parent that never had a launcher ---------------------------------------------------------
 
     async def test_callback_to_a_parent_never_launched_waits_and_starts_nothing(self, store: Store) -> None:
         await store.create(OWNER, a_session("p-1"))
@@ -350,7 +350,7 @@ class CallbackRules:
         assert len(await store.log(OWNER, "p-1", LogQuery(kinds=("callback",), limit=9))) == 3
         assert await take(store) is None
 
-    # A parent that cannot go on
+    # A parent that cannot continue
 
     async def test_callback_to_a_closed_parent_is_dropped_and_said_so(self, store: Store) -> None:
         parent = await busy_parent(store, "c-1")
@@ -368,7 +368,7 @@ class CallbackRules:
         await carry(store)
         await launch(store, "c-1", a_child_run("run-c-1", "p-1", "run-p"))
         await store.delete_tree(OWNER, "p-1", may_delete("p-1"), a_stamp())
-        await store.create(OWNER, a_session("s-9", "p-1"))  # a name may be an id that was spent
+        await store.create(OWNER, a_session("s-9", "p-1"))  # a name may be the id of a deleted session
         async with _untouched(store, "s-9"):
             await carry(store)
 
@@ -510,7 +510,7 @@ class CallbackRules:
 
 
 class _untouched:
-    """Whatever happens inside leaves one session and its inbox as they were."""
+    """Assert that the block leaves one session and its inbox unchanged."""
 
     def __init__(self, store: Store, ref: str) -> None:
         self._store, self._ref = store, ref

@@ -1,4 +1,4 @@
-"""Calls: runs of any agent in any session, each with a turn of its own, begun or answered where they are asked."""
+"""Calls: runs of any agent in any session, each with a turn of its own, begun or answered in the calling process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANSWER = TurnEnd(messages=tuple(said("the answer", role="assistant")), result="t
 
 
 def a_call(run_id: str = "run-1", **fields: Any) -> Run:
-    """A run that a call waits for."""
+    """Return a run whose caller waits."""
     return a_run(run_id, called=True, **fields)
 
 
@@ -33,7 +33,7 @@ async def call_here(store: Store, ref: str, run: Run, prompt: str = "go on", **w
 
 
 async def answer_here(store: Store, ref: str, run: Run, *, after_turns: int, end: TurnEnd = ANSWER) -> Change:
-    """Ask for a run with its answer."""
+    """Ask for a run and store its answer."""
     claim, (message,) = a_claim(HERE, Retry.NEVER), said("go on")
     return await store.apply(
         OWNER,
@@ -49,7 +49,7 @@ async def take_here(store: Store, ref: str, run_id: str) -> Change:
 
 
 def claimed_by(change: Change) -> Claimed:
-    """A turn that was begun where it was asked for."""
+    """Return the claim of a turn that began in the calling process."""
     return Claimed(OWNER, change.session, change.turns[0], (), change.runs)
 
 
@@ -144,7 +144,7 @@ class CallRules:
         assert await inbox_of(store, "s-1") == {"message:run-1": "consumed"}, "the caller knows the outcome"
         assert await take(store) is None
 
-    # Begun where it is asked
+    # Begun in the calling process
 
     async def test_call_begins_its_turn_in_the_commit_that_asks(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
@@ -201,7 +201,7 @@ class CallRules:
             with pytest.raises(HeldByAnother):
                 await call_here(store, "s-1", a_call())
 
-    # Answered where it is asked
+    # Answered in the calling process
 
     async def test_answer_is_one_commit_with_all_of_it(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))

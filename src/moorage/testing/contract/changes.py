@@ -18,7 +18,7 @@ from moorage.testing.builders import *
 
 Writer = Callable[[Store, int], Awaitable[object]]
 
-WRITERS: dict[str, Writer] = {  # everything that may name a version
+WRITERS: dict[str, Writer] = {  # every method that takes a version
     "apply": lambda store, version: store.apply(OWNER, "s-1", updated(error="no"), expected=version),
     "append": lambda store, version: store.append(OWNER, "s-1", said("one"), a_stamp(), expected=version),
     "append with a key": lambda store, version: store.append(

@@ -20,7 +20,7 @@ TICK = timedelta(microseconds=1)
 
 
 async def values(store: Store, at: Any = NOON, key: str | None = None) -> dict[str, Any]:
-    """The context without versions and times."""
+    """Return the context without versions and times."""
     return {name: item.value for name, item in (await context_of(store, OWNER, "s-1", at, key)).items()}
 
 

@@ -19,13 +19,13 @@ from moorage.testing.work import *
 
 
 def a_delegation(delegation_id: str = "d-1", **fields: Any) -> Delegation:
-    """Work handed to the echo agent at noon, nothing picked up."""
+    """Return a delegation to the echo agent at noon that resumed nothing."""
     fields = {"at": NOON, "resumed": False, "reason": "no_existing_session", "agent_name": "echo-agent", **fields}
     return Delegation(delegation_id=delegation_id, **fields)
 
 
 async def _callbacks(store: Store, span: Span | None = None) -> dict[str, CallbackCounts]:
-    """Where callbacks are, of the sessions that have any."""
+    """Return the place of callbacks, for the sessions that have any."""
     facts = await all_facts(store, span=span, page=2)
     return {fact.session_id: fact.callbacks for fact in facts if fact.callbacks is not None}
 
@@ -79,7 +79,7 @@ class CountingRules:
         assert found.items == made[1:3]
 
     async def test_delegations_come_oldest_first_whenever_they_were_recorded(self, store: Store) -> None:
-        for second in (3, 1, 2, 0):  # what could not be stored at once is taken in later
+        for second in (3, 1, 2, 0):  # a delegation that could not be stored at once is recorded later
             await store.record_delegation(OWNER, a_delegation(f"d-{second}", at=after(second)))
 
         first = await store.delegations(OWNER, Span(), 2)
@@ -236,7 +236,7 @@ class CountingRules:
     )
     @pytest.mark.parametrize("limit", [1, 2, MANY])
     async def test_facts_of_a_span(self, store: Store, span: Span, expected: str, limit: int) -> None:
-        """The task of `c` is its own id, as when none is given; that of `e` too."""
+        """The task of `c` is its own id, which is the default; that of `e` too."""
         tasks = {"a": "task-1", "b": "task-1", "c": "c", "d": "d", "e": "c"}
         for second, (name, task) in enumerate(tasks.items()):
             agent = "hello-world" if name in "bd" else "echo-agent"
@@ -327,5 +327,5 @@ class CountingRules:
 
         assert size is not None
         assert (before.sessions, size.sessions) == (0, 2)
-        assert size.bytes > before.bytes + 90_000  # a page that is there already may take some of it
+        assert size.bytes > before.bytes + 90_000  # existing free pages may hold some of it
         assert size.used_bytes > before.used_bytes + 90_000

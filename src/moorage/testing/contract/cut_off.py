@@ -1,4 +1,4 @@
-"""Turns that were cut off: their questions stay open, and answers that people gave are not lost with them."""
+"""Turns that were cut off: their questions stay open, and the answers of people are not lost."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DECISION = "decision:a-1"
 
 
 async def cut_off(store: Store, claimed: Claimed, how: str) -> None:
-    """End a turn without a report of its agent: its launcher falls silent or leaves, or the agent dies."""
+    """End a turn without a report of its agent: its launcher is silent or leaves, or the agent dies."""
     if how == "lost":
         await expire(store, LATER)
     elif how == "released":
@@ -31,7 +31,7 @@ async def cut_off(store: Store, claimed: Claimed, how: str) -> None:
 
 
 async def at_work(store: Store, retry: Retry = Retry.RESUME) -> Claimed:
-    """A turn whose agent has been started."""
+    """Return a turn whose agent has been started."""
     await launch(store, "s-1", "run-1")
     claimed = await taken(store, retry=retry)
     await start(store, claimed)
@@ -39,7 +39,7 @@ async def at_work(store: Store, retry: Retry = Retry.RESUME) -> Claimed:
 
 
 async def two_at_work(store: Store) -> Claimed:
-    """A turn for two runs whose agent has been started."""
+    """Return a turn for two runs whose agent has been started."""
     await launch(store, "s-1", "run-1")
     await ask(store, "s-1", "run-2")
     claimed = await taken(store)
@@ -58,7 +58,7 @@ async def answer(store: Store, name: str = "a-1", decision: str = "approve") -> 
 
 
 async def answered_then_cut_off(store: Store, how: str = "lost", **fields: Any) -> Claimed:
-    """The turn after one whose question was answered and that was cut off right after."""
+    """Return the turn after one whose question was answered and that was cut off right after."""
     claimed = await at_work(store)
     await question(store, **fields)
     await answer(store)
@@ -69,7 +69,7 @@ async def answered_then_cut_off(store: Store, how: str = "lost", **fields: Any) 
 
 
 class CutOffRules:
-    """Rules of questions and answers of turns that end without a report."""
+    """Rules of questions and answers in turns that end without a report."""
 
     @pytest.mark.parametrize("waits", [True, False])
     @pytest.mark.parametrize("how", ["lost", "died", "released"])
@@ -301,7 +301,7 @@ class CutOffRules:
         assert await ask_again(store, again, "a-1", "a-2")
 
     async def test_answer_to_two_runs_is_the_others_when_one_fails(self, store: Store) -> None:
-        """A run that was cut off twice before gives up; the one that joined it goes on."""
+        """A run that was cut off twice before fails; the run that joined it continues."""
         first = await at_work(store)
         for _ in range(2):
             await cut_off(store, first, "died")

@@ -1,4 +1,4 @@
-"""Deleting trees: what goes, what stays, and what is told of it."""
+"""Deleting trees: the deleted rows, the kept ones, and the records of deletions."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ class DeletionRules:
             await store.log(OWNER, "s-1")
 
     async def test_session_made_after_a_deletion_begins_with_nothing(self, store: Store) -> None:
-        """A key inside the store that is given twice would hand the dead session's log to the new one."""
+        """An internal key that is used twice would give the deleted session's log to the new one."""
         await store.create(OWNER, a_session("s-1"))
         await store.append(OWNER, "s-1", said("old", key="k-1"), a_stamp())
         await write_context(store, OWNER, "s-1", merging({"a": 1}))

@@ -12,18 +12,18 @@ from moorage.testing.builders import *
 
 
 def a_document(key: str = "k", body: str = '"v"', **fields: object) -> Document:
-    """A document of the kind `kind`."""
+    """Return a document of the kind `kind`."""
     return Document("kind", key, body, **fields)  # type: ignore[arg-type]
 
 
 async def put(store: Store, *documents: Document) -> None:
-    """Write documents, whatever was there before."""
+    """Write documents, whatever their previous values were."""
     for each in documents:
         await store.put_document(each.kind, each.key, becomes(each))
 
 
 def becomes(new: Document | None) -> DocumentDecision:
-    """A decision that looks at nothing."""
+    """Return a decision that ignores the previous value."""
     return lambda _: new
 
 

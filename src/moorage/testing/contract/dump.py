@@ -1,4 +1,4 @@
-"""Dumps: everything a store keeps comes out, and any other store can load it and go on."""
+"""Dumps: everything a store keeps can be dumped, and any other store can load it and continue."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SECRET = SigningSecret(secret_id="s1", value="00ff", created_at=NOON)
 
 
 async def a_full_store(store: Store) -> None:
-    """Something of everything, of two owners; forks of sessions that are gone; turns that are queued and that run."""
+    """Fill a store with two owners' data of every kind: forks of deleted sessions, queued turns and running ones."""
     number_tokens_anew()
     await _conversations(store)
     await _work(store)
@@ -78,11 +78,11 @@ async def _work(store: Store) -> None:
     await start(store, parent)
     for name in ("c-1", "c-2"):
         await launch(store, name, a_child_run(f"run-{name}", "p-1", "run-p", idempotency_key=name), parent="p-1")
-    await carry(store, says="done")  # the first child: its callback waits in the inbox of its parent, which runs
+    await carry(store, says="done")  # the first child: its callback waits in the inbox of its running parent
 
 
 async def everything(store: Store) -> dict[str, Any]:
-    """All that can be seen through the port."""
+    """Return everything that can be read through the port."""
     return {
         OWNER: await dump(store, OWNER),
         OTHER: await dump(store, OTHER),
@@ -94,7 +94,7 @@ async def everything(store: Store) -> dict[str, Any]:
 
 
 async def mark_of(store: Store) -> str | None:
-    """Return how far loading has come."""
+    """Return the progress of the load."""
     found = await store.document(DocumentKind.STORE, LOAD_MARK)
     return None if found is None else found.body
 
@@ -200,7 +200,7 @@ async def _turns(store: Store) -> list[Any]:
 
 
 def _others(sessions: list[DumpRecord]) -> list[DumpRecord]:
-    """A session that is not there yet."""
+    """Return a session that does not exist yet."""
     (first, *_) = (record for record in sessions if isinstance(record, DumpedSession))
     head = replace(first.session, session_id="s-999", session_name=None, root_session_id="s-999")
     return [DumpedSession(999, head)]

@@ -10,7 +10,7 @@ from moorage.testing.builders import *
 
 
 async def family(store: Store) -> None:
-    """A root `r` with children a, b, c and grandchildren b1, a1, a2, one below a1, and a stranger.
+    """Create a root `r` with children a, b, c and grandchildren b1, a1, a2, one below a1, and an unrelated session.
 
     The generations are mixed: b1 is older than a1, though a is older than b, and c is the youngest.
     """

@@ -1,4 +1,4 @@
-"""The feed over all of an owner's sessions, and the pulse that says when to look again."""
+"""The feed over all of an owner's sessions, and the pulse that tells when to read again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FeedRules:
 
     @asynccontextmanager
     async def meanwhile(self, work: Coroutine[Any, Any, object]) -> AsyncIterator[None]:
-        """Do this while the body waits. A store whose `wait` blocks the event loop does it on another thread."""
+        """Do this during the body. A store whose `wait` blocks the event loop does it on another thread."""
         task = asyncio.create_task(work)
         yield
         await task
@@ -109,7 +109,7 @@ class FeedRules:
                 pulse = store.pulse()
                 seen.extend(event.id for event in await store.feed(OWNER, seen[-1] if seen else 0, 7))
                 await store.wait(pulse, 0.01)
-                await asyncio.sleep(0)  # some stores never suspend: let the writers have their turn
+                await asyncio.sleep(0)  # some stores never suspend: let the writers run
 
         async with asyncio.timeout(30):
             await asyncio.gather(follow(), *(store.append(OWNER, "s-1", said(str(n)), a_stamp()) for n in range(40)))

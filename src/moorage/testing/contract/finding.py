@@ -38,7 +38,7 @@ SOME_FILTERS: dict[str, Any] = {
 
 
 async def found(store: Store, **filters: Any) -> list[str]:
-    """The ids of all that fits, oldest first unless asked otherwise."""
+    """Return the ids of all matching sessions, oldest first by default."""
     return [session.session_id for session in await all_sessions(store, **filters)]
 
 
@@ -332,7 +332,7 @@ class FindRules:
 
 
 async def _population(store: Store) -> None:
-    """mother (created) with son (active, planning) and daughter (waiting); alone (completed); sleeper (suspended)."""
+    """Create mother (created), son (active, planning), daughter (waiting); alone (completed); sleeper (suspended)."""
     await store.create(
         OWNER, a_session("mother", agent_name="planner", task_id="task-7", metadata={"colour": "red"}, at=after(1))
     )

@@ -1,4 +1,4 @@
-"""Forks: a new session that goes on from an entry of another, sharing what came before."""
+"""Forks: a new session that continues from an entry of another and shares the earlier entries."""
 
 from __future__ import annotations
 
@@ -303,13 +303,13 @@ async def _values(store: Store, ref: str) -> dict[str, Any]:
 
 
 async def _source(store: Store) -> None:
-    """Four entries: created, one, two, three."""
+    """Create a session with four entries: created, one, two, three."""
     await store.create(OWNER, a_session("s-1"))
     await store.append(OWNER, "s-1", said("one", "two", "three"), a_stamp())
 
 
 async def _forks_over_forks(store: Store) -> None:
-    """f-3 reads two entries each of s-1, f-1 and f-2, then its own; each has one more that it does not share."""
+    """Create f-3, which reads two entries each of s-1, f-1 and f-2; each of these has one more, not shared."""
     await store.create(OWNER, a_session("s-1"))
     await store.append(OWNER, "s-1", said("s-1", "s-1 alone"), a_stamp())
     for number, (source, fork) in enumerate((("s-1", "f-1"), ("f-1", "f-2"), ("f-2", "f-3")), 1):

@@ -1,4 +1,4 @@
-"""Keys: kept with the digest of their secrets, revoked once and for all."""
+"""Keys: stored with the digests of their secrets, revoked for good."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moorage.testing.builders import *
 
 
 def a_key(key_id: str = "k1", owner: str = OWNER, **fields: Any) -> Key:
-    """A key that reads."""
+    """Return a key with scope read."""
     fields = {"scopes": (Scope.READ,), "created_at": NOON, **fields}
     return Key(key_id=key_id, owner=owner, **fields)
 

@@ -1,4 +1,4 @@
-"""The log: appending, numbering, client keys, paging, and what every window keeps."""
+"""The log: appending, numbering, client keys, paging, and the entries that every window keeps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from moorage.testing.texts import DEEP, TEXTS
 
 
 async def numbers(store: Store, ref: str = "s-1", **options: Any) -> list[int]:
-    """The numbers of what `log` answers."""
+    """Return the numbers of the entries of a log."""
     return [entry.number for entry in await store.log(OWNER, ref, LogQuery(**options))]
 
 
@@ -73,7 +73,7 @@ class LogRules:
         assert (await whole_log(store, "s-1"))[-1].content == "hello"
 
     async def test_append_matches_the_rule_of_the_session(self, store: Store) -> None:
-        """The store may take a shorter way, to the same result."""
+        """The store may take a shortcut with the same result."""
         await store.create(OWNER, a_session("s-1"))
         await store.apply(OWNER, "s-1", lambda view: view.session.resume("ann", "secret", a_stamp()))
         head = await store.get(OWNER, "s-1")
@@ -414,7 +414,7 @@ async def _held(store: Store) -> Session:
 
 
 async def _ten_entries(store: Store) -> None:
-    """Created; then message, phase, error three times."""
+    """Create ten entries: created; then message, phase, error three times."""
     await store.create(OWNER, a_session("s-1"))
     for phase in (Phase.PLANNING, Phase.EXECUTING, Phase.VALIDATING):
         await store.append(OWNER, "s-1", said("hello"), a_stamp())

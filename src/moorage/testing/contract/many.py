@@ -1,4 +1,4 @@
-"""Reads of many sessions at once: the same answers as one by one, and none that hides another."""
+"""Reads of many sessions at once: the same answers as one by one, and no session hides another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests under a key: done once, noted with their effect, forgotten after a day."""
+"""Requests with a key: done once, recorded with their effect, forgotten after a day."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def noted(
     at: datetime = NOON,
     ref: str | None = None,
 ) -> Callable[..., Change]:
-    """Any decision, made under a key."""
+    """Return a decision with an idempotency key."""
 
     def decision(*given: Any) -> Change:
         change = decide(*given)
@@ -36,7 +36,7 @@ def noted(
 
 
 async def create(store: Store, session_id: str, owner: str = OWNER, **request: Any) -> Session:
-    """Create a session under a key."""
+    """Create a session with an idempotency key."""
     return await store.create(owner, noted(a_session(session_id, owner=owner), **request))
 
 
@@ -170,7 +170,7 @@ class OnceRules:
     async def test_purge_forgets_old_requests_some_at_a_time(self, store: Store) -> None:
         for n in range(5):
             await create(store, f"s-{n}", key=f"k-{n}", at=after(n), owner=OWNER if n % 2 else OTHER)
-        at = NOON + KEPT_FOR + timedelta(seconds=2)  # three of them are old by now
+        at = NOON + KEPT_FOR + timedelta(seconds=2)  # three of them are too old by now
 
         assert await store.purge(at, 2) == 2
         assert await store.purge(at, 2) == 1

@@ -1,4 +1,4 @@
-"""Owners: what belongs to another behaves as unknown, for every method there is."""
+"""Owners: data of another owner behaves as unknown, in every method."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from moorage.testing.work import *
 
 StoreCall = Callable[[Store], Awaitable[Any]]
 
-# Methods that name a session or an approval: for another owner there is no such thing.
+# Methods that name a session or an approval: it does not exist for another owner.
 UNKNOWN: dict[str, tuple[type[NotFound], StoreCall]] = {
     "create": (ParentNotFound, lambda store: store.create(OTHER, refusing, parent="theirs")),
     "fork": (SessionNotFound, lambda store: store.fork(OTHER, "theirs", None, refusing)),
@@ -90,7 +90,7 @@ async def _records(store: Store) -> list[Any]:
     return [record for record in found if record is not None]
 
 
-# Methods that list: for another owner there is nothing in the list.
+# Methods that list: the list is empty for another owner.
 NOTHING: dict[str, StoreCall] = {
     "match": lambda store: store.match(OTHER, "theirs", 10),
     "find": _pages,
@@ -281,7 +281,7 @@ class OwnerRules:
 
 
 async def _theirs(store: Store, owner: str = OWNER) -> None:
-    """A session with a child, a message, a context and an approval that is soon due; another at work, with a child."""
+    """Create a session with a child, a message, a context and an approval soon due; another at work, with a child."""
     await store.create(owner, a_session("theirs", "their-name", owner=owner, expires_at=after(1)))
     await store.create(owner, a_session("theirs-too", owner=owner), parent="theirs")
     await store.append(owner, "theirs", said("hello", key="k-1"), a_stamp())

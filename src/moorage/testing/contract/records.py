@@ -35,7 +35,7 @@ TICK = timedelta(microseconds=1)
 
 
 def put(key: str, value: bytes = b"v", **options: Any) -> Put:
-    """A wish to put a value in namespace `n`."""
+    """Return a request to put a value into namespace `n`."""
     return Put(namespace="n", key=key, value=value, **options)
 
 
@@ -68,12 +68,12 @@ async def write(
 async def read(
     store: Store, key: str, ref: str | None = "s-1", at: datetime = NOON, owner: str = OWNER
 ) -> Record | None:
-    """One record of namespace `n`."""
+    """Return one record of namespace `n`."""
     return (await store.records(owner, ref, [RecordName("n", key)], at))[0]
 
 
 async def keys(store: Store, ref: str | None = "s-1", at: datetime = NOON, **query: Any) -> list[str]:
-    """Keys of namespace `n`, in order."""
+    """Return the keys of namespace `n`, in order."""
     found = await store.list_records(OWNER, ref, RecordQuery(**{"namespace": "n", **query}), at)
     return [record.key for record in found]
 
@@ -83,7 +83,7 @@ class RecordRules:
 
     @pytest.fixture(params=["s-1", None], ids=["session", "owner"])
     def ref(self, request: pytest.FixtureRequest) -> str | None:
-        """Records belong to a session, or to their owner."""
+        """Return a session, or None for the owner."""
         found: str | None = request.param
         return found
 

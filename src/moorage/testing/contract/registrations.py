@@ -1,4 +1,4 @@
-"""Registrations: what came while everything runs, until its lease ends."""
+"""Registrations: endpoints added while servers run, until their leases end."""
 
 from __future__ import annotations
 

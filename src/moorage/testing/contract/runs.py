@@ -1,4 +1,4 @@
-"""Runs and inboxes: asked for once, settled once, and what they wait for in between."""
+"""Runs and inboxes: asked for once, settled once, and waiting in between."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ def suspended(by: str = "person") -> Decision:
 
 
 def resumed(at: Any = NOON) -> Decision:
-    """A decision for `apply`: a person takes the session over."""
+    """Return a decision for `apply`: a person resumes the session."""
     return lambda view: work.after(view, view.session.resume("ann", "secret", a_stamp(at)), a_stamp(at))
 
 
 def released(at: Any = NOON) -> Decision:
-    """A decision for `apply`: the hold is given up."""
+    """Return a decision for `apply`: the hold is released."""
     return lambda view: work.after(view, view.session.release(a_stamp(at)), a_stamp(at))
 
 
 class RunRules:
-    """Rules of `run`, `runs`, `run_by_key` and `inbox`, and of what settles a run."""
+    """Rules of `run`, `runs`, `run_by_key` and `inbox`, and of the changes that settle a run."""
 
-    # Asking and looking
+    # Requests and reads
 
     async def test_run_is_kept_as_it_was_asked_for(self, store: Store) -> None:
         run = a_run(
@@ -119,7 +119,7 @@ class RunRules:
         await launch(store, "s-1", "run-1", agent_name="planner")
         await launch(store, "s-2", a_child_run("run-2", "s-1"), parent="s-1")
         await ask(store, "s-1", a_run("run-3", agent_name="planner"))
-        await carry(store)  # that of s-2: no launcher takes the planner's turns
+        await carry(store)  # the run of s-2: no launcher takes the planner's turns
         await ask(store, "s-2", a_child_run("run-4", "s-1", agent_name="planner"))
 
         async def listed(**filters: Any) -> list[str]:
@@ -259,7 +259,7 @@ class RunRules:
         assert await all_items(store, states=("held", "waiting", "given")) == []
         assert await take(store) is None
 
-    # People in between
+    # Actions of people in between
 
     async def test_input_to_a_session_suspended_by_a_person_queues_no_turn(self, store: Store) -> None:
         await launch(store, "s-1", "run-1")

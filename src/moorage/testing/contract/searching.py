@@ -14,7 +14,7 @@ from moorage.testing.builders import *
 
 
 async def found(store: Store, text: str, limit: int = 100) -> set[tuple[str, int]]:
-    """Where a text is found; skips the test on a store that cannot search."""
+    """Return the places where a text is found; skip the test on a store without search."""
     if Capability.SEARCH not in store.capabilities:
         pytest.skip("this store cannot search")
     hits = await store.search(OWNER, text, limit)

@@ -1,4 +1,4 @@
-"""Servers: owners they serve, their beats, and leases that outlive their absence."""
+"""Servers: their owners, their heartbeats, and leases that outlive their absence."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ServerRules:
             await launch(store, name, child, parent="p-1", at=after(number + 1))
         assert await store.backlog() == Backlog(queued=2, running=1, oldest_queued_at=after(1))
 
-        await finish(store, await taken(store, at=after(3)), at=after(3))  # c-1 calls back to a parent at work
+        await finish(store, await taken(store, at=after(3)), at=after(3))  # c-1 calls back to a running parent
         assert await store.backlog() == Backlog(queued=1, running=1, oldest_queued_at=after(2), callbacks=1)
 
         await finish(store, await taken(store, at=after(3)), at=after(3))

@@ -1,4 +1,4 @@
-"""Creating and finding sessions: ids, names, parents, and what must come back as it went in."""
+"""Creating and finding sessions: ids, names, parents, and exact round trips."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ class SessionRules:
         with pytest.raises(SessionNotFound):
             await store.get(OWNER, "planner")
 
-    # Ids and names are not given twice ----------------------------------------------------------
+    # Ids and names are unique -------------------------------------------------------------------
 
     async def test_id_in_use_is_refused(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))

@@ -1,4 +1,4 @@
-"""Status: what a head says of its inbox, runs and children, how lists find it, and how a failed run is retried."""
+"""Status: its inputs in the head (inbox, runs and children), its filter in lists, and retries of failed runs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def status(store: Store, ref: str = "s-1") -> str:
 
 
 async def waiting_for_child(store: Store) -> None:
-    """Session s-1, whose run waits for the run of its child c-1."""
+    """Create session s-1, whose run waits for the run of its child c-1."""
     await launch(store, "s-1", "run-1")
     claimed = await taken(store)
     await launch(store, "c-1", a_child_run("run-2", "s-1", "run-1"), parent="s-1")
@@ -33,7 +33,7 @@ async def waiting_for_child(store: Store) -> None:
 
 
 async def failed(store: Store, session_id: str = "s-1", run_id: str = "run-1") -> None:
-    """A session whose run has failed."""
+    """Create a session whose run has failed."""
     await launch(store, session_id, run_id)
     for _ in range(3):
         await carry(store, "failed", error="oh no")
@@ -47,7 +47,7 @@ async def retry(store: Store, run_id: str = "run-1", again: str = "run-9", ref: 
 
 
 class StatusRules:
-    """The head says how its session stands, and lists find it by that."""
+    """The head has the inputs of the status, and lists find sessions by it."""
 
     async def test_session_is_queued_running_and_idle_again(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1", agent_name="echo-agent"))

@@ -1,4 +1,4 @@
-"""Stopping: from the commit of a stop on, nothing of the stopped runs starts, is born or is woken."""
+"""Stopping: after the commit of a stop, no stopped run starts, creates a session or wakes one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from moorage.testing.work import *
 
 
 async def at_work(store: Store, session_id: str = "s-1", run_id: str = "run-1") -> Claimed:
-    """A session whose agent is at work on a run."""
+    """Create a session with a running turn for a run."""
     await launch(store, session_id, run_id)
     claimed = await taken(store)
     await start(store, claimed)
@@ -24,7 +24,7 @@ async def at_work(store: Store, session_id: str = "s-1", run_id: str = "run-1") 
 
 
 async def serving_two(store: Store) -> Claimed:
-    """A live turn that serves two runs, of which the first is stopped."""
+    """Return a live turn that serves two runs, of which the first is stopped."""
     await launch(store, "s-1", "run-1")
     await ask(store, "s-1", "run-2")
     claimed = await taken(store)
@@ -34,7 +34,7 @@ async def serving_two(store: Store) -> Claimed:
 
 
 class StopRules:
-    """A stop is never lost, whatever was just ending."""
+    """A stop is never lost, even if a turn is just ending."""
 
     @pytest.mark.parametrize("outcome", ["completed", "failed", "stopped"])
     async def test_stopped_run_settles_as_stopped_however_its_turn_ends(self, store: Store, outcome: str) -> None:
@@ -102,7 +102,7 @@ class StopRules:
         assert await states_of(store, "p-1") == ["completed", "stopped"]
         assert await take(store) is None
 
-    # Where one turn serves several runs
+    # One turn that serves several runs
 
     @pytest.mark.parametrize("outcome", ["stopped", "failed"])
     async def test_other_run_of_a_stopped_turn_gets_another(self, store: Store, outcome: str) -> None:
@@ -131,7 +131,7 @@ class StopRules:
         assert ([item.item_id for item in again.items], again.turn.cut_off) == (["message:run-2"], True)
         assert (await store.run(OWNER, "run-1")).state is RunState.STOPPED
 
-    # Birth
+    # Creation
 
     @pytest.mark.parametrize("named", ["run", "session"])
     @pytest.mark.parametrize("ended", [False, True])

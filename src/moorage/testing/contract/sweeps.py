@@ -1,4 +1,4 @@
-"""Sweeping: which sessions are looked at, and that trees go whole or not at all."""
+"""Sweeping: which sessions are checked, and that trees are deleted completely or not at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LATER = NOON + timedelta(days=1)
 
 
 def retention(before: datetime = LATER, at: datetime = LATER, states: frozenset[str] | None = None) -> SweepDecision:
-    """A decision as the service takes it: a tree goes when every member may."""
+    """Return a decision as the service uses it: a tree is deleted when every member may be."""
 
     def decide(members: list[Session]) -> str | None:
         reasons = [why_removable(member, Retention(limit=Limit(at - before), states=states), at) for member in members]
@@ -33,7 +33,7 @@ async def sweep(
     limit: int = 50,
     dry_run: bool = False,
 ) -> list[str]:
-    """Sweep to the end; the ids of what went."""
+    """Sweep to the end; return the ids of the deleted sessions."""
     return [
         tombstone.session_id
         for tombstone in await _tombstones(store, decide or retention(before), before, limit, dry_run)
@@ -271,7 +271,7 @@ class SweepRules:
 
 
 def _noting(seen: list[str], reason: str | None = None) -> SweepDecision:
-    """A decision that notes each tree it is asked about."""
+    """Return a decision that notes each tree it gets."""
 
     def decide(members: list[Session]) -> str | None:
         seen.append(" ".join(member.session_id for member in members))

@@ -158,7 +158,7 @@ class TransferRules:
         assert (await store.get(OTHER, "f-1")).forked_from == "s-1"
 
     async def test_client_key_that_came_twice_is_that_of_the_newer_entry(self, store: Store) -> None:
-        """A fork may use a client key of its source again; restored, both entries are its own."""
+        """A fork may use a client key of its source again; after a restore, both entries are its own."""
         await store.create(OWNER, a_session("s-1"))
         await store.append(OWNER, "s-1", said("hello", key="k-1"), a_stamp())
         await store.fork(OWNER, "s-1", None, a_fork("f-1"))
@@ -186,7 +186,7 @@ class TransferRules:
 
 
 async def _rich_session(store: Store) -> None:
-    """A session with something of everything."""
+    """Create a session with data of every kind."""
     await store.create(OWNER, a_session("s-1", "planner", metadata={"a": [1, 2.5, None]}, expires_at=after(10**6)))
     await store.append(OWNER, "s-1", said("hello", key="k-1") + said("rules", role="system"), a_stamp(after(1)))
     await write_context(store, OWNER, "s-1", remembering("k", {"v": 1}, ttl=timedelta(hours=1)))

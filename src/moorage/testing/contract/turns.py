@@ -1,4 +1,4 @@
-"""Turns: how they are queued, given out, kept alive, lost and ended."""
+"""Turns: queued, claimed, renewed, lost and ended."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def _update(store: Store, claimed: Claimed) -> Any:
     return await store.apply(OWNER, "s-1", decide)
 
 
-# Everything a launcher says of its turn, and how it is told that it is too late.
+# Every report of a launcher about its turn, and the error that it gets if it is too late.
 REPORTS: dict[str, tuple[type[Exception], TurnReport]] = {
     "started": (TurnLost, start),
     "renewed": (TurnLost, renew),
@@ -67,7 +67,7 @@ async def waiting(store: Store, launcher_id: str) -> list[str]:
 
 
 class TurnRules:
-    """Rules of `claim`, `overdue`, and of what launchers report with `apply` and `append`."""
+    """Rules of `claim`, `overdue`, and of launchers' reports with `apply` and `append`."""
 
     # Queueing
 
@@ -216,7 +216,7 @@ class TurnRules:
     async def test_claim_that_finds_nothing_writes_nothing(self, store: Store) -> None:
         await launch(store, "s-1", "run-1", agent_name="planner")
         pulses = []
-        for _ in range(5):  # a hint of the launch may come late; a claim that writes moves the pulse each time
+        for _ in range(5):  # a hint of the launch may come late; each claim that writes moves the pulse
             pulses.append(store.pulse())
             async with nothing_changes(store):
                 assert await take(store) is None
@@ -240,7 +240,7 @@ class TurnRules:
         got = [claimed.session.session_id for claimed in claims if claimed is not None]
         assert sorted(got) == sorted(f"s-{n}" for n in range(12))
 
-    # A live turn keeps others away
+    # A live turn excludes other drivers
 
     async def test_live_turn_keeps_others_from_resuming_suspending_closing_and_releasing(self, store: Store) -> None:
         await launch(store, "s-1", "run-1")
@@ -579,7 +579,7 @@ class TurnRules:
         await launch(store, "s-1", "run-1", metadata={"usage": {"model": "small", "input_tokens": 1}, "more": 1})
         claimed = await taken(store)
         await start(store, claimed)
-        for _ in range(2):  # an answer that got lost on the way: the end is told again
+        for _ in range(2):  # the answer got lost, so the end is reported again
             await finish(store, claimed, "failed", usage={"input_tokens": 5, "output_tokens": 2, "total_tokens": 7})
         await carry(store, usage={"output_tokens": 4, "total_tokens": 4})
 

@@ -1,4 +1,4 @@
-"""Dump everything the model keeps, and load it. A place in a list is how many came before."""
+"""Dump everything in the model, and load it. A position in a list is the number of earlier items."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ _read_delegation = Decoder(Delegation).decode
 
 
 def records_of(partitions: list[Partition], kind: DumpKind) -> list[DumpRecord]:
-    """All records of a kind that belong to owners, in their order."""
+    """Return all records of a kind that belong to owners, in their order."""
     numbered = chain.from_iterable(_READERS[kind](partition) for partition in partitions)
     return [record for _, record in sorted(numbered, key=lambda one: one[0])]
 
 
-NumberedRecords = Iterator[tuple[tuple[Any, ...], DumpRecord]]  # what to sort by, and a record
+NumberedRecords = Iterator[tuple[tuple[Any, ...], DumpRecord]]  # the sort key, and a record
 
 
 def _tombstones(partition: Partition) -> NumberedRecords:

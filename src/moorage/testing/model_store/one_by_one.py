@@ -16,10 +16,10 @@ MISSING = (NotFound, SessionCorrupt)
 
 
 class OneByOne:
-    """Mixed into a store: its own reads, one after the other."""
+    """A mixin for stores: it calls their own reads, one after the other."""
 
     async def get_many(self: Store, owner: str, session_ids: list[str]) -> list[Session | None]:
-        """The sessions with these ids."""
+        """Return the sessions with these ids."""
         found: list[Session | None] = []
         for session_id in session_ids:
             try:

@@ -30,7 +30,7 @@ class RecordBook:
         self.kept: dict[RecordName, Record] = {}
 
     def find(self, names: list[RecordName], at: datetime) -> list[Record | None]:
-        """Return records by their names; None for one that is not there."""
+        """Return records by their names; None for a missing one."""
         found = [self.kept.get(name) for name in names]
         return [one if one is not None and one.lives(at) else None for one in found]
 
@@ -41,7 +41,7 @@ class RecordBook:
         return living if query.values else [record.without_value() for record in living]
 
     def view(self, needs: RecordNeeds) -> RecordsView:
-        """Return what a decision has to know."""
+        """Return the input of a decision."""
         last = {start: self._below(start) for start in needs.last}
         named = [name for name in needs.names if name in self.kept]
         named += [name for start in needs.below for name in self._below(start)]
@@ -70,7 +70,7 @@ class RecordBook:
             self.write(tuple(raised_floor(self.kept.get(RecordName(FLOOR, FLOOR)), gone.version, at)))
 
     def expired(self, at: datetime) -> list[tuple[datetime, RecordName]]:
-        """Return when records ended that have expired, and their names."""
+        """Return the expiry times and the names of expired records."""
         return [
             (one.expires_at, name)
             for name, one in self.kept.items()

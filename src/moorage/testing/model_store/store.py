@@ -1,13 +1,11 @@
 """Sessions in plain dictionaries: the model that every store is compared with.
 
-Everything is kept as JSON and read back anew for every answer, so no caller reaches into
-the store through a value given in or handed out. One lock guards it all. A method
-first decides and checks, then writes, so an error leaves everything as it was. No
+Everything is kept as JSON and decoded for every answer, so no caller can change the store through a value passed in or
+returned. One lock guards all data. A method first decides and checks, then writes, so an error changes nothing. No
 coroutine suspends, except `wait` inside a running event loop.
 
-Entries live in segments, one for each session, named by the session's serial number. A
-fork reads (segment, up to) of those before it, then its own; an entry goes when no
-session reads it any more.
+Entries are in segments, one for each session, named by the session's serial number. A fork reads (segment, up to) of
+its sources, then its own; an entry is deleted when no session reads it any more.
 """
 
 from __future__ import annotations
@@ -116,7 +114,7 @@ class ModelStore(Pulse, OneByOne):
     async def create(
         self, owner: str, decide: BirthDecision, *, parent: str | None = None, asker: Asker | None = None
     ) -> Session:
-        """Create what `decide` makes of the parent."""
+        """Create the session that `decide` returns for the parent."""
         with self._opened(owner) as partition:
             change = decide(partition.birth_under(parent, asker))
             partition.check_once(change)
@@ -130,18 +128,18 @@ class ModelStore(Pulse, OneByOne):
     async def fork(
         self, owner: str, ref: str, at: int | None, decide: ForkDecision, *, expected: int | None = None
     ) -> Session:
-        """Create what `decide` makes of a session up to an entry, sharing what came before."""
+        """Create the session that `decide` returns for a session up to an entry, sharing the earlier entries."""
         with self._opened(owner) as partition:
             partition.find(ref).head.check_version(expected)
             return partition.fork(partition.find(ref), at, decide).head
 
     async def get(self, owner: str, ref: str) -> Session:
-        """The session as it is."""
+        """Return the current session."""
         with self._opened(owner) as partition:
             return partition.find(ref).head
 
     async def match(self, owner: str, prefix: str, limit: int) -> list[str]:
-        """Ids that begin with `prefix`, in order."""
+        """Return ids that begin with `prefix`, in order."""
         with self._opened(owner) as partition:
             return sorted(session_id for session_id in partition.by_id if session_id.startswith(prefix))[:limit]
 
@@ -173,7 +171,7 @@ class ModelStore(Pulse, OneByOne):
             return partition.commit(record, decide(view))
 
     async def once(self, owner: str, operation: str, key: str, at: datetime) -> Once | None:
-        """The request that was made under a key in the 24 hours before."""
+        """Return the request with a key from the last 24 hours."""
         with self._opened(owner) as partition:
             kept = partition.requests.get((operation, key))
             return kept if kept is not None and kept.lives(at) else None
@@ -212,13 +210,13 @@ class ModelStore(Pulse, OneByOne):
         token: str | None = None,
         expected: int | None = None,
     ) -> list[Entry]:
-        """Add messages; those whose client key was seen come back as the entries they became."""
+        """Append messages; for a known client key, return the existing entry."""
         with self._opened(owner) as partition:
             partition.find(ref).head.check_version(expected)
             return partition.append(partition.find(ref), messages, stamp, token)
 
     async def log(self, owner: str, ref: str, query: LogQuery = OLDEST) -> list[Entry]:
-        """Entries with after < number < before, of these kinds, from one end."""
+        """Return entries with after < number < before, of these kinds, from one end."""
         with self._opened(owner) as partition:
             found = partition.find(ref)
             entries = partition.entries(found, query.after, query.before, newest_first=query.newest_first)
@@ -226,7 +224,7 @@ class ModelStore(Pulse, OneByOne):
             return list(islice((entry for entry in entries if kinds is None or entry.kind in kinds), query.limit))
 
     async def tail(self, owner: str, ref: str, limit: int, pins: int = 100, *, with_session: bool = False) -> Tail:
-        """The newest messages since the newest summary, and what every window keeps."""
+        """Return the newest messages since the newest summary, and the entries that every window keeps."""
         with self._opened(owner) as partition:
             record = partition.find(ref)
             session = record.head if with_session else None
@@ -239,29 +237,29 @@ class ModelStore(Pulse, OneByOne):
         return Tail(pinned, [entry for entry in messages if entry.number > upto][:limit], session)
 
     async def feed(self, owner: str, after: int, limit: int) -> list[Event]:
-        """Events of all the owner's sessions after a cursor, in order of commits."""
+        """Return events of all the owner's sessions after a cursor, in order of commits."""
         with self._opened(owner) as partition:
             return list(islice(partition.events(after), limit))
 
     async def feed_end(self, owner: str) -> int:
-        """The cursor of the newest event; 0 if there is none."""
+        """Return the cursor of the newest event; 0 if there is none."""
         with self._opened(owner) as partition:
             return partition.feed_end
 
     # Families -----------------------------------------------------------------------------------
 
     async def ancestors(self, owner: str, ref: str) -> list[Session]:
-        """Parent, grandparent … up to the root."""
+        """Return parent, grandparent … up to the root."""
         with self._opened(owner) as partition:
             return [record.head for record in partition.find(ref).ancestors()]
 
     async def tree(self, owner: str, ref: str, limit: int) -> list[Session]:
-        """The session and its descendants, generation by generation, each in order of creation."""
+        """Return the session and its descendants, generation by generation, each in order of creation."""
         with self._opened(owner) as partition:
             return [record.head for record in partition.find(ref).tree()[:limit]]
 
     async def count_children(self, owner: str, ref: str) -> int:
-        """How many children the session has."""
+        """Return the number of the session's children."""
         with self._opened(owner) as partition:
             return len(partition.find(ref).children)
 
@@ -289,7 +287,7 @@ class ModelStore(Pulse, OneByOne):
     async def sweep(
         self, owner: str, decide: SweepDecision, stamp: Stamp, part: SweepPart, *, dry_run: bool = False
     ) -> Sweep:
-        """Look at the next sessions idle or past their TTL, and delete the trees that may go."""
+        """Check the next sessions idle or past their TTL, and delete the trees that may be deleted."""
         with self._opened(owner) as partition:
             due = list(islice(partition.due(part.before, stamp.at, part.position), part.limit))
             removed = [(tree, _tombstones(tree, stamp, reason)) for tree, reason in _condemned(due, decide)]
@@ -301,7 +299,7 @@ class ModelStore(Pulse, OneByOne):
             return Sweep(gone, due[-1].serial if len(due) == part.limit else None)
 
     async def next_expiry(self, owner: str) -> datetime | None:
-        """When the next TTL or pending approval ends, or ended."""
+        """Return when the next TTL or pending approval ends, or ended."""
         with self._opened(owner) as partition:
             ends = [record.head.expires_at for record in partition.records.values()]
             ends += [approval.expires_at for record in partition.records.values() for approval in record.pending()]
@@ -320,7 +318,7 @@ class ModelStore(Pulse, OneByOne):
     # Approvals ----------------------------------------------------------------------------------
 
     async def approval(self, owner: str, approval_id: str) -> Approval:
-        """One approval. Raises ApprovalNotFound."""
+        """Return one approval. Raise ApprovalNotFound."""
         with self._opened(owner) as partition:
             if approval_id not in partition.asked:
                 raise ApprovalNotFound(approval_id)
@@ -329,14 +327,14 @@ class ModelStore(Pulse, OneByOne):
     async def approvals(
         self, owner: str, *, ref: str | None = None, pending_only: bool = True, limit: int = 100
     ) -> list[Approval]:
-        """Approvals in the order they were asked."""
+        """Return approvals in the order they were asked."""
         with self._opened(owner) as partition:
             one = None if ref is None else partition.find(ref)
             asked = [record.approval(name) for name, record in partition.asked.items() if one in (None, record)]
         return [approval for approval in asked if _is_pending(approval) or not pending_only][:limit]
 
     async def due_approvals(self, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
-        """Pending approvals whose time has run out."""
+        """Return pending approvals past their deadline."""
         with self._opened(owner) as partition:
             asked = [record.approval(name) for name, record in partition.asked.items()]
         return [approval for approval in asked if approval.is_due(at)][:limit]
@@ -344,17 +342,17 @@ class ModelStore(Pulse, OneByOne):
     # Records ------------------------------------------------------------------------------------
 
     async def records(self, owner: str, ref: str | None, names: list[RecordName], at: datetime) -> list[Record | None]:
-        """Records by their names; None for one that is not there."""
+        """Return records by their names; None for a missing one."""
         with self._opened(owner) as partition:
             return partition.book(ref).find(names, at)
 
     async def list_records(self, owner: str, ref: str | None, query: RecordQuery, at: datetime) -> list[Record]:
-        """Records by namespace and prefix, in order."""
+        """Return records by namespace and prefix, in order."""
         with self._opened(owner) as partition:
             return partition.book(ref).page(query, at)
 
     async def write_memory(self, owner: str, needs: RecordNeeds, decide: RecordDecision) -> tuple[RecordWrite, ...]:
-        """Let `decide` choose what is written of the owner's own records."""
+        """Write the owner's own records that `decide` chooses."""
         with self._opened(owner) as partition:
             writes = decide(partition.memory.view(needs))
             partition.memory.write(writes)
@@ -364,17 +362,17 @@ class ModelStore(Pulse, OneByOne):
     # Runs, turns, inboxes -----------------------------------------------------------------------
 
     async def run(self, owner: str, run_id: str) -> Run:
-        """One run. Raises RunNotFound."""
+        """Return one run. Raise RunNotFound."""
         with self._opened(owner) as partition:
             return partition.work.run(run_id)
 
     async def run_by_key(self, owner: str, key: str) -> Run | None:
-        """The run that was asked for with an idempotency key."""
+        """Return the run that was requested with an idempotency key."""
         with self._opened(owner) as partition:
             return partition.work.run_by_key(key)
 
     async def runs(self, owner: str, query: RunQuery) -> Page[Run]:
-        """Runs by filters, newest first."""
+        """Return runs by filters, newest first."""
         below = MAX_POSITION if query.cursor is None else read_cursor(query.cursor, query.fingerprint())
         with self._opened(owner) as partition:
             found = [(number, run) for number, run in partition.work.runs() if number < below and query.admits(run)]
@@ -385,7 +383,7 @@ class ModelStore(Pulse, OneByOne):
     async def inbox(
         self, owner: str, *, ref: str | None = None, states: tuple[str, ...], limit: int, cursor: str | None = None
     ) -> Page[Item]:
-        """Items in these states, oldest first."""
+        """Return items in these states, oldest first."""
         with self._opened(owner) as partition:
             session_id = None if ref is None else partition.find(ref).session_id
             items = partition.work.items(session_id)
@@ -396,7 +394,7 @@ class ModelStore(Pulse, OneByOne):
         return Page([item for _, item in page], make_cursor(page[-1][0], mark) if len(found) > limit else None)
 
     async def item(self, owner: str, item_id: str) -> Item:
-        """One item that is not consumed, of whatever session. Raises ItemNotFound."""
+        """Return one item that is not consumed, of any session. Raise ItemNotFound."""
         with self._opened(owner) as partition:
             for _, item in partition.work.items(None):
                 if item.item_id == item_id and item.state is not ItemState.CONSUMED:
@@ -404,7 +402,7 @@ class ModelStore(Pulse, OneByOne):
         raise ItemNotFound(item_id)
 
     async def find_turn(self, owner: str, turn_id: str) -> Turn:
-        """One turn. Raises TurnNotFound."""
+        """Return one turn. Raise TurnNotFound."""
         with self._opened(owner) as partition:
             return partition.work.turn(turn_id)
 
@@ -429,7 +427,7 @@ class ModelStore(Pulse, OneByOne):
             return None
 
     async def overdue(self, at: datetime, limit: int) -> list[tuple[str, str]]:
-        """Sessions with a turn whose lease has run out, or a run that was not taken in time."""
+        """Return sessions with a turn whose lease has ended, or a run that was not taken in time."""
         with self._lock:
             partitions = self._partitions.items()
             silent = sorted(
@@ -453,12 +451,12 @@ class ModelStore(Pulse, OneByOne):
     # Servers ------------------------------------------------------------------------------------
 
     async def owners(self) -> list[str]:
-        """Owners that have sessions."""
+        """Return owners that have sessions."""
         with self._lock:
             return [owner for owner, partition in self._partitions.items() if partition.records]
 
     async def extend_leases(self, at: datetime) -> int:
-        """Let every running turn have until then, and its session's hold."""
+        """Extend every running turn, and its session's hold, to that time."""
         with self._lock:
             helped = sum(partition.extend_leases(at) for partition in self._partitions.values())
             if helped:
@@ -478,7 +476,7 @@ class ModelStore(Pulse, OneByOne):
         return sorted(found, key=lambda one: one.key)[:limit]
 
     async def put_document(self, kind: str, key: str, decide: DocumentDecision) -> Document | None:
-        """Keep or delete what `decide` makes of a document."""
+        """Store or delete a document as `decide` chooses."""
         with self._lock:
             known = self._documents.get((kind, key))
             if (new := decide(known)) != known:
@@ -492,7 +490,7 @@ class ModelStore(Pulse, OneByOne):
     # Analytics ----------------------------------------------------------------------------------
 
     async def record_delegation(self, owner: str, delegation: Delegation) -> bool:
-        """Remember that work was delegated; False if that delegation is known already."""
+        """Record a delegation; return False if it is known already."""
         with self._opened(owner) as partition:
             if delegation.delegation_id in partition.delegated:
                 return False
@@ -500,7 +498,7 @@ class ModelStore(Pulse, OneByOne):
             return True
 
     async def delegations(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[Delegation]:
-        """Delegations of a span, oldest first. The cursor names the last one seen by when it was recorded."""
+        """Return delegations of a span, oldest first. The cursor names the last one by the time of its recording."""
         mark = span.fingerprint("delegations")
         seen = None if cursor is None else read_cursor(cursor, mark)
         with self._opened(owner) as partition:
@@ -545,7 +543,7 @@ class ModelStore(Pulse, OneByOne):
             )
 
     def on_commit(self, watcher: CommitWatcher) -> None:
-        """There are none to tell of."""
+        """Do nothing: there are no commits to report."""
 
     def hurry(self) -> None:
         """Do nothing: no call ever waits."""
@@ -553,12 +551,11 @@ class ModelStore(Pulse, OneByOne):
     # Search, transfer, care ---------------------------------------------------------------------
 
     async def search(self, owner: str, text: str, limit: int) -> list[Hit]:
-        """Messages and summaries with all these words, newest first.
+        """Return messages and summaries with all these words, newest first.
 
-        Words are runs of letters and digits, whatever their case; everything else parts
-        them. Each word of `text` must be there as a whole, or, if a `*` follows it, as the
-        beginning of a word. No words find nothing. An entry is found once: in the session
-        that wrote it or, when that is deleted, in the oldest one that still reads it.
+        Words are runs of letters and digits, compared without case; everything else separates them. Each word of `text`
+        must be there as a whole or, if a `*` follows it, as a prefix of a word. An empty search finds nothing. An entry
+        is found once: in the session that wrote it or, if that is deleted, in the oldest one that still reads it.
         """
         words = search_words(text)
         if not words:
@@ -567,7 +564,7 @@ class ModelStore(Pulse, OneByOne):
             return partition.hits(words)[:limit]
 
     async def restore(self, owner: str, bundle: Bundle) -> bool:
-        """Bring a whole session in; False if that id is there already."""
+        """Import a whole session; return False if its id exists already."""
         with self._opened(owner) as partition:
             if bundle.session.session_id in partition.by_id:
                 return False
@@ -575,7 +572,7 @@ class ModelStore(Pulse, OneByOne):
             return True
 
     async def dump(self, kind: DumpKind, limit: int, cursor: str | None = None) -> Page[DumpRecord]:
-        """Records of a kind, of all owners, a page at a time."""
+        """Return records of a kind, of all owners, a page at a time."""
         seen = int(cursor or 0)
         with self._lock:
             found = self._records(kind)
@@ -588,7 +585,7 @@ class ModelStore(Pulse, OneByOne):
         return records_of(list(self._partitions.values()), kind)
 
     async def load(self, records: list[DumpRecord], mark: str | None) -> None:
-        """Take records in as they are, and remember how far this has come."""
+        """Store records unchanged, and the mark of the progress."""
         with self._lock:
             for record in records:
                 if isinstance(record, DumpedSession):
@@ -619,7 +616,7 @@ class ModelStore(Pulse, OneByOne):
 
 
 class _Record:
-    """One session as it is kept, and what hangs on it."""
+    """One stored session and its data."""
 
     def __init__(
         self, serial: int, head: Session, inherited: tuple[SegmentRange, ...], parent: _Record | None, work: WorkTable
@@ -633,11 +630,11 @@ class _Record:
         self.children: list[_Record] = []
         self.keys: dict[str, int] = {}  # client keys, and the number of the newest entry with each
         self.beside = RecordBook()
-        self.cursors: list[int] = []  # where the feed tells of it
+        self.cursors: list[int] = []  # the positions of its events in the feed
 
     @property
     def head(self) -> Session:
-        """The head, read back anew, with what it waits for."""
+        """Return the head, decoded anew, with the objects it waits for."""
         head, pending = _read_session(self._head), self.pending()
         return replace(
             head,
@@ -650,7 +647,7 @@ class _Record:
         self._head = encode(head.as_kept())
 
     def parts_upto(self, at: int) -> tuple[SegmentRange, ...]:
-        """Where the entries up to a number are."""
+        """Return the places of the entries up to a number."""
         parts: list[SegmentRange] = []
         for segment, upto in self.parts:
             parts.append((segment, min(upto, at)))
@@ -659,24 +656,24 @@ class _Record:
         return tuple(parts)
 
     def segment_of(self, number: int) -> int:
-        """The segment an entry is in."""
+        """Return the segment of an entry."""
         return next(segment for segment, upto in self.parts if number <= upto)
 
     def reads(self, segment: int, number: int) -> bool:
-        """Whether an entry of that segment is part of this session's log."""
+        """Return whether an entry of that segment is part of this session's log."""
         return any(part == segment and number <= upto for part, upto in self.parts)
 
     def ancestors(self) -> Iterator[_Record]:
-        """Parent, grandparent … up to the root."""
+        """Yield parent, grandparent … up to the root."""
         above = self.parent
         while above is not None:
             yield above
             above = above.parent
 
     def tree(self) -> list[_Record]:
-        """This and all below it, generation by generation, each in order of creation."""
+        """Return this session and all descendants, generation by generation, each in order of creation."""
         members = [self]
-        for member in members:  # grows while it is walked
+        for member in members:  # grows during the iteration
             members += member.children
         return sorted(members, key=lambda record: (record.depth, record.serial))
 
@@ -689,7 +686,7 @@ class _Record:
         return Member(self.session_id, self.depth, self.head.live_turn is not None)
 
     def approval(self, approval_id: str) -> Approval:
-        """One approval of this session. Raises ApprovalNotFound."""
+        """Return one approval of this session. Raise ApprovalNotFound."""
         if approval_id not in self.approvals:
             raise ApprovalNotFound(approval_id)
         return _read_approval(self.approvals[approval_id])
@@ -706,7 +703,7 @@ class Partition:
         self.by_name: dict[str, list[_Record]] = {}  # in order of creation
         self.tombstones: dict[str, Tombstone] = {}  # in order of deletion
         self.segments: dict[int, dict[int, bytes]] = {}  # entries by segment and number
-        self.asked: dict[str, _Record] = {}  # whose approval it is, in the order they were asked
+        self.asked: dict[str, _Record] = {}  # the sessions of approvals, in the order they were asked
         self.feed: dict[int, tuple[_Record, int] | Tombstone] = {}  # by cursor: an entry's number, or a deletion
         self.feed_end = 0
         self.delegated: dict[str, bytes] = {}  # delegations by id, in the order they were recorded
@@ -716,7 +713,7 @@ class Partition:
     # Finding ------------------------------------------------------------------------------------
 
     def find(self, ref: str) -> _Record:
-        """The session with that id, else the open one of that name, else the newest that had it."""
+        """Return the session with that id, else the open one of that name, else the newest that had it."""
         if not looks_like_ref(ref):
             raise SessionNotFound(ref)
         named = self.by_name.get(ref)
@@ -728,20 +725,20 @@ class Partition:
         raise SessionNotFound(ref)
 
     def books(self) -> list[RecordBook]:
-        """All records, of the owner and of every session."""
+        """Return all records, of the owner and of every session."""
         return [self.memory, *(record.beside for record in self.records.values())]
 
     def book(self, ref: str | None) -> RecordBook:
-        """The records of a session, or the owner's own."""
+        """Return the records of a session, or the owner's own."""
         return self.memory if ref is None else self.find(ref).beside
 
     def seen(self, record: _Record, client_keys: tuple[str, ...]) -> dict[str, Entry]:
-        """The newest entry of a session's own with each of these client keys."""
+        """Return the newest entry of a session's own with each of these client keys."""
         own = self.segments[record.serial]
         return {key: _read_entry(own[record.keys[key]]) for key in client_keys if key in record.keys}
 
     def open_named(self, name: str) -> _Record | None:
-        """The session that has this name now."""
+        """Return the open session of this name."""
         return next((record for record in self.by_name.get(name, ()) if not record.head.is_final), None)
 
     def page(self, query: SessionQuery) -> Page[Session]:
@@ -752,7 +749,7 @@ class Partition:
         return Page([head for _, head in items], query.cursor_at(items[-1][0]) if more else None)
 
     def admitted(self, query: SessionQuery) -> Iterator[tuple[int, Session]]:
-        """Serial numbers and heads of what a query asks for, from where its cursor stands."""
+        """Yield serial numbers and heads of the sessions of a query, from its cursor."""
         position = query.position()
         for place, record in self._ordered(query):
             seen = position is not None and (place >= position if query.newest_first else place <= position)
@@ -760,7 +757,7 @@ class Partition:
                 yield place, head
 
     def _ordered(self, query: SessionQuery) -> Iterator[tuple[int, _Record]]:
-        """All sessions in the order of a query, each with its place in it."""
+        """Yield all sessions in the order of a query, each with its position."""
         if query.by_update:
             places = [(record.cursors[-1], record) for record in self.records.values()]
             yield from sorted(places, key=lambda each: each[0], reverse=query.newest_first)
@@ -769,7 +766,7 @@ class Partition:
             yield record.serial, record
 
     def counted(self, span: Span, seen: int) -> Iterator[tuple[int, SessionFact]]:
-        """Serial numbers and facts of the sessions of a span, from the one seen last on."""
+        """Yield serial numbers and facts of the sessions of a span, after the last seen one."""
         for record in self.records.values():
             head = record.head
             if record.serial > seen and span.has(head.created_at, head.agent_name, head.task_id):
@@ -801,7 +798,7 @@ class Partition:
         return None if tombstone is None else Fate(session_id, State(tombstone.state), is_deleted=True)
 
     def due(self, before: datetime | None, at: datetime, position: int) -> Iterator[_Record]:
-        """Sessions idle since `before` or past their time to live, in order of creation."""
+        """Yield sessions idle since `before` or past their time to live, in order of creation."""
         for record in self.records.values():
             head = record.head
             is_past = head.expires_at is not None and head.expires_at <= at
@@ -828,7 +825,7 @@ class Partition:
         )
 
     def check_free(self, head: Session) -> None:
-        """Raise IdTaken or NameTaken if a new session may not be called so."""
+        """Raise IdTaken or NameTaken if a new session may not have its id or name."""
         new_id, name = head.session_id, head.session_name
         if new_id in self.by_id or new_id in self.tombstones or self.open_named(new_id):
             raise IdTaken(new_id, spent=new_id in self.tombstones)
@@ -844,7 +841,7 @@ class Partition:
         return record
 
     def shelve(self, head: Session, inherited: tuple[SegmentRange, ...], serial: int) -> _Record:
-        """Put a session in its place, without its entries."""
+        """Insert a session without its entries."""
         self.serials.advance_to(serial)
         parent = None if head.parent_session_id is None else self.by_id[head.parent_session_id]
         record = _Record(serial, head, inherited, parent, self.work)
@@ -857,7 +854,7 @@ class Partition:
         return record
 
     def fork(self, source: _Record, at: int | None, decide: ForkDecision) -> _Record:
-        """Insert the session that `decide` makes of another one up to an entry."""
+        """Insert the session that `decide` returns for another one up to an entry."""
         head = source.head
         upto = head.last_entry if at is None else at
         if not 1 <= upto <= head.last_entry:
@@ -891,12 +888,12 @@ class Partition:
     # Changing -----------------------------------------------------------------------------------
 
     def view_of(self, record: _Record, *, with_work: bool) -> View:
-        """A session with its pending approvals, and with what is going on in it."""
+        """Return a session with its pending approvals and its open work."""
         view = View(record.head, record.pending())
         return replace(view, work=self.work.work_of(record.session_id)) if with_work else view
 
     def commit(self, record: _Record, change: Change) -> Change:
-        """Write a whole change; the change with what became of its callbacks."""
+        """Write a whole change; return it with the results of its callbacks."""
         self.check_once(change)
         self.work.check(change)
         self.rename(record, change.session)
@@ -908,7 +905,7 @@ class Partition:
         return self.write_work(record, change)
 
     def rename(self, record: _Record, head: Session) -> None:
-        """Let a session be found by its new name, and no longer by the old one. Raises NameTaken."""
+        """Index a session by its new name instead of the old one. Raise NameTaken."""
         old, new = record.head.session_name, head.session_name
         if old == new:
             return
@@ -922,7 +919,7 @@ class Partition:
             self.by_name[new].sort(key=lambda each: each.serial)
 
     def check_once(self, change: Change) -> None:
-        """Raise AlreadyDone or KeyReused if a request was made under the key of this one."""
+        """Raise AlreadyDone or KeyReused if an earlier request has the same key."""
         once = change.once
         kept = None if once is None else self.requests.get((once.operation, once.key))
         if once is not None and kept is not None and kept.lives(once.at):
@@ -934,11 +931,11 @@ class Partition:
             self.requests[change.once.operation, change.once.key] = change.once
 
     def old_requests(self, at: datetime) -> list[Once]:
-        """Requests whose keys are free again."""
+        """Return requests whose keys have expired."""
         return [kept for kept in self.requests.values() if not kept.lives(at)]
 
     def write_work(self, record: _Record, change: Change) -> Change:
-        """The runs, turns and items of a change, then its callbacks delivered: settled runs count as such by then."""
+        """Write the runs, turns and items of a change, then deliver its callbacks, which see the settled runs."""
         fates = {callback.child_run_id: self._fate(callback) for callback in change.callbacks}
         runs = tuple(replace(run, callback=fates.get(run.run_id, run.callback)) for run in change.runs)
         told = replace(change, runs=runs)
@@ -958,7 +955,7 @@ class Partition:
         self.commit(parent, deliver(view, callback, callback.stamp))
 
     def claim(self, record: _Record, wish: Claim, stamp: Stamp) -> Claimed | None:
-        """Give a session's queued turn to a launcher, if the rule allows it now."""
+        """Give a session's queued turn to a launcher, if the rule allows it."""
         change = self.commit(record, claim(self.view_of(record, with_work=True), wish, stamp))
         if not (change.turns and change.turns[0].state is TurnState.RUNNING):
             return None
@@ -966,7 +963,7 @@ class Partition:
         return Claimed(self.owner, record.head, change.turns[0], tuple(given), change.runs)
 
     def extend_leases(self, at: datetime) -> int:
-        """Let every running turn have a whole silence from then on; how many it helped."""
+        """Extend every running turn by a whole silence from then on; return the number of extended turns."""
         helped = 0
         for _, turn in self.work.turns(TurnState.RUNNING):
             record = self.by_id[turn.session_id]
@@ -1004,7 +1001,7 @@ class Partition:
         return self.feed_end
 
     def append(self, record: _Record, messages: list[Message], stamp: Stamp, token: str | None) -> list[Entry]:
-        """Add the messages whose client keys are new; all of them come back as entries."""
+        """Append the messages whose client keys are new; return the entries of all."""
         head = record.head
         head.check_open()
         head.driven(token, stamp.at)
@@ -1017,7 +1014,7 @@ class Partition:
         return [entry or next(added) for entry in seen]
 
     def _seen(self, record: _Record, message: Message) -> Entry | None:
-        """The entry that this message became before. Raises KeyReused if that one says something else."""
+        """Return the existing entry of a message. Raise KeyReused if its content differs."""
         if message.client_key is None or message.client_key not in record.keys:
             return None
         number = record.keys[message.client_key]
@@ -1048,7 +1045,7 @@ class Partition:
                 yield event_of(_read_entry(self.segments[record.serial][number]), record.session_id, cursor)
 
     def hits(self, words: list[str]) -> list[Hit]:
-        """Messages and summaries with all these words, newest first."""
+        """Return messages and summaries with all these words, newest first."""
         found = [
             (entry.at, reader.serial, entry.number, _hit(reader, entry, words))
             for segment, entries in self.segments.items()
@@ -1081,7 +1078,7 @@ class Partition:
         )
 
     def call_back_for(self, removed: list[_Record], stamp: Stamp) -> None:
-        """Tell parents that stay what became of the open runs of sessions that go."""
+        """Report the outcome of deleted sessions' open runs to the parents that stay."""
         names = {record.session_id: record for record in removed}
         runs = [run for name in names for run in self.work.work_of(name).runs]
         for callback in callbacks_of_deleted(runs, set(names), stamp):
@@ -1129,7 +1126,7 @@ def _is_pending(approval: Approval) -> bool:
 
 
 def _condemned(due: list[_Record], decide: SweepDecision) -> Iterator[tuple[list[_Record], str]]:
-    """The trees that may go, and why; each member once."""
+    """Yield the trees that may be deleted, and why; each member once."""
     gone: set[int] = set()
     for record in due:
         tree = record.tree()

@@ -1,7 +1,7 @@
-"""Runs, turns and inboxes in memory: what one owner's launchers work on.
+"""Runs, turns and inboxes in memory: the work of one owner.
 
-Like everything in this store they are kept as JSON and read back anew. A number, given when
-something comes, says what is older.
+They are kept as JSON and decoded for every answer, like everything in this store. Each gets a number on insertion,
+which gives their order.
 """
 
 from __future__ import annotations
@@ -31,36 +31,36 @@ class Numbers:
         self._last = 0
 
     def next(self) -> int:
-        """One that was never given."""
+        """Return a new number."""
         self._last += 1
         return self._last
 
     def advance_to(self, number: int) -> None:
-        """That one is taken."""
+        """Mark a number as used."""
         self._last = max(self._last, number)
 
 
 class Pile(Generic[T]):
-    """Values by their ids, each with the number it got when it came; read back once, as from a database."""
+    """Values by their ids, each with its number; decoded once, as from a database."""
 
     def __init__(self, kind: type[T]) -> None:
         self._read: Callable[[bytes], T] = Decoder(kind).decode
         self._kept: dict[str, tuple[int, T]] = {}
 
     def put(self, id_: str, value: T, number: int) -> None:
-        """Keep a value; one that came before keeps its number."""
+        """Store a value; a known one keeps its number."""
         self._kept[id_] = (self._kept[id_][0] if id_ in self._kept else number, self._read(encode(value)))
 
     def get(self, id_: str) -> T | None:
-        """The value of that id."""
+        """Return the value of that id."""
         return self._kept[id_][1] if id_ in self._kept else None
 
     def all(self) -> list[tuple[int, T]]:
-        """Numbers and values, oldest first."""
+        """Return numbers and values, oldest first."""
         return list(self._kept.values())
 
     def numbered(self, id_: str) -> tuple[int, T]:
-        """The number and the value of that id."""
+        """Return the number and the value of that id."""
         return self._kept[id_]
 
 
@@ -75,14 +75,14 @@ class WorkTable:
     """The work of all sessions of an owner."""
 
     def __init__(self, numbers: Numbers) -> None:
-        self._numbers = numbers  # of all owners, so that the oldest turn of several can be told
+        self._numbers = numbers  # shared by all owners, so that the oldest turn of several can be found
         self._cases: dict[str, Case] = {}  # by session
-        self._run_sessions: dict[str, str] = {}  # by run: whose it is
-        self._turn_sessions: dict[str, str] = {}  # by turn: whose it is
+        self._run_sessions: dict[str, str] = {}  # by run: its session
+        self._turn_sessions: dict[str, str] = {}  # by turn: its session
         self._keys: dict[str, str] = {}  # by idempotency key: the run
         self._live: dict[str, None] = {}  # turns that are queued or running
         self._open: dict[str, None] = {}  # runs that are not settled
-        self._children: dict[str, dict[str, Join]] = {}  # by parent's run: who still has to call back
+        self._children: dict[str, dict[str, Join]] = {}  # by parent's run: the children that still have to call back
         self._out: dict[str, dict[str, None]] = {}  # by parent: the runs that still have to call back, oldest first
 
     # Reading ------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ class WorkTable:
         return None
 
     def turn(self, turn_id: str, session_id: str | None = None) -> Turn:
-        """A turn, of that session if one is named. Raises TurnNotFound."""
+        """Return a turn, of that session if one is named. Raise TurnNotFound."""
         of = self._turn_sessions.get(turn_id)
         turn = self.case(of or "").turns.get(turn_id)
         if turn is None or session_id not in (None, of):
@@ -124,21 +124,21 @@ class WorkTable:
         return turn
 
     def item(self, item_id: str, session_id: str) -> Item:
-        """An item of that session. Raises ItemNotFound."""
+        """Return an item of that session. Raise ItemNotFound."""
         item = self.case(session_id).items.get(item_id)
         if item is None:
             raise ItemNotFound(item_id)
         return item
 
     def run(self, run_id: str) -> Run:
-        """A run. Raises RunNotFound."""
+        """Return a run. Raise RunNotFound."""
         run = self.case(self._run_sessions.get(run_id, "")).runs.get(run_id)
         if run is None:
             raise RunNotFound(run_id)
         return run
 
     def run_of(self, session_id: str, run_id: str) -> Run:
-        """A run of that session. Raises RunNotFound."""
+        """Return a run of that session. Raise RunNotFound."""
         run = self.case(session_id).runs.get(run_id)
         if run is None:
             raise RunNotFound(run_id)
@@ -150,12 +150,12 @@ class WorkTable:
         return tuple(item for item in every if item.run_id == run_id and item.state is ItemState.DEAD_LETTER)
 
     def over(self, run_id: str | None) -> Run | None:
-        """A run, if there is one and it is settled."""
+        """Return a run if it exists and is settled."""
         run = self.case(self._run_sessions.get(run_id or "", "")).runs.get(run_id or "")
         return run if run is not None and run.is_settled else None
 
     def asker(self, asker: Asker | None, session_id: str | None = None) -> AskerView:
-        """Who asks for something new; `session_id` is whose turn it is if nothing else is named."""
+        """Return the asker of a new session or run; `session_id` is the session of the turn if no other is named."""
         if asker is None:
             return AskerView()
         of = self._run_sessions.get(asker.run_id or "")
@@ -164,32 +164,32 @@ class WorkTable:
         return AskerView(run, next((turn for _, turn in turns if turn.state is TurnState.RUNNING), None))
 
     def run_by_key(self, key: str) -> Run | None:
-        """The run that was asked for with that idempotency key."""
+        """Return the run that was requested with that idempotency key."""
         return self.run(self._keys[key]) if key in self._keys else None
 
     def runs(self) -> list[tuple[int, Run]]:
-        """All runs, newest first."""
+        """Return all runs, newest first."""
         found = [run for case in self._cases.values() for run in case.runs.all()]
         return sorted(found, key=lambda one: one[0], reverse=True)
 
     def items(self, session_id: str | None) -> list[tuple[int, Item]]:
-        """All items, of one session or of all, oldest first."""
+        """Return all items, of one session or of all, oldest first."""
         cases = self._cases.values() if session_id is None else [self.case(session_id)]
         return sorted((item for case in cases for item in case.items.all()), key=lambda one: one[0])
 
     def turns(self, state: TurnState) -> list[tuple[int, Turn]]:
-        """All turns that are queued, or all that run, oldest first."""
+        """Return all queued or all running turns, oldest first."""
         found = [self.case(self._turn_sessions[turn_id]).turns.numbered(turn_id) for turn_id in self._live]
         return sorted(((number, turn) for number, turn in found if turn.state is state), key=lambda one: one[0])
 
     def open_runs(self) -> list[Run]:
-        """All runs that are not settled."""
+        """Return all runs that are not settled."""
         return [self.run(run_id) for run_id in self._open]
 
     # Queues -------------------------------------------------------------------------------------
 
     def due(self, agents: Iterable[str], at: datetime) -> list[tuple[int, str]]:
-        """Numbers and sessions of the queued turns of these agents whose time has come, oldest first."""
+        """Return numbers and sessions of the due queued turns of these agents, oldest first."""
         return [
             (number, turn.session_id)
             for number, turn in self.turns(TurnState.QUEUED)
@@ -197,18 +197,18 @@ class WorkTable:
         ]
 
     def silent(self, at: datetime) -> list[tuple[datetime, str]]:
-        """When silence has had consequences for a turn, and whose it is."""
+        """Return when a turn's silence had consequences, and its session."""
         ends = [(_due_at(turn), turn.session_id) for _, turn in self.turns(TurnState.RUNNING)]
         return sorted((due, session_id) for due, session_id in ends if due <= at)
 
     def untaken(self, at: datetime) -> list[tuple[datetime, str]]:
-        """When a run's time to be taken ended, and whose it is."""
+        """Return when a run's time to be taken ended, and its session."""
         waiting = [run for run in self.open_runs() if run.state is RunState.QUEUED and not run.turns]
         ends = [(run.expires_at, run.session_id) for run in waiting if run.expires_at is not None]
         return sorted((due, session_id) for due, session_id in ends if due <= at)
 
     def turns_of(self, launcher_id: str) -> list[tuple[int, Turn, bool]]:
-        """Numbers and live turns of a launcher, and whether their sessions wait for a sync child."""
+        """Return numbers and live turns of a launcher, and whether their sessions wait for a sync child."""
         awaiting = {run.parent_session_id for run in self.open_runs() if run.mode is Mode.SYNC}
         turns = [one for one in self.turns(TurnState.RUNNING) if one[1].launcher_id == launcher_id]
         return [(number, turn, turn.session_id in awaiting) for number, turn in turns]
@@ -216,13 +216,13 @@ class WorkTable:
     # Writing ------------------------------------------------------------------------------------
 
     def check(self, change: Change) -> None:
-        """Raise KeyReused if another run was asked for with the idempotency key of a new one."""
+        """Raise KeyReused if another run has the idempotency key of a new one."""
         for run in change.runs:
             if run.idempotency_key is not None and self._keys.get(run.idempotency_key, run.run_id) != run.run_id:
                 raise KeyReused(run.idempotency_key)
 
     def write(self, session_id: str, change: Change) -> None:
-        """Keep the runs, turns and items of a change."""
+        """Store the runs, turns and items of a change."""
         if not (change.runs or change.turns or change.items):
             return
         case = self._cases.setdefault(session_id, Case())
@@ -233,11 +233,11 @@ class WorkTable:
         for turn in change.turns:
             self.write_turn(turn, self._numbers.next())
         for item in change.items:
-            kept = case.items.get(item.item_id)  # its body never changes, and a decision does not see it
+            kept = case.items.get(item.item_id)  # its body never changes and is not part of a decision
             case.items.put(item.item_id, item if kept is None else replace(item, body=kept.body), self._numbers.next())
 
     def write_turn(self, turn: Turn, number: int) -> None:
-        """Keep a turn; one that was here before keeps its number."""
+        """Store a turn; a known one keeps its number."""
         self._numbers.advance_to(number)
         self._cases.setdefault(turn.session_id, Case()).turns.put(turn.turn_id, turn, number)
         self._turn_sessions[turn.turn_id] = turn.session_id
@@ -256,7 +256,7 @@ class WorkTable:
                 siblings[run.run_id] = run.join
 
     def forget(self, session_id: str) -> None:
-        """A session is gone, and its work with it."""
+        """Delete the work of a deleted session."""
         case = self._cases.pop(session_id, None) or Case()
         for _, run in case.runs.all():
             self._note(replace(run, state=RunState.STOPPED))
@@ -275,7 +275,7 @@ def _keep(names: dict[str, Any], name: str, wanted: bool) -> None:
 
 
 def _due_at(turn: Turn) -> datetime:
-    """One that was not started is given out again when its lease is over, one that was is lost later."""
+    """Return when a turn is due: an unstarted one is queued again after its lease, a started one is lost later."""
     assert turn.lease_until is not None
     assert turn.lost_at is not None
     return turn.lease_until if turn.started_at is None else max(turn.lease_until, turn.lost_at)

@@ -39,7 +39,7 @@ def campaign(seed: int, wanted: int) -> int:
 
 
 def report(seed: int, steps: int) -> tuple[int, int]:
-    """Simulate one world and print what became of it; return its steps and the exit code."""
+    """Simulate one world and print its outcome; return its steps and the exit code."""
     outcome = simulate(seed, steps)
     verdict = "ok" if not outcome.problems else "FAILED"
     told = f"{outcome.steps} steps, {outcome.runs} runs, {outcome.faults} faults, {outcome.digest[:12]}"

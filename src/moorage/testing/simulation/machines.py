@@ -1,4 +1,4 @@
-"""Machines: a launcher that dies and comes back, and agents that outlive it under their supervisors, or do not."""
+"""Machines: a launcher that dies and comes back, and agents with or without supervisors that outlive it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ CHILD = "child"  # in the prompt of an agent without children
 
 
 class SimulatedAgent:
-    """An agent at work under its supervisor: it goes on without its launcher, but not for ever."""
+    """A running agent under its supervisor: it continues without its launcher, but not for ever."""
 
     def __init__(self, world: World, job: Job) -> None:
         self.world, self.job = world, job
         self.said: list[AgentEvent] = []
         self.kept: AgentEvent = {}
         self.epoch = job.epoch
-        self.adopting: str | None = None  # the launcher that is about to go on with it
+        self.adopting: str | None = None  # the launcher that is about to adopt it
         self.renewed_at = world.loop.time()
         self.is_over = False
         self._news = asyncio.Event()
@@ -66,12 +66,12 @@ class SimulatedAgent:
                 self.world.note_end(self)
 
     def end(self, result: AgentEvent) -> None:
-        """End the agent and whatever watches it."""
+        """End the agent and its watchers."""
         self.say(result)
         self._work.cancel()
 
     def see_off(self) -> None:
-        """End all of it: its machine or launcher is gone, or it is not needed any more."""
+        """End everything: its machine or launcher is gone, or it is not needed any more."""
         self.end(failed(STOPPED, "gone"))
         self._supervisor.cancel()
 
@@ -110,7 +110,7 @@ class Agent:
             wish = runs.Wish(mode=mode, parent=self._job.session_id, parent_run=self._job.run_id, idempotency_key=key)
             try:
                 run_id = await self._insist(wish, key)
-            except (Conflict, NotFound):  # stopped or deleted meanwhile, or an answer of a turn before was another's
+            except (Conflict, NotFound):  # stopped or deleted meanwhile, or the answer belongs to another turn
                 return
             if mode is Mode.SYNC:
                 await self._wait_for(run_id)
@@ -139,7 +139,7 @@ class Agent:
 
 
 class Handle:
-    """A launcher's hold of a process."""
+    """A launcher's handle of a process."""
 
     def __init__(self, machine: Machine, life: Life, process: SimulatedAgent, *, again: bool) -> None:
         self.process, self._machine, self._life, self._again = process, machine, life, again
@@ -187,7 +187,7 @@ class Handle:
 
 
 class Machine:
-    """Where one launcher lives, again and again; starts its agents."""
+    """The home of one launcher through its lives; it starts the launcher's agents."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name = world, name
@@ -195,7 +195,7 @@ class Machine:
         self.life, self._stop = Life(), asyncio.Event()
 
     def start(self) -> None:
-        """Begin another life of the launcher."""
+        """Start the launcher again."""
         self.life, self._stop = Life(), asyncio.Event()
         now = self.world.clock.now()
         launcher = Launcher(
@@ -211,7 +211,7 @@ class Machine:
         self.world.begin(loop.run(self._stop))
 
     def kill(self) -> None:
-        """As kill -9 does: agents inside the launcher are gone, the others go on."""
+        """Kill the launcher as kill -9 does: agents inside it are gone, the others continue."""
         self.life.is_over = True
         for process in list(self._processes.values()):
             if not process.job.agent.is_supervised:
@@ -219,12 +219,12 @@ class Machine:
                 self.forget(process)
 
     def lose_power(self) -> None:
-        """End every agent on it; their folders are what the next launcher finds."""
+        """End every agent on the machine; the next launcher finds their folders."""
         for process in self._processes.values():
             process.end(failed(SUPERVISOR_LOST, "gone", cut_off=True))
 
     def ask_to_stop(self) -> None:
-        """As SIGTERM does."""
+        """Stop the launcher as SIGTERM does."""
         self._stop.set()
 
     def begin(self, job: Job, life: Life) -> Handle:
@@ -236,7 +236,7 @@ class Machine:
             del self._processes[process.job.turn_id]
 
     def left_behind(self, life: Life) -> list[tuple[Job, Turn, Handle]]:
-        """Agents that outlived the launcher's last life."""
+        """Return the agents that outlived the launcher's last life."""
         return [
             (process.job, _turn_of(process), Handle(self, life, process, again=True))
             for process in self._processes.values()

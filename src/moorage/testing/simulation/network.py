@@ -1,4 +1,4 @@
-"""Servers on one store, and the network to them: messages get lost, doubled and late, and servers die at any commit."""
+"""Servers on one store, and the network to them: messages are lost, duplicated and late, servers die at any commit."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from moorage.service.turns import TurnDispatcher
 if TYPE_CHECKING:
     from moorage.testing.simulation.world import World
 
-DEADLINE = 10.0  # virtual seconds after which a caller gives a request up
+DEADLINE = 10.0  # virtual seconds after which a caller gives up a request
 
 ServerCall = Callable[["Server"], Awaitable[Any]]
 
 
 class Life:
-    """One life of a process: what belongs to it gets no further once it is over."""
+    """One life of a process: its tasks stop when it is over."""
 
     def __init__(self) -> None:
         self.is_over = False
@@ -42,7 +42,7 @@ class Life:
 
 
 class CommitPoints:
-    """A server's view of the store: it may be late, or dead, before and after each call, or hear of an error."""
+    """A server's view of the store: before and after each call the server may be late or dead, or the call may fail."""
 
     def __init__(self, store: Store, life: Life, world: World) -> None:
         self._store, self._life, self._world = store, life, world
@@ -83,7 +83,7 @@ class Server:
         self.dispatcher = TurnDispatcher(self.deps)
 
     async def serve(self) -> None:
-        """Beat until this life is over."""
+        """Send heartbeats until this life is over."""
         while not self.life.is_over:
             try:
                 await servers.arrive(self.deps, self.name)
@@ -93,7 +93,7 @@ class Server:
 
 
 class Weather:
-    """Faults of the network and the store; some worlds have more than others."""
+    """Faults of the network and the store; their rates differ between worlds."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -118,14 +118,14 @@ class Weather:
 
 
 class Network:
-    """Brings requests to whichever server lives, and answers back."""
+    """Carries requests to any live server, and answers back."""
 
     def __init__(self, world: World) -> None:
         self._world, self._weather = world, world.weather
         self.servers: list[Server] = []
 
     async def call(self, life: Life, request: ServerCall) -> Any:
-        """Ask a server; raise StoreUnavailable if no answer comes, whether or not it was done."""
+        """Send a request to a server; raise StoreUnavailable if no answer comes, whether or not it was done."""
         await life.check()
         self._world.step()
         await asyncio.sleep(self._weather.delay())
@@ -186,7 +186,7 @@ class RemoteEnd:
         """Do nothing: there are no listeners."""
 
     def pulse(self) -> int:
-        """A hint that may get lost."""
+        """Return a hint that may get lost."""
         if self._world.chance.random() < 0.8:
             self._seen = self._world.store.pulse()
         return self._seen

@@ -9,11 +9,11 @@ from moorage.testing.builders import NOON
 
 
 class Deadlock(RuntimeError):
-    """Nothing is ready and no timer is set: nothing will ever happen again."""
+    """Nothing is ready and no timer is set, so the simulation cannot continue."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """An event loop that never waits: when nothing is ready, its time is that of the next timer."""
+    """An event loop that never waits: when nothing is ready, its time jumps to the next timer."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,14 +30,14 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return []
 
     def _process_events(self, event_list: list[object]) -> None:
-        """There are no files to read."""
+        """Do nothing: there are no files to read."""
 
     def _write_to_self(self) -> None:
-        """There are no other threads to wake this one."""
+        """Do nothing: there are no other threads to wake this one."""
 
 
 class WallClock:
-    """The time that servers read. It steps when told; its monotonic side does not."""
+    """The time that servers read. It steps on request; its monotonic side does not."""
 
     boot = "simulated"
 

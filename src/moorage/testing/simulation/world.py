@@ -1,4 +1,4 @@
-"""One world: what happens in it, by its seed, and what must hold in it."""
+"""One world: its events, by its seed, and its invariants."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class Outcome(NamedTuple):
     steps: int
     runs: int
     faults: int
-    digest: str  # of all that happened: the same for the same seed
+    digest: str  # of all events: the same for the same seed
     problems: list[str]
 
 
 def simulate(seed: int, steps: int = STEPS) -> Outcome:
-    """Let one world pass, and return what cannot have happened in it."""
+    """Simulate one world, and return violations of its invariants."""
     virtual = VirtualLoop()
     with mock.patch.object(loop, "clock", virtual.time), mock.patch.object(attending, "clock", virtual.time):
         world = World(seed, steps, virtual)
@@ -65,7 +65,7 @@ def simulate(seed: int, steps: int = STEPS) -> Outcome:
 
 
 class World:
-    """Servers, machines, clients and what is done to them."""
+    """Servers, machines, clients and the faults in them."""
 
     def __init__(self, seed: int, steps: int, virtual: VirtualLoop) -> None:
         self.loop, self.chance, self.clock = virtual, random.Random(seed), WallClock(virtual)
@@ -99,14 +99,14 @@ class World:
         return uuid7(int(self.clock.now().timestamp() * 1000), self.entropy(10))
 
     def note_claim(self, claimed: Claimed) -> None:
-        """Check that no run is at work again after its stop."""
+        """Check that no run is claimed again after its stop."""
         self.note(f"claimed {claimed.turn.turn_id} {claimed.turn.epoch}")
         for run in claimed.runs:
             if run.run_id in self.stopped:
                 self.problems.append(f"turn {claimed.turn.turn_id} is given out for {run.run_id}, which was stopped")
 
     def note_start(self, process: SimulatedAgent) -> None:
-        """Check that no two agents are at work in one session."""
+        """Check that only one agent works in a session at a time."""
         self.note(f"agent of {process.job.turn_id} {process.job.epoch} starts")
         other = self.working.get(process.job.session_id)
         if other is not None:
@@ -122,7 +122,7 @@ class World:
             del self.working[process.job.session_id]
 
     def note_run(self, asked: Any) -> str:
-        """Keep that a run was acknowledged."""
+        """Record an acknowledged run."""
         run = asked.run
         self.runs[run.run_id] = asked.session.root_session_id
         self.note(f"run {run.run_id} acknowledged")
@@ -147,7 +147,7 @@ class World:
             self.problems.append(f"unhandled: {context['message']} {error!r}")
 
     def close(self) -> None:
-        """End what is left, dead or alive."""
+        """End the remaining tasks, dead or alive."""
         self.is_over = True
         for _ in range(20):
             if not (left := asyncio.all_tasks(self.loop)):
@@ -161,7 +161,7 @@ class World:
     # Events -------------------------------------------------------------------------------------
 
     async def play(self) -> None:
-        """Storm, then calm; then everything must have come to its end."""
+        """Run the storm, then the calm; then check that everything has ended."""
         for number in range(SERVERS):
             self._start_server(f"server-{number}")
         for machine in self.machines:
