@@ -151,7 +151,7 @@ class NamedAgents:
 
 
 def in_pieces(text: str) -> list[str]:
-    """Yield a text in chunks of a few words that join to the same text."""
+    """Return a text in chunks of a few words that join to the same text."""
     words = text.split(" ")
     pieces = [" ".join(words[start : start + WORDS_AT_ONCE]) for start in range(0, len(words), WORDS_AT_ONCE)]
     return [f"{piece} " for piece in pieces[:-1]] + pieces[-1:]

@@ -254,7 +254,7 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _sessions_in(plain: Any, kind: Any) -> Iterator[dict[str, Any]]:
-    """Return the sessions in a document of that type."""
+    """Yield the sessions in a document of that type."""
     if plain is None:
         return
     if kind is Session:

@@ -18,7 +18,7 @@ SendFiles = Callable[..., Awaitable[ImportReport]]
 
 @contextmanager
 def spooled(lines: Iterable[str | bytes]) -> Iterator[Any]:
-    """Return lines in a temporary file, because they may have to be sent twice."""
+    """Yield lines in a temporary file, because they may have to be sent twice."""
     with SpooledTemporaryFile(IN_MEMORY) as file:
         for line in lines:
             add_line(file, line)

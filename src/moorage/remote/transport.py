@@ -85,7 +85,7 @@ class Transport:
         deadline: float = DEADLINE,
         is_known: bool = False,
     ) -> None:
-        """`headers` are asked for with every request. `is_known`: a server is known to be at `url`, so wait for it."""
+        """Set up. `headers` gives headers for every request. `is_known`: wait for the server if it does not answer."""
         self.url, self._headers, self._key, self._deadline = check_url(url), headers, key, deadline
         self._is_known = is_known
         self._client: httpx2.AsyncClient | None = None

@@ -55,7 +55,7 @@ def cleanup(app: App, hours: float | None, states: tuple[str, ...], dry_run: boo
 
 @contextmanager
 def _counting_deleted(progress: Callable[[int], None] | None, dry_run: bool) -> Iterator[Callable[[int], None]]:
-    """Return a function that shows the progress; on an error, tell how many sessions are already deleted."""
+    """Yield a function that shows the progress; on an error, tell how many sessions are already deleted."""
     deleted = 0
 
     def count(number: int) -> None:

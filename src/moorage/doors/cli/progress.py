@@ -12,14 +12,14 @@ from contextlib import contextmanager
 
 @contextmanager
 def counting(doing: str) -> Iterator[Callable[[int], None] | None]:
-    """Return a function that shows how many are done; None without a terminal."""
+    """Yield a function that shows how many are done; None without a terminal."""
     with stating(doing) as state:
         yield None if state is None else lambda done: state(f"{doing} … {done}")
 
 
 @contextmanager
 def stating(doing: str) -> Iterator[Callable[[str], None] | None]:
-    """Return a function that shows a status line; None without a terminal."""
+    """Yield a function that shows a status line; None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -31,7 +31,7 @@ def stating(doing: str) -> Iterator[Callable[[str], None] | None]:
 
 @contextmanager
 def reading(doing: str) -> Iterator[Callable[[int, int], None] | None]:
-    """Return a function that shows how much of the total is read; None without a terminal."""
+    """Yield a function that shows how much of the total is read; None without a terminal."""
     if not sys.stderr.isatty():
         yield None
         return

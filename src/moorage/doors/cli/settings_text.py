@@ -159,7 +159,7 @@ def _part(text: str, at: int, key: str) -> _Part:
 
 
 def _find(text: str) -> Iterator[_Found]:
-    """Return our hooks, from top to bottom; a hook of another form than the host's is not ours."""
+    """Yield our hooks, from top to bottom; a hook of another form than the host's is not ours."""
     if "hooks" not in _read(text):
         return
     root = _start(text)

@@ -200,7 +200,7 @@ def import_(
 
 @contextmanager
 def _opened(paths: tuple[str, ...]) -> Iterator[list[str | IO[bytes]]]:
-    """Return the paths, and for `-` a copy of standard input that can be read twice."""
+    """Yield the paths, and for `-` a copy of standard input that can be read twice."""
     if STDIN not in paths:
         yield list(paths)
         return

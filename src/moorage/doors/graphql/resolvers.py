@@ -262,7 +262,7 @@ async def events_of(_: Any, info: Info, session_id: str, after: str) -> AsyncGen
 
 
 async def _no_events() -> AsyncGenerator[Event]:
-    """Return an empty stream for graphql-core; the engine follows the requested events."""
+    """Yield nothing to graphql-core; the engine follows the requested events."""
     events: tuple[Event, ...] = ()
     for each in events:
         yield each

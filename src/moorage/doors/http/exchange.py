@@ -165,7 +165,7 @@ class Exchange:
         return Unpacker(limit) if packing == b"gzip" else None
 
     async def disconnected(self) -> None:
-        """Return when the client has disconnected."""
+        """Wait until the client has disconnected."""
         while (await self._receive())["type"] != "http.disconnect":
             continue
 

@@ -60,7 +60,7 @@ def add_to(door: Door) -> None:
 
 
 def names() -> Iterator[str]:
-    """Return the files of the page, as paths below their folder."""
+    """Yield the files of the page, as paths below their folder."""
     for folder, _, files in os.walk(FOLDER):
         for file in sorted(files):
             if os.path.splitext(file)[1] in KINDS:

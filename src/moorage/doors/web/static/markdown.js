@@ -1,8 +1,7 @@
 /**
  * Markdown, drawn safely: text becomes nodes of our own choice and never markup, so a stored `<script>` is seven
  * characters. Links lead out only by http, https and mailto; images are links, because loading one would tell its host
- * who
- * reads. Every step is linear in the text, whatever is in it.
+ * who reads. Every step is linear in the length of the text.
  */
 import { plain } from "./format.js";
 import { highlighted } from "./highlight.js";

@@ -1,7 +1,6 @@
 /**
  * Approvals: questions to a person, the one that expires first on top. A plan is shown with its difference from the
- * last
- * one of its session. A decision applies to the plan that was shown: the request has its hash.
+ * last one of its session. A decision applies to the plan that was shown: the request has its hash.
  * On the keyboard a decision takes two keys, one to choose and Enter to send, so that one slip approves nothing.
  */
 import { at, get, post } from "../api.js";

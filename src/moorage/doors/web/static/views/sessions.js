@@ -17,13 +17,13 @@ import { complain, Do, Empty, Failed, Loading, Phase, Status, Time, useLoad } fr
 const PAGE = 50;
 const ROW = 52; // pixels: a line, and a smaller one below it
 const AHEAD = 12; // rows drawn above and below those in sight
-const LOOK_AGAIN = 1000; // milliseconds between two looks for new sessions
+const LOOK_AGAIN = 1000; // milliseconds between two checks for new sessions
 const FRESH = 15_000; // milliseconds between two requests for a row that is queued or held
 const WIDEST = { name: 44, agent: 24, task: 18 }; // characters that a column grows to while there is room
 
 const STATUSES = ["running", "waiting", "queued", "run_failed", "idle", "created", "suspended", "completed", "failed", "abandoned"];
 const PHASES = ["initializing", "investigating", "planning", "approval", "executing", "validating", "completed", "failed", "abandoned"];
-/** The orders that a store of any size has at hand; the other columns are filters. */
+/** The orders that are efficient in a store of any size; the other columns are filters. */
 const SORTS = { "": "Newest first", created: "Oldest first", "-updated": "Last updated first", updated: "Longest untouched first" };
 const FILTERS = ["status", "state", "phase", "agent", "task", "parent", "name_prefix", "active_only", "sort"];
 
@@ -50,7 +50,7 @@ class List {
     this.isFirst = signal(true);
     this.known = new Set();
     this.timer = 0;
-    this.isGone = false; // another list is shown by now
+    this.isGone = false; // another list is shown now
     this.isAtTop = true;
     this.active = /** @type {string[]} */ ([]); // sessions that a new sort would put on top
   }
@@ -59,13 +59,13 @@ class List {
     return this.filters.sort === "-updated";
   }
 
-  /** Ask for the next page. */
+  /** Request the next page. */
   async more() {
     if (this.isLoading.peek() && !this.isFirst.peek()) return;
     this.isLoading.value = true;
     try {
       let page = await get("/sessions", { ...this.filters, limit: PAGE, cursor: this.next.peek() });
-      // By update, a page may be empty though others follow: the store has looked far enough for one request.
+      // By update, a page may be empty though others follow: the store limits the search of one request.
       while (!page.items.length && page.next && !this.isGone) page = await get("/sessions", { ...this.filters, limit: PAGE, cursor: page.next });
       batch(() => {
         this.take(page.items, "end");
@@ -79,7 +79,7 @@ class List {
     }
   }
 
-  /** Look whether there are new ones, soon. */
+  /** Check soon whether there are new sessions. */
   lookAgain() {
     this.timer ||= setTimeout(() => {
       this.timer = 0;
@@ -265,7 +265,7 @@ function Table({ list, selected, cursor, flip, isFiltered }) {
     return () => watch.disconnect();
   }, [list, ids.length > 0]);
   useEffect(() => {
-    // New sessions come in above: a reader further down keeps the place.
+    // New sessions appear above: a reader further down keeps the place.
     const grown = ids.length - before.current.length;
     if (box.current?.scrollTop > ROW && grown > 0 && ids[grown] === before.current[0]) box.current.scrollTop += grown * ROW;
     before.current = ids;
@@ -360,7 +360,7 @@ function Hits({ text }) {
   const found = useLoad((signal) => get("/search", { q: text, limit: 100 }, signal), [text]);
   const isEmpty = found.value?.items.length === 0;
   useEffect(() => {
-    // The index may lag a second behind what was just said.
+    // The index may lag a second behind new messages.
     const timer = isEmpty ? setTimeout(found.again, 1500) : 0;
     return () => clearTimeout(timer);
   }, [text, isEmpty]);
