@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -130,15 +130,24 @@ class Analytics(Struct, frozen=True, kw_only=True):
     storage: Storage
 
 
-async def analytics(deps: Deps, caller: Caller, *, by: str | None = None, **limits: Any) -> Analytics:
-    """Count the sessions created, and the delegations made, in a span; `limits` are the fields of `Span`.
+async def analytics(
+    deps: Deps,
+    caller: Caller,
+    *,
+    agent: str | None = None,
+    task_id: str | None = None,
+    created_after: datetime | None = None,
+    created_before: datetime | None = None,
+    by: str | None = None,
+) -> Analytics:
+    """Count the sessions created, and the delegations made, from one instant until before another.
 
     `by` groups them: agents and tasks by size, largest first, times in order. At most 1,000 groups are returned, the
     largest or the newest.
     """
     if by is not None and by not in GROUPINGS:
         raise InvalidField("by", f"is {by!r}; use one of {', '.join(GROUPINGS)}")
-    span = Span(**limits)
+    span = Span(agent=agent, task_id=task_id, created_after=created_after, created_before=created_before)
     tallies = await _tallied(deps, caller.owner, span, by)
     total = _Tally()
     for tally in tallies.values():

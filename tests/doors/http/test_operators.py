@@ -27,6 +27,7 @@ from moorage.doors.http import authorizer, health
 from moorage.doors.http.app import Door
 from moorage.doors.http.health import Heart
 from moorage.doors.http.metrics import Meter, watch_stalls
+from moorage.doors.http.openapi import openapi
 from moorage.doors.http.serve import make_door
 from moorage.doors.http.visit import Visit
 from moorage.protobuf.agent_platform_pb2 import TaskRequest
@@ -45,6 +46,24 @@ def opened(url: str, **options: Any) -> Iterator[tuple[Door, httpx2.AsyncClient]
     door = make_door(deps, **options)
     transport = httpx2.ASGITransport(door)
     yield door, httpx2.AsyncClient(transport=transport, base_url="http://localhost")
+
+
+# Documentation ----------------------------------------------------------------------------------
+
+
+async def test_document_is_made_once_and_not_by_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    makers: list[threading.Thread] = []
+
+    def made(*args: Any, **options: Any) -> dict[str, Any]:
+        makers.append(threading.current_thread())
+        return openapi(*args, **options)
+
+    monkeypatch.setattr(health, "openapi", made)
+    with opened("memory://") as (_, http):
+        assert (await http.get("/openapi.json")).json() == (await http.get("/openapi.json")).json()
+        assert (await http.get("/docs")).is_success
+    [maker] = makers
+    assert maker is not threading.current_thread()
 
 
 # Health -----------------------------------------------------------------------------------------

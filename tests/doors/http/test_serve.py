@@ -64,7 +64,8 @@ def test_agents_work_on_without_the_server(start: Callable[..., Process], tmp_pa
     with sync.connect(second.url) as moor:
         assert moor.result(run, wait=PATIENCE).result == "done"
         assert moor.get_run(run).turns == 1
-    [adopted] = [line for line in map(json.loads, second.log.read_text().splitlines()) if "goes on" in line["message"]]
+    lines = map(json.loads, second.log.read_text().splitlines())
+    [adopted] = [line for line in lines if "is adopted" in line["message"]]
     assert adopted["run"] == run
     assert adopted["session"]
     assert adopted["task"]

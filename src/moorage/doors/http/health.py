@@ -67,7 +67,8 @@ def add_to(door: Door, heart: Heart | None = None) -> None:
     async def whole() -> dict[str, Any]:
         needs_key = await door.needs_key()
         if needs_key not in documents:
-            documents[needs_key] = openapi(door.routes, needs_key=needs_key)
+            # Making it takes a tenth of a second, so the event loop does not do it.
+            documents[needs_key] = await asyncio.to_thread(openapi, door.routes, needs_key=needs_key)
         return documents[needs_key]
 
     @door.route("GET", "/healthz", is_open=True, answer=Health)
