@@ -111,7 +111,7 @@ class _Code:
 class MoorageError(Exception):
     """Base of all errors that Moorage raises on purpose."""
 
-    code: str = _Code()  # a class or an error may have its own code
+    code: str = _Code()  # type: ignore[assignment]  # a class or an error may have its own code
     family: ClassVar[str] = "error"
 
     def __init__(self, message: str, **facts: Any) -> None:
