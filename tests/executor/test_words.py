@@ -55,7 +55,7 @@ async def test_conversation_on_a_server_yields_chunks_while_the_agent_speaks(add
     assert "".join(heard) == "Once upon a time\nThe end"
 
 
-async def test_hearer_of_a_run_on_a_server_is_told_words_while_they_are_said(address: str, home: Path) -> None:
+async def test_listener_of_a_run_on_a_server_gets_words_while_they_are_said(address: str, home: Path) -> None:
     heard: list[str] = []
 
     def hear(_: str, event: dict[str, Any]) -> None:

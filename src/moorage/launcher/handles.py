@@ -221,9 +221,9 @@ class SupervisedHandle:
 
     async def close(self) -> None:
         """Remove its folder, and end the processes that the agent left behind."""
-        await asyncio.to_thread(self._see_off)
+        await asyncio.to_thread(self._clean_up)
 
-    def _see_off(self) -> None:
+    def _clean_up(self) -> None:
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(STOP_WITHIN * 3)

@@ -1,4 +1,4 @@
-"""Folders that live as long as a process. The lock in each shows whether its maker, or an heir of the lock, lives.
+"""Folders that live as long as a process. The lock in each shows whether its maker, or a process with its lock, lives.
 
 A killed process cannot remove its folder, so the next process removes each folder with a free lock. The system
 releases a lock when its last holder ends. Process ids are not used, because the system reuses them.

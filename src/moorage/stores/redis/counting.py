@@ -78,14 +78,14 @@ class RedisCounting(Base):
         keys, found, names = self.db.keys(owner), list[Fate](), list(dict.fromkeys(session_ids))
         for begin in range(0, len(names), PART):
             part = names[begin : begin + PART]
-            *states, graves = await self.db.read(
+            *states, raw_tombstones = await self.db.read(
                 [*(("HGET", keys.of("h", id_), "state") for id_ in part), ("HMGET", keys("dead"), *part)]
             )
-            for id_, state, grave in zip(part, states, graves, strict=True):
+            for id_, state, raw in zip(part, states, raw_tombstones, strict=True):
                 if state is not None:
                     found.append(Fate(id_, State(state.decode())))
-                elif grave is not None:
-                    found.append(Fate(id_, State(heads.read_tombstone(grave).state), is_deleted=True))
+                elif raw is not None:
+                    found.append(Fate(id_, State(heads.read_tombstone(raw).state), is_deleted=True))
         return found
 
     async def size(self) -> Size | None:

@@ -134,7 +134,7 @@ async def id_of(db: RedisDb, owner: str, ref: str) -> str:
     if not looks_like_ref(ref):
         raise SessionNotFound(ref)
     keys = db.keys(owner)
-    is_id, named, newest, grave = await db.read(
+    is_id, named, newest, raw_tombstone = await db.read(
         [
             ("EXISTS", keys.of("h", ref)),
             ("HGET", keys("names"), ref),
@@ -148,8 +148,8 @@ async def id_of(db: RedisDb, owner: str, ref: str) -> str:
         return str(named.decode())
     if newest:
         return str(newest[0].decode().partition("\0")[2].partition(":")[2])
-    if grave is not None:
-        tombstone = read_tombstone(grave)
+    if raw_tombstone is not None:
+        tombstone = read_tombstone(raw_tombstone)
         raise SessionGone(ref, at=tombstone.deleted_at, by=tombstone.deleted_by, why=tombstone.reason)
     raise SessionNotFound(ref)
 

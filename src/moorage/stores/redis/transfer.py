@@ -47,13 +47,13 @@ class RedisTransfer(RedisDocuments):
     async def restore(self, owner: str, bundle: Bundle) -> bool:
         async def story() -> bool:
             head, keys = as_restored(bundle.session, owner), self.db.keys(owner)
-            is_there, grave = await self.db.read(
+            is_there, raw_tombstone = await self.db.read(
                 [("EXISTS", keys.of("h", head.session_id)), ("HGET", keys("dead"), head.session_id)]
             )
             if is_there:
                 return False
-            if grave is not None:
-                tombstone = heads.read_tombstone(grave)
+            if raw_tombstone is not None:
+                tombstone = heads.read_tombstone(raw_tombstone)
                 raise SessionGone(
                     head.session_id, at=tombstone.deleted_at, by=tombstone.deleted_by, why=tombstone.reason
                 )

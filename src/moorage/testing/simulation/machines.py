@@ -70,7 +70,7 @@ class SimulatedAgent:
         self.say(result)
         self._work.cancel()
 
-    def see_off(self) -> None:
+    def kill(self) -> None:
         """End everything: its machine or launcher is gone, or it is not needed any more."""
         self.end(failed(STOPPED, "gone"))
         self._supervisor.cancel()
@@ -182,7 +182,7 @@ class Handle:
 
     async def close(self) -> None:
         await self._life.check()
-        self.process.see_off()
+        self.process.kill()
         self._machine.forget(self.process)
 
 
@@ -215,7 +215,7 @@ class Machine:
         self.life.is_over = True
         for process in list(self._processes.values()):
             if not process.job.agent.is_supervised:
-                process.see_off()
+                process.kill()
                 self.forget(process)
 
     def lose_power(self) -> None:
