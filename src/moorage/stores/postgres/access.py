@@ -163,12 +163,13 @@ class PostgresRetries:
         return min(self._began + self._patience, hurried) - time.monotonic()
 
     async def wait(self, error: BaseException) -> None:
-        """Pause before another attempt. Raises StoreUnavailable if there is no time for one."""
-        if self.left <= self._pause or (not self._pool.is_known and is_dead(error)):
+        """Pause before another attempt, or the last one. Raises StoreUnavailable once the time is over."""
+        left = self.left
+        if left <= 0 or (not self._pool.is_known and is_dead(error)):
             raise StoreUnavailable(
                 f"{self._shown} cannot be reached ({error}); nothing was changed, try again", store=self._shown
             ) from error
-        await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))
+        await asyncio.sleep(min(self._pause * random.uniform(0.5, 1.0), left))
         self._pause = min(self._pause * 2, LONGEST_BACKOFF)
 
 

@@ -424,12 +424,12 @@ class RedisRetries:
         self._began, self._pause = time.monotonic(), FIRST_BACKOFF
 
     async def pause(self, error: Lost) -> None:
-        """Pause before another attempt. Raises the caller's error if there is no time for one."""
+        """Pause before another attempt, or the last one. Raises the caller's error once the time is over."""
         hurried = max(self._began, self._servers.hurried_at) + IN_A_HURRY
         left = min(self._began + self._servers.options.patience, hurried) - time.monotonic()
-        if left <= self._pause or (not self._servers.is_known and is_dead(error)):
+        if left <= 0 or (not self._servers.is_known and is_dead(error)):
             raise self._servers.given_up(error) from error.cause
         if isinstance(error.cause, MovedError):
             return
-        await asyncio.sleep(self._pause * random.uniform(0.5, 1.0))
+        await asyncio.sleep(min(self._pause * random.uniform(0.5, 1.0), left))
         self._pause = min(self._pause * 2, LONGEST_BACKOFF)
