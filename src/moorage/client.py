@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from moorage import config
 from moorage.api import Context, EventListener, Moorage, WordListener
 from moorage.connection import Connection, LaunchOptions, caller_for, implements
-from moorage.core.errors import InvalidField, SessionRunning, StoreError, StoreUnavailable
+from moorage.core.errors import InvalidField, StoreError, StoreUnavailable
 from moorage.core.event import Event
 from moorage.core.policy import Verdict
 from moorage.core.query import Page, SessionQuery, number_of
@@ -476,16 +476,22 @@ class LocalMoorage(OnStore, Connection):
         return {session_id for launcher in self.opened.launchers.values() for session_id in launcher.at_work}
 
     async def suspend_own(self, session_id: str, *, checkpoint: dict[str, Any] | None, reason: str | None) -> Session:
-        own = self.opened.launchers.values()
-        launcher = next((each for each in own if session_id in each.at_work), None)
-        if launcher is None:
-            raise SessionRunning([session_id])
+        launcher = await self._launcher_at(session_id)
+        if launcher is None:  # its turn has ended meanwhile, or another launcher has it: then this is refused, too
+            return await self.suspend(session_id, checkpoint=checkpoint, reason=reason)
         ours, deps = launcher.launcher.launcher_id, await self.ready()
         session = await turns.suspend_with_turn(
             deps, self.caller, session_id, ours, checkpoint=checkpoint, reason=reason
         )
         await launcher.give_back(session_id)
         return session
+
+    async def _launcher_at(self, session_id: str) -> Embedded | None:
+        """Return the launcher of this connection that works on a session."""
+        for launcher in tuple(self.opened.launchers.values()):
+            if await launcher.works_on(session_id):
+                return launcher
+        return None
 
     # Agents, tools and launchers ------------------------------------------------------------------
 

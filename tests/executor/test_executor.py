@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,9 +12,12 @@ import moorage
 from moorage.api import Moorage
 from moorage.core.errors import AgentNotFound, HeldByAnother, SessionClosed, SessionRunning
 from moorage.executor import AgentExecutor, ExecutionEvent, Interaction
+from moorage.ports import Claimed
+from moorage.service.turns import TurnDispatcher
 from tests.doors.cli.agent_files import ASKING, FAILING, SLOW, define
 
 PATIENCE = 30.0
+MOMENT = 0.3
 
 
 async def next_move(talk: Interaction) -> list[ExecutionEvent]:
@@ -237,6 +241,32 @@ async def test_suspending_leaves_other_sessions_of_the_connection_at_work(tmp_pa
             await mine.suspend()
             assert (await moor.get("other")).status == "running"
             await other.stop()
+
+
+async def test_suspending_waits_for_a_claim_that_is_committed_and_not_answered(
+    tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    define(home, SLOW)
+    claimed, answers, claim = asyncio.Event(), asyncio.Event(), TurnDispatcher.claim
+
+    async def claim_slowly(dispatcher: TurnDispatcher, *args: Any, **options: Any) -> Claimed | None:
+        turn = await claim(dispatcher, *args, **options)
+        if turn is not None:
+            claimed.set()
+            await answers.wait()
+        return turn
+
+    monkeypatch.setattr(TurnDispatcher, "claim", claim_slowly)
+    async with moorage.connect(f"sqlite:///{tmp_path / 'own.db'}") as moor, asyncio.timeout(PATIENCE):
+        async with AgentExecutor(moor).execute_interactive("slow", "mine", "begin") as talk:
+            await claimed.wait()
+            leaving = asyncio.create_task(talk.suspend("left"))
+            await asyncio.wait([leaving], timeout=MOMENT)  # without the claim's answer, it cannot be done yet
+            answers.set()
+            assert (await leaving).state == "suspended"
+        session = await moor.get("mine")
+        assert (session.state, session.live_turn) == ("suspended", None)
+        assert [run.state for run in (await moor.runs(session="mine")).items] == ["queued"]
 
 
 @pytest.mark.parametrize(("outcome", "kind"), [("completed", "completed"), ("abandoned", "failed")])

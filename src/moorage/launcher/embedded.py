@@ -78,6 +78,10 @@ class Embedded:
         """Return the sessions whose turns run here."""
         return self._loop.at_work
 
+    async def works_on(self, session_id: str) -> bool:
+        """Return whether a turn of a session runs here, or is being claimed."""
+        return await self._loop.works_on(session_id)
+
     async def give_back(self, session_id: str) -> None:
         """End the agent of a session, and return its turn as cut off."""
         await self._loop.give_back(session_id)

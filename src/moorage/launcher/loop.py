@@ -71,12 +71,18 @@ class Loop:
         self._ended = asyncio.Event()
         self._ended_sessions: dict[str, float] = {}  # lost sessions, and when their agents had ended
         self._has_news, self._is_draining, self._in_a_hurry = asyncio.Event(), False, asyncio.Event()
+        self._claiming = asyncio.Lock()
         self._at_once = 1  # number of turns that the next claim asks for; several while each claim gets a turn
 
     @property
     def at_work(self) -> set[str]:
         """Return the sessions whose turns run here."""
         return {turn_id.rpartition(":")[0] for turn_id in self._turns}
+
+    async def works_on(self, session_id: str) -> bool:
+        """Return whether a turn of a session runs here, or is being claimed."""
+        async with self._claiming:  # the store may have given out a turn whose claim is not answered yet
+            return session_id in self.at_work
 
     def hurry(self) -> None:
         """Stop waiting for turns to end."""
@@ -111,7 +117,7 @@ class Loop:
         seen = self._dispatcher.pulse()
         self._ended.clear()
         try:
-            while not stop.is_set() and await self._claim_some(await self._room()):
+            while not stop.is_set() and await self._claim_alone(await self._room()):
                 continue
         except StoreError as error:
             log.warning("the store cannot be reached, trying again: %s", error)
@@ -126,6 +132,10 @@ class Loop:
             waiting = await self._dispatcher.waiting(self._launcher.launcher_id)
             free += len(waiting & self._turns.keys())
         return free
+
+    async def _claim_alone(self, room: int) -> bool:
+        async with self._claiming:
+            return await self._claim_some(room)
 
     async def _claim_some(self, room: int) -> bool:
         """Claim several turns concurrently, so that they share a commit; return whether there may be more."""
