@@ -2,17 +2,17 @@
 
 ::
 
-    SessionStart      the host's session is opened or woken; told: what waits here
-    UserPromptSubmit  a message
-    PreToolUse        of Agent (once Task): a delegation; told: earlier work that could be picked up
     SessionStart      the host's session is opened or resumed; the reply lists what waits here
-    SubagentStart     the sub-agent's session, under the host's
+    UserPromptSubmit  a message
     PreToolUse        of Agent (once Task): a delegation; the reply lists earlier work that could be resumed
     PostToolUse       of Agent: which call started which sub-agent; of SendMessage: a later prompt for it
-    StopFailure       a turn went wrong: one error more
+    SubagentStart     the sub-agent's session, under the host's
     SubagentStop      its last message; closed, or suspended if a question to a person is open
     Stop              a turn ended: the count of errors starts again
-StopFailure       a turn failed: one error more
+    StopFailure       a turn failed: one error more
+    PreCompact        a checkpoint
+    SessionEnd        the host's session is suspended, or closed if it was cleared
+
 A sub-agent runs in the background, so the events of several are mixed, and PostToolUse may come before SubagentStart or
 after. The host's internal agents have no type: nothing of them is stored.
 """
