@@ -46,6 +46,13 @@ def test_lists_are_counted(moor: sync.Moorage) -> None:
     assert repr(moor.list()) == "Page(items=[3 items])"
 
 
+def test_reason_within_an_answer_is_whole(moor: sync.Moorage) -> None:
+    moor.create(session_id="s-1", agent="echo-agent")
+    reply = moor.send("s-1", "hi")
+    assert f"because=Because(reason='{reply.because and reply.because.reason}'" in repr(reply)
+    assert repr(reply).count("(") == repr(reply).count(")")
+
+
 def test_secrets_are_not_shown(moor: sync.Moorage) -> None:
     session = moor.create()
     back, key = moor.resume(session.id), moor.create_key()

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from moorage.core.brief import brief
+
 if TYPE_CHECKING:
     from moorage.core.session import Session
     from moorage.core.turn import Launcher
@@ -56,6 +58,7 @@ class Reason(StrEnum):
 NEEDS_A_PERSON = frozenset({Reason.HELD, Reason.SUSPENDED, Reason.WAITING_FOR_APPROVAL})
 
 
+@brief("session_id", "run_id")
 class Child(Struct, frozen=True):
     """A child whose run still has to call back."""
 
@@ -63,6 +66,7 @@ class Child(Struct, frozen=True):
     run_id: str
 
 
+@brief("approval_id", "child")
 class WaitingFor(Struct, frozen=True, kw_only=True):
     """The approval or the child that a session waits for."""
 
@@ -70,6 +74,7 @@ class WaitingFor(Struct, frozen=True, kw_only=True):
     child: Child | None = None
 
 
+@brief("reason", "by", "until", "since", "approval_id", "child")
 class Because(Struct, frozen=True, kw_only=True):
     """A reason with its facts."""
 
