@@ -217,7 +217,7 @@ def packed(commands: Sequence[RedisCommand]) -> list[bytes]:
     for command in commands:
         parts.append(b"*%d\r\n" % len(command))
         for each in command:
-            part = each if type(each) is bytes else str(each).encode()
+            part = each if type(each) is bytes else str(each).encode(errors="surrogatepass")  # found nowhere, no error
             parts.append(b"$%d\r\n%b\r\n" % (len(part), part))
     return [b"".join(parts)]
 

@@ -71,7 +71,7 @@ class RunRules:
     async def test_unknown_run_is_not_found(self, store: Store) -> None:
         await launch(store, "s-1", "run-1")
 
-        for run_id in ("run-2", "s-1", "", "rün"):
+        for run_id in ("run-2", "s-1", "", "rün", "\ud800"):
             with pytest.raises(RunNotFound):
                 await store.run(OWNER, run_id)
         assert await store.run_by_key(OWNER, "nothing") is None
