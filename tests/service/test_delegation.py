@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moorage import sync
-from moorage.core.errors import InvalidRequest
+from moorage.core.errors import InvalidField, InvalidRequest
 from tests.service.doors import Place, Timed
 
 
@@ -119,6 +119,9 @@ def test_an_id_that_is_not_known_is_counted_too(place: Place) -> None:
     for session_id in ("nobody", "../evil"):
         done = moor.delegate("planner", session_id=session_id)
         assert (done.verdict.reason, done.session) == ("session_not_found", None)
+    for session_id in (7, ["nobody"], "\ud800", "x" * 5000):
+        with pytest.raises(InvalidField):  # it would be recorded, and could not be read back from every store
+            moor.delegate("planner", session_id=session_id)  # type: ignore[arg-type]
     assert [each.session_id for each in moor.delegations()] == ["nobody", "../evil"]
 
 

@@ -165,6 +165,8 @@ def check_place(session_id: object, place: WorkPlace) -> None:
     for name in ("agent", "task_id", "host", "project_dir"):
         if (value := getattr(place, name)) is not None:
             check_label("agent_name" if name == "agent" else name, value, 4096)
+    if session_id is not None:  # the delegation is recorded with it, even if there is no such session
+        check_label("agent_id", session_id, 4096)
     if session_id is None and place.agent is None:
         raise InvalidField("agent_name", "is missing, and so is agent_id; say which agent is to work")
 
