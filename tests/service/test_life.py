@@ -334,6 +334,8 @@ def test_bad_input_is_refused_with_its_code_and_changes_nothing(place: Place) ->
         ("session_not_found", lambda: moor.append("a b", "x")),
         ("invalid_limit", lambda: moor.checkpoints("s-1", limit=0)),
         ("invalid_limit", lambda: moor.resumable(limit=-1)),
+        ("invalid_limit", lambda: moor.inbox(limit=-1)),
+        ("invalid_limit", lambda: moor.inbox(limit=1001)),
     ]
     for code, wrong in wrongs:
         with pytest.raises(MoorageError) as refused:

@@ -33,7 +33,7 @@ from moorage.core.family import born
 from moorage.core.ids import check_label
 from moorage.core.inbox import Item, ItemState
 from moorage.core.once import AlreadyDone, OnceKey
-from moorage.core.query import LogQuery, Page
+from moorage.core.query import LogQuery, Page, check_limit
 from moorage.core.run import MAX_ASKED, MAX_TURNS, Join, Mode, Run, RunQuery, RunState, check_join, check_mode
 from moorage.core.session import Asker, Birth, Change, Needs, Session, Stamp, View, check_metadata
 from moorage.core.status import Because, Reason
@@ -504,7 +504,7 @@ async def inbox(
 ) -> Page[Item]:
     """Return the waiting items, or the dead letters, of one session or of all."""
     states = DEAD_LETTERS if dead_letters else WAITING
-    return await deps.store.inbox(caller.owner, ref=ref, states=states, limit=limit, cursor=cursor)
+    return await deps.store.inbox(caller.owner, ref=ref, states=states, limit=check_limit(limit), cursor=cursor)
 
 
 # Acting -----------------------------------------------------------------------------------------
