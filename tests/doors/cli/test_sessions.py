@@ -180,6 +180,8 @@ def test_list_filters_by_the_value_of_a_metadata_key(cli: Cli) -> None:
     cli("create", "--metadata", '{"tier": 1}')
     assert len(cli("list", "--metadata-key", "tier", "--metadata-value", "1").lines) == 1
     assert cli("list", "--metadata-key", "tier", "--metadata-value", "2").lines == []
+    broken = cli("list", "--metadata-key", "tier", "--metadata-value", "{2")
+    assert (broken.code, "in quotes" in broken.err, "--text" in broken.err) == (2, True, False)
 
 
 def test_list_filters_by_labels_that_create_and_update_gave(cli: Cli) -> None:

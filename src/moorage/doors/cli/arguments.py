@@ -53,10 +53,10 @@ def read_json(text: str | bytes, what: str, hint: str = "") -> Any:
         raise InvalidJson(what, f"this is not JSON ({error}){hint}") from None
 
 
-def read_value(text: str, what: str) -> Any:
+def read_value(text: str, what: str, hint: str = "; to keep it as text, add --text") -> Any:
     """Return the JSON value, or the text itself if it is not JSON; refuse text that looks like broken JSON."""
     try:
-        return read_json(text, what, "; to keep it as text, add --text")
+        return read_json(text, what, hint)
     except InvalidJson:
         if text.lstrip().startswith(_MEANT_AS_JSON) or text.strip() in _NOT_JSON:
             raise

@@ -194,7 +194,9 @@ def _filters(app: App, given: dict[str, Any]) -> dict[str, Any]:
         if name in wanted:
             wanted[name] = app.id_of(wanted[name])
     if "metadata_value" in wanted:
-        wanted["metadata_value"] = read_value(wanted["metadata_value"], "metadata_value")
+        wanted["metadata_value"] = read_value(
+            wanted["metadata_value"], "metadata_value", "; put a text that begins like JSON in quotes"
+        )
     return wanted
 
 
