@@ -64,7 +64,7 @@ class Registry:
     def get(self, name: str) -> AgentDefinition:
         """Return an agent by name. Raises AgentNotFound, or InvalidDefinition if its file is invalid."""
         if (found := self.find(name)) is None:
-            raise AgentNotFound(name)
+            raise AgentNotFound.among(name, self.all())
         return found
 
     def texts(self) -> dict[str, str]:
@@ -105,7 +105,7 @@ class Registry:
         if name in DEFINITIONS:
             why = f"agent {name!r} comes with Moorage and cannot be removed; add one of that name with enabled = false"
             raise Conflict(why, agent_name=name)
-        raise AgentNotFound(name)
+        raise AgentNotFound.among(name, self.all())
 
     def _keep(self, agent: AgentDefinition, text: str, *, replace: bool) -> AgentDefinition:
         self.check(agent, replace=replace)

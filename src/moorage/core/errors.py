@@ -424,6 +424,13 @@ class AgentNotFound(NotFound):
             nearest=list(nearest),
         )
 
+    @classmethod
+    def among(cls, name: str, known: Iterable[str]) -> AgentNotFound:
+        """Return the error that suggests the known agents with the most similar names."""
+        from difflib import get_close_matches
+
+        return cls(name, sorted(get_close_matches(name, [each for each in known if each != name])))
+
 
 class SessionGone(NotFound):
     """The session was deleted; its id cannot be used again."""

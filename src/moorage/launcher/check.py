@@ -49,9 +49,9 @@ async def check_agent(name: str, prompt: str, *, timeout: float | None = None) -
     """Run an agent of this machine for one turn, and return its problems. Raises AgentNotFound."""
     deps = config.open_deps(SCRATCH, threaded=True)
     caller = Caller(interface="check")
-    agent = config.agents_of(deps).get(name)
-    if agent is None:
-        raise AgentNotFound(name)
+    agents = config.agents_of(deps)
+    if (agent := agents.get(name)) is None:
+        raise AgentNotFound.among(name, agents)
     try:
         asked = await runs.start_run(deps, caller, name, prompt)
         launcher = await _once(deps, agent).__aenter__()

@@ -183,10 +183,7 @@ class Deps:
 
     def no_agent(self, name: str) -> AgentNotFound:
         """Return an error that suggests the agents with the most similar names."""
-        from difflib import get_close_matches
-
-        known = {*self.defined_agents(), *self.registered.agents()} - {name}
-        return AgentNotFound(name, sorted(get_close_matches(name, known)))
+        return AgentNotFound.among(name, {*self.defined_agents(), *self.registered.agents()})
 
     async def look_for(self, name: str | None, *, unless_younger: timedelta = timedelta(0)) -> None:
         """Read registrations from the store, of whatever server, if no agent of that name is known.

@@ -202,9 +202,16 @@ def test_misspelt_command_gets_the_nearest(cli: Cli, args: list[str], meant: str
     assert (done.code, f"did you mean `{meant}`?" in done.err) == (2, True)
 
 
-def test_misspelt_session_gets_the_nearest(cli: Cli, plan: str) -> None:
-    done = cli("show", "plan-pord")
+@pytest.mark.parametrize("command", ["show", "create --parent", "approve", "approvals show", "run echo-agent x --parent"])
+def test_misspelt_session_gets_the_nearest(cli: Cli, plan: str, command: str) -> None:
+    done = cli(*command.split(), "plan-pord")
     assert (done.code, done.err.splitlines()[-1]) == (3, "Did you mean plan-prod?")
+
+
+@pytest.mark.parametrize("command", ["show", "check", "remove"])
+def test_misspelt_agent_gets_the_nearest(cli: Cli, command: str) -> None:
+    done = cli("agents", command, "ehco-agent")
+    assert (done.code, "did you mean echo-agent?" in done.err) == (3, True)
 
 
 EVERY_COMMAND = [

@@ -19,7 +19,14 @@ from typing import Any
 import click
 
 from moorage import __version__, config
-from moorage.core.errors import Forbidden, MoorageError, NotFound, SessionNotFound
+from moorage.core.errors import (
+    ApprovalNotFound,
+    Forbidden,
+    MoorageError,
+    NotFound,
+    ParentNotFound,
+    SessionNotFound,
+)
 from moorage.core.session import Session
 from moorage.doors.cli import edge
 from moorage.doors.cli.connection import connect
@@ -334,7 +341,7 @@ def _invoke(arguments: Sequence[str]) -> int:
         with cli.make_context(PROGRAM, list(arguments), obj=app) as ctx:
             try:
                 return cli.invoke(ctx) or 0
-            except SessionNotFound as error:
+            except (SessionNotFound, ParentNotFound, ApprovalNotFound) as error:
                 _suggest(app, error)
                 raise
     except click.exceptions.Exit as done:
@@ -345,12 +352,13 @@ def _invoke(arguments: Sequence[str]) -> int:
         raise UsageProblem(_in_one_line(error)) from None
 
 
-def _suggest(app: App, error: SessionNotFound) -> None:
-    """Add the session whose name or id is nearest to the given one."""
+def _suggest(app: App, error: NotFound) -> None:
+    """Add the session whose name or id is nearest to the given one. A session may stand for its open approval."""
+    given = next(str(error.facts[fact]) for fact in ("session_id", "parent", "approval_id") if fact in error.facts)
     with suppress(MoorageError):  # if the store fails now, there is no suggestion
         sessions = app.moor.list(limit=LOOKED_THROUGH).items
         names = [name for session in sessions for name in (session.session_name, session.session_id) if name]
-        if meant := nearest(str(error.facts.get("session_id")), names):
+        if meant := nearest(given, names):
             error.add_note(f"Did you mean {meant}?")
 
 
