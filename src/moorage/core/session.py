@@ -324,12 +324,11 @@ class Session(Struct, frozen=True, gc=False):
         head = replace(self.driven(token, stamp.at), session_name=name)
         return head.changed(stamp, [(Kind.RENAMED, {"from": self.session_name, "to": name})])
 
-    def end_turn(self, stamp: Stamp, *, token: str | None = None) -> Change:
+    def end_turn(self, stamp: Stamp) -> Change:
         """End a turn that went well: the errors before it no longer count."""
         self.check_open()
-        head = self.driven(token, stamp.at)
         state = State.ACTIVE if self.state is State.CREATED else self.state
-        head = replace(head, state=state, error_count=0, last_activity_at=stamp.at)
+        head = replace(self, state=state, error_count=0, last_activity_at=stamp.at)
         return head.changed(stamp, [(Kind.TURN_ENDED, {"outcome": "completed"})])
 
     def suspend(

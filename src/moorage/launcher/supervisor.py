@@ -80,7 +80,7 @@ class Supervisor:
         self._lost_after = float(job["lost_after"])
         self._renewed_at = min(float(job.get("given_at") or clock()), clock())
         self._slept = processes.slept()
-        self._wanted_end: str | None = None  # set by a signal handler, acted on between two steps
+        self._is_to_stop = False  # set by a signal handler, acted on between two steps
         self._verdict: tuple[str, str, str | None] | None = None  # outcome, reason, error, if we end the agent
         self._ended_at: float | None = None
         self._leave_by: float | None = None
@@ -109,9 +109,9 @@ class Supervisor:
             self._agent.reap()
         self._conclude(self._driver.account.failing("supervisor_failed", why, cut_off=True))
 
-    def stop_soon(self, reason: str = "stopped") -> None:
+    def stop_soon(self) -> None:
         """End the agent at the next step. Signal handlers may call this at any moment."""
-        self._wanted_end = reason
+        self._is_to_stop = True
 
     def wake_by(self, end: int) -> None:
         """Wake up when data arrives in a pipe."""
@@ -218,9 +218,9 @@ class Supervisor:
             self._obey_one(command, clock())
         if self._parent is not None and os.getppid() != self._parent:
             self._end("stopped", "launcher_gone", at_once=True)
-        if self._wanted_end is not None:
-            self._end("stopped", self._wanted_end)
-            self._wanted_end = None
+        if self._is_to_stop:
+            self._is_to_stop = False
+            self._end("stopped", "stopped")
 
     def _obey_one(self, command: AgentEvent, now: float) -> None:
         kind = command.get("type")

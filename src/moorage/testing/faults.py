@@ -198,9 +198,9 @@ class UnreliableStore:
     WRITES = ("create", "apply", "append", "claim")
     HINTS = ("pulse", "wait", "close", "capabilities")
 
-    def __init__(self, store: Store, loses: Callable[[str], bool] = lambda _: False) -> None:
-        self._store, self.loses = store, loses
-        self.is_away = False
+    def __init__(self, store: Store) -> None:
+        self._store, self.is_away = store, False
+        self.loses: Callable[[str], bool] = lambda _: False
         self.refuses: Callable[[str], bool] = lambda _: False
         self.lost: list[str] = []  # the methods whose answers, or whose requests, got lost
 

@@ -11,9 +11,9 @@ from moorage.core.codec import encode_text
 from moorage.core.errors import utc_text
 from moorage.doors.cli.app import App, group
 from moorage.doors.cli.arguments import OBJECT, session_argument, token_option
-from moorage.doors.cli.output import is_terminal, say
-from moorage.doors.cli.pages import every, show_items
-from moorage.doors.cli.tables import wide_option
+from moorage.doors.cli.output import is_terminal, page_of, say
+from moorage.doors.cli.pages import every
+from moorage.doors.cli.tables import show_rows, wide_option
 from moorage.doors.cli.wording import ago
 from moorage.service.sessions import Checkpoint
 
@@ -55,7 +55,8 @@ def show(app: App, session: str, number: int | None) -> None:
 def list_(app: App, session: str, limit: int | None) -> None:
     """List checkpoints, newest first."""
     found = list(every(partial(app.moor.checkpoints, app.id_of(session)), limit=limit, by="before"))
-    show_items(app, found, ("entry", "when", "by", "checkpoint"), _row, nothing=f"{session} has no checkpoints.")
+    columns, nothing = ("entry", "when", "by", "checkpoint"), f"{session} has no checkpoints."
+    app.show(page_of(found), lambda: show_rows(columns, map(_row, found), nothing=nothing))
 
 
 def _row(kept: Checkpoint) -> tuple[object, ...]:

@@ -11,7 +11,6 @@ from moorage.core.query import MAX_LIMIT, Page
 from moorage.doors.cli.app import App
 from moorage.doors.cli.hints import command_line
 from moorage.doors.cli.output import hint, is_terminal, note, page_of
-from moorage.doors.cli.tables import show_rows
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -44,23 +43,6 @@ def every(ask: Callable[..., Page[T]], cursor: object = None, **options: Any) ->
     """Yield the items of all pages; the options are those of `pages`."""
     for page in pages(ask, cursor, **options):
         yield from page.items
-
-
-def show_items(
-    app: App,
-    items: Sequence[T],
-    columns: Sequence[str],
-    row: Callable[[T], Sequence[object]],
-    *,
-    spare: Sequence[str] = (),
-    cursor: str | None = None,
-    nothing: str = "",
-) -> None:
-    """Print items as rows, or as JSON; on a terminal, print `nothing` if there are none."""
-    rows = [row(item) for item in items]
-    app.show(page_of(items, cursor), lambda: show_rows(columns, rows, spare=spare, nothing=nothing))
-    if cursor is not None and not app.as_json:
-        note("There are more: --limit N shows N of them.")
 
 
 def show_list(

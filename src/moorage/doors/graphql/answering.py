@@ -33,10 +33,10 @@ ONE_ANSWER = "a subscription cannot be part of a batch; send it alone"
 class Answering:
     """Answers requests to /graphql."""
 
-    def __init__(self, door: Door, live: LiveStreams, sockets: SocketSettings | None = None) -> None:
+    def __init__(self, door: Door, live: LiveStreams) -> None:
         self._door, self._live = door, live
         self.engine = Engine(door)
-        self.sockets = sockets or SocketSettings()
+        self.sockets = SocketSettings()
         self._open = 0  # open WebSockets
 
     async def socket(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:

@@ -12,7 +12,6 @@ from typing import Any
 import msgspec
 from graphql import ExecutionResult, execute, subscribe
 from msgspec import Struct
-from msgspec.structs import replace
 
 from moorage.core.codec import encode
 from moorage.core.errors import MoorageError
@@ -41,10 +40,10 @@ class GraphqlRequest(Struct, kw_only=True):
 class Engine:
     """Answers operations on one server."""
 
-    def __init__(self, door: Door, limits: QueryLimits | None = None) -> None:
+    def __init__(self, door: Door) -> None:
         allowed = door.deps.settings.server
-        usual = replace(QueryLimits(), depth=allowed.graphql_depth, cost=allowed.graphql_cost)
-        self._door, self.limits = door, limits or usual
+        self._door = door
+        self.limits = QueryLimits(depth=allowed.graphql_depth, cost=allowed.graphql_cost)
         self.schema = schema()
         self.documents = DocumentCache(self.schema, self.limits)
 

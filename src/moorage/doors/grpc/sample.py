@@ -13,20 +13,20 @@ from moorage.agents.builtin import DEFINITIONS
 from moorage.agents.router import close_router
 from moorage.agents.weather import WEATHER
 from moorage.core.agent import AgentRole
-from moorage.doors.grpc.server import GrpcServer, Tls
+from moorage.doors.grpc.server import GrpcServer
 from moorage.doors.http.authorizer import Authorizer
 
 SAMPLES = (*DEFINITIONS, WEATHER.name)
 
 
-async def serve_sample(name: str, host: str, port: int, tls: Tls | None = None) -> None:
+async def serve_sample(name: str, host: str, port: int) -> None:
     """Serve a sample until SIGTERM or SIGINT."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     deps = config.open_deps("memory://", threaded=True)
     server = GrpcServer(deps, Authorizer(deps, any_host=True), alone=name, services=services_of(name))
-    listening = await server.start(host, port, tls)
+    listening = await server.start(host, port)
     print(f"{name} answers at {host}:{listening}", flush=True)
     await server.run(stop)
     await close_router()

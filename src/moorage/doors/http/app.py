@@ -61,16 +61,9 @@ class Door:
     """Answers HTTP requests on one store."""
 
     def __init__(
-        self,
-        deps: Deps,
-        authorizer: Authorizer,
-        *,
-        rest: AsgiApp | None = None,
-        watcher: Watcher | None = None,
-        traces: Traces | None = None,
+        self, deps: Deps, authorizer: Authorizer, *, watcher: Watcher | None = None, traces: Traces | None = None
     ) -> None:
-        """Set up the door. `rest` answers requests without a route here: pages, other doors."""
-        self.deps, self._authorizer, self._rest, self._watcher, self._traces = deps, authorizer, rest, watcher, traces
+        self.deps, self._authorizer, self._watcher, self._traces = deps, authorizer, watcher, traces
         self._by_owner: dict[str, Deps] = {}
         self._sockets: dict[str, AsgiApp] = {}
         self._closing: list[Callable[[], Awaitable[None]]] = []
@@ -166,9 +159,6 @@ class Door:
             await self._sockets.get(_raw_path(scope), _no_socket)(scope, receive, send)
             return
         found = self._tree.find(_raw_path(scope)) if scope["type"] == "http" else None
-        if found is None and self._rest is not None:
-            await self._rest(scope, receive, send)
-            return
         exchange = Exchange(scope, receive, send, request_id(scope, self.deps))
         with working_on(request_id=exchange.request_id):
             await self._attended(exchange, found)

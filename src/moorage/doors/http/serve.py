@@ -66,7 +66,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PORT = 8765
-GRPC_PORT = 50051
 KEEP_ALIVE = 30  # seconds a connection may be idle
 FINISH_WITHIN = 10  # seconds to finish begun answers after the server is told to stop
 LEASH = 0  # a worker's standard input: it closes when the parent process ends

@@ -13,7 +13,7 @@ import threading
 import time
 from contextlib import suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -38,9 +38,9 @@ RpcMessage = dict[str, "Any"]
 class Bridge:
     """Forwards the lines of one client to one server."""
 
-    def __init__(self, url: str, headers: dict[str, str], out: BinaryIO | None = None) -> None:
+    def __init__(self, url: str, headers: dict[str, str]) -> None:
         self._place, self._headers = HttpAddress(url), headers
-        self._out = out if out is not None else sys.stdout.buffer
+        self._out = sys.stdout.buffer
         self._writing, self._shaking = threading.Lock(), threading.Lock()
         self._open: dict[str, socket | None] = {}  # open requests, by their ids
         self._threads: set[threading.Thread] = set()

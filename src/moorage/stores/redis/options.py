@@ -25,7 +25,6 @@ from msgspec import Struct
 from moorage.core.errors import InvalidField
 from moorage.stores.url_options import seconds, whole_number
 
-SCHEMES = ("redis", "rediss", "unix", "redis+cluster", "rediss+cluster")
 DURABILITIES = ("server", "fsync", "replica")
 _PREFIX = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
