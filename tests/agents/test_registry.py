@@ -47,6 +47,13 @@ def put(folder: Path, name: str, text: str) -> Path:
     return folder / name
 
 
+def agent_in(registry: Registry, name: str) -> AgentDefinition:
+    """The agent of that name, which is there."""
+    found = registry.find(name)
+    assert found is not None
+    return found
+
+
 def agent(name: str = "planner", **more: object) -> AgentDefinition:
     return definition_of({"name": name, "kind": "command", "command": ["cat"], **more})
 
@@ -63,7 +70,7 @@ def test_some_agents_come_along(registry: Registry, folder: Path) -> None:
 
 def test_a_file_defines_an_agent(registry: Registry, folder: Path) -> None:
     path = put(folder, "anything.toml", PLANNER)
-    found = registry.get("planner")
+    found = agent_in(registry, "planner")
     assert (found.command, found.source) == (("sh", "-c", "cat"), str(path))
     assert found.env == {"COLOUR": "blue"}
     assert found.mcp_servers["boss"]["headers"] == {"X-Agent-Session-Name": "${AGENT_SESSION_NAME}"}
@@ -75,15 +82,15 @@ def test_workers_and_tools_are_defined_likewise(
     registry: Registry, folder: Path, heading: str, role: AgentRole
 ) -> None:
     put(folder, "planner.toml", PLANNER.replace("[agent", f"[{heading}"))
-    assert registry.get("planner").role is role
+    assert agent_in(registry, "planner").role is role
 
 
 def test_a_file_that_changes_is_read_again(registry: Registry, folder: Path) -> None:
     path = put(folder, "planner.toml", PLANNER)
-    assert registry.get("planner").env == {"COLOUR": "blue"}
+    assert agent_in(registry, "planner").env == {"COLOUR": "blue"}
     put(folder, "planner.toml", PLANNER.replace("blue", "red"))
     os.utime(path, ns=(1, 1))
-    assert registry.get("planner").env == {"COLOUR": "red"}
+    assert agent_in(registry, "planner").env == {"COLOUR": "red"}
     path.unlink()
     assert registry.find("planner") is None
 
@@ -115,15 +122,13 @@ def test_other_files_are_left_alone(registry: Registry, folder: Path) -> None:
 
 def test_one_that_comes_along_can_be_switched_off_or_replaced(registry: Registry, folder: Path) -> None:
     put(folder, "echo.toml", '[agent]\nname = "echo-agent"\nkind = "builtin"\nenabled = false\n')
-    assert registry.get("echo-agent").enabled is False
+    assert agent_in(registry, "echo-agent").enabled is False
     put(folder, "echo.toml", '[agent]\nname = "echo-agent"\nkind = "command"\ncommand = ["cat"]\n')
-    assert registry.get("echo-agent").kind is AgentKind.COMMAND
+    assert agent_in(registry, "echo-agent").kind is AgentKind.COMMAND
 
 
 def test_an_agent_that_is_not_there_is_not_found(registry: Registry) -> None:
     assert registry.find("planner") is None
-    with pytest.raises(AgentNotFound):
-        registry.get("planner")
 
 
 # Adding and removing ----------------------------------------------------------------------------
@@ -132,7 +137,7 @@ def test_an_agent_that_is_not_there_is_not_found(registry: Registry) -> None:
 def test_added_agent_is_visible_to_other_registries(registry: Registry, folder: Path) -> None:
     added = registry.add(agent(env={"A": "1"}))
     assert added.source == str(folder / "planner.toml")
-    assert config.open_registry().get("planner") == added
+    assert agent_in(config.open_registry(), "planner") == added
     assert folder.stat().st_mode & 0o077 == 0
     assert [path.name for path in folder.iterdir()] == ["planner.toml"]
 
@@ -148,7 +153,7 @@ def test_a_name_is_not_taken_twice(registry: Registry, folder: Path) -> None:
         registry.add(agent())
     registry.add(agent(timeout="5m"), replace=True)
     assert [path.name for path in folder.iterdir()] == ["planner.toml"]
-    assert registry.get("planner").timeout == definition_of(agent().table() | {"timeout": "5m"}).timeout
+    assert agent_in(registry, "planner").timeout == definition_of(agent().table() | {"timeout": "5m"}).timeout
 
 
 def test_invalid_definition_is_refused(registry: Registry, folder: Path) -> None:
@@ -170,7 +175,7 @@ def test_one_that_comes_along_cannot_be_removed_but_its_stand_in_can(registry: R
         registry.remove("echo-agent")
     registry.add(agent("echo-agent"))
     registry.remove("echo-agent")
-    assert registry.get("echo-agent").kind is AgentKind.BUILTIN
+    assert agent_in(registry, "echo-agent").kind is AgentKind.BUILTIN
 
 
 @pytest.mark.parametrize("name", ["../evil", "a/b", "/etc/passwd", "..", ".hidden", ""])
@@ -221,10 +226,10 @@ def test_error_names_the_line(registry: Registry, folder: Path, right: str, wron
 def test_a_bad_file_is_the_problem_of_its_agent_alone(registry: Registry, folder: Path) -> None:
     put(folder, "broken.toml", "[agent")
     put(folder, "planner.toml", PLANNER)
-    assert registry.get("planner").name == "planner"
+    assert agent_in(registry, "planner").name == "planner"
     assert len(registry.all()) == 4
     with pytest.raises(InvalidDefinition, match=r"broken\.toml, line 1"):
-        registry.get("broken")
+        agent_in(registry, "broken")
 
 
 def test_bytes_that_are_no_text_are_told_with_their_line(registry: Registry, folder: Path) -> None:
@@ -242,11 +247,11 @@ def test_error_for_an_empty_file_shows_an_example(registry: Registry, folder: Pa
 
 def test_two_files_for_one_name_are_told(registry: Registry, folder: Path) -> None:
     first, second = put(folder, "a.toml", PLANNER), put(folder, "b.toml", PLANNER)
-    assert registry.get("planner").source == str(first)
+    assert agent_in(registry, "planner").source == str(first)
     [problem] = registry.problems()
     assert (problem.file, str(first) in problem.message) == (str(second), True)
     first.unlink()
-    assert registry.get("planner").source == str(second)
+    assert agent_in(registry, "planner").source == str(second)
     assert registry.problems() == []
 
 

@@ -45,7 +45,7 @@ def test_failure_of_a_program_includes_stdout_and_stderr(turns: Turns) -> None:
         "reason": "agent_failed",
         "error": "it ended with exit status 3: no such planet",
     }
-    assert running.folder.errors() == "no such planet\n"
+    assert running.errors() == "no such planet\n"
 
 
 def test_a_program_that_ends_without_a_word_gave_no_answer(turns: Turns) -> None:
@@ -404,7 +404,7 @@ def test_an_agent_whose_launcher_is_silent_is_gone_before_its_turn_is_lost(turns
 def test_renewals_keep_an_agent_alive(turns: Turns) -> None:
     running = turns.begin(shell("sleep 3.5; echo done"), lost_after=3.0)  # a busy machine renews late
     while running.process.poll() is None:
-        running.folder.renewed()
+        running.renew()
         subprocess.run(["sleep", "0.1"], check=True)
     assert running.result()["text"] == "done"
 
@@ -414,7 +414,7 @@ def test_a_renewal_counts_from_when_it_was_asked_for(turns: Turns) -> None:
     asked_at = processes.clock()
 
     def is_over() -> bool:  # answers to an old question keep coming
-        running.folder.renewed(at=asked_at)
+        running.renew(at=asked_at)
         return running.process.poll() is not None
 
     wait_for(is_over)
@@ -423,7 +423,7 @@ def test_a_renewal_counts_from_when_it_was_asked_for(turns: Turns) -> None:
 
 def test_a_clock_from_the_future_is_not_believed(turns: Turns) -> None:
     running = turns.begin(shell("sleep 600"), lost_after=1.5)
-    running.folder.renewed(at=processes.clock() + 3600)
+    running.renew(at=processes.clock() + 3600)
     assert running.result()["reason"] == "launcher_silent"
 
 
@@ -433,7 +433,7 @@ def test_a_supervisor_that_was_frozen_looks_for_renewals_before_it_judges(turns:
     running.heard("here")
     running.process.send_signal(signal.SIGSTOP)
     subprocess.run(["sleep", "2.5"], check=True)
-    running.folder.renewed()
+    running.renew()
     go.touch()
     running.process.send_signal(signal.SIGCONT)
     assert running.result()["text"] == "here\ndone"

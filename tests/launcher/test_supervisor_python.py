@@ -32,7 +32,7 @@ def test_a_function_says_things_and_returns_its_answer(call: Any) -> None:
         {"type": "usage", "input_tokens": 1},
         {"type": "result", "outcome": "completed", "text": "bye", "said": False},
     ]
-    assert running.folder.errors() == "this is not the answer\nand neither is this\n"
+    assert running.errors() == "this is not the answer\nand neither is this\n"
 
 
 def test_a_function_knows_its_turn(call: Any) -> None:
@@ -74,7 +74,7 @@ def test_exception_of_a_function_is_the_error(call: Any) -> None:
     result = running.result()
     assert (result["outcome"], result["reason"], result["error"]) == ("failed", "agent_failed", "ValueError: no luck")
     assert (result["text"], result["said"]) == ("so far", True)
-    assert "in fail" in running.folder.errors()
+    assert "in fail" in running.errors()
 
 
 def test_a_function_that_returns_nothing_has_said_its_answer(call: Any) -> None:

@@ -72,6 +72,14 @@ class Running:
         assert pids.agent is not None
         return pids.agent.pid
 
+    def errors(self) -> str:
+        """The end of the agent's standard error."""
+        return (Path(self.folder.path) / "stderr").read_text()
+
+    def renew(self, at: float | None = None) -> None:
+        """Report, as its launcher does, that the lease was renewed at `at`."""
+        self.folder.send({"type": "renewed", "at": processes.clock() if at is None else at})
+
     def log(self) -> str:
         return (Path(self.folder.path) / "supervisor.log").read_text()
 

@@ -61,12 +61,6 @@ class Registry:
                     raise problem
         return found
 
-    def get(self, name: str) -> AgentDefinition:
-        """Return an agent by name. Raises AgentNotFound, or InvalidDefinition if its file is invalid."""
-        if (found := self.find(name)) is None:
-            raise AgentNotFound.among(name, self.all())
-        return found
-
     def texts(self) -> dict[str, str]:
         """Return the unchanged text of each agent's file, by the agents' names."""
         return {agent.name: decoded(self._files.read(path), path) for path, agent in self._defined().items()}

@@ -58,11 +58,6 @@ class Key(Struct, frozen=True, kw_only=True):
         """Return whether it has the permission."""
         return any(scope in _COVERS.get(held, (held,)) for held in self.scopes)
 
-    def check(self, scope: Scope) -> None:
-        """Raise Forbidden unless it has the permission."""
-        if not self.allows(scope):
-            raise Forbidden(scope.value)
-
 
 def check_held(held: frozenset[Scope], wanted: Scope, instead: Scope | None = None) -> None:
     """Raise Forbidden unless the wanted scope or, if given, its substitute is held."""

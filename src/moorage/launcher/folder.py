@@ -105,10 +105,6 @@ class TurnFolder:
         """Return all commands sent to the supervisor so far."""
         return [_event(line) for line in self._read("in.jsonl").split(b"\n") if line]
 
-    def renewed(self, at: float | None = None) -> None:
-        """Report that the lease was renewed at `at` (`processes.clock()` before the request)."""
-        self.send({"type": "renewed", "at": processes.clock() if at is None else at})
-
     def job(self) -> Job:
         """Return the stored job."""
         return msgspec.json.decode(self._read("job.json"), type=Job)
@@ -130,10 +126,6 @@ class TurnFolder:
         if lock is not None:
             os.close(lock)
         return lock is None
-
-    def errors(self) -> str:
-        """Return the end of the agent's standard error."""
-        return self._read("stderr").decode("utf-8", "replace")
 
     # After it
 

@@ -81,10 +81,10 @@ async def test_cancelled_operation_ends(gql: Client, served: Served) -> None:
     async with gql.socket() as socket:
         await socket.subscribe("1", EVENTS, id="s")
         await socket.next()
-        assert served.live.count == 1
+        assert served.live.places.taken == 1
         await socket.say(type="complete", id="1")
         await socket.say(type="complete", id="nobody")
-        await until(lambda: served.live.count == 0)
+        await until(lambda: served.live.places.taken == 0)
         await socket.subscribe("1", EVENTS, id="s", after="1")
         await served.moorage().append("s", ["more"])
         assert (await socket.next())["data"]["agentSessionEvents"] == {"id": "2", "type": "message"}
@@ -168,7 +168,7 @@ async def test_a_broken_rule_closes_with_its_code(gql: Client, served: Served, s
     async with raw_socket(served.url) as socket:
         await steps(socket)
         assert (await socket.closed())[0] == code
-    await until(lambda: served.live.count == 0)
+    await until(lambda: served.live.places.taken == 0)
 
 
 @pytest.mark.parametrize("protocol", [None, "graphql-ws", "mqtt"])
@@ -213,7 +213,7 @@ async def test_only_so_many_streams_of_one_visitor(url: str) -> None:
             async with gql.sse(EVENTS, id="s") as stream:
                 assert (await stream.next())["errors"][0]["extensions"]["code"] == "rate_limited"
             await one.say(type="complete", id="1")
-            await until(lambda: served.live.count == 2)
+            await until(lambda: served.live.places.taken == 2)
             await two.subscribe("4", EVENTS, id="s")
             assert (await two.hear())["type"] == "next"
 
@@ -257,7 +257,7 @@ async def test_who_does_not_read_loses_the_connection_and_no_memory(url: str) ->
             socket.connection.transport.pause_reading()
             for _ in range(12):
                 await moor.append("s", ["x" * 900_000])
-            await until(lambda: served.live.count == 0)
+            await until(lambda: served.live.places.taken == 0)
             socket.connection.transport.abort()
         async with gql.socket() as socket:  # and nothing is lost to who comes back
             await socket.subscribe("1", EVENTS, id="s", after="1")
@@ -273,7 +273,7 @@ async def test_a_connection_that_breaks_off_leaves_nothing(gql: Client, served: 
                 await socket.subscribe(str(name), EVENTS, id="s")
             await socket.hear()
             socket.connection.transport.abort()
-    await until(lambda: served.live.count == 0)
+    await until(lambda: served.live.places.taken == 0)
     assert (await served.graphql.loaded())._open == 0
 
 

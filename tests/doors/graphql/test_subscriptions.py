@@ -83,7 +83,7 @@ async def test_a_client_that_dies_and_returns_misses_nothing_and_hears_nothing_t
         await asyncio.gather(say(), follower.until(MANY + 1))
     assert follower.ids == list(range(1, MANY + 2))
     assert follower.deaths > 10
-    await until(lambda: served.live.count == 0)
+    await until(lambda: served.live.places.taken == 0)
 
 
 @pytest.mark.parametrize("by", ["socket", "sse"])

@@ -201,7 +201,7 @@ async def test_a_stream_that_leaves_out_all_that_happens_gives_signs_of_life_too
 async def test_asking_for_the_head_of_a_stream_opens_none(served: Served, http: httpx2.AsyncClient) -> None:
     answer = await http.head("/events", headers=STREAM)
     assert (answer.status_code, answer.headers["content-type"]) == (200, "text/event-stream")
-    assert served.live.count == 0
+    assert served.live.places.taken == 0
 
 
 async def test_httpx_sse_gets_no_message_besides_the_events(url: str) -> None:
@@ -305,12 +305,12 @@ async def test_approval_expires_without_any_other_request(served: Served, http: 
 async def test_a_server_that_stops_ends_its_streams(served: Served, http: httpx2.AsyncClient) -> None:
     async with listening(http, "/events") as stream:
         rest = asyncio.create_task(stream.rest())
-        await until(lambda: served.live.count == 1)
+        await until(lambda: served.live.places.taken == 1)
         await served.live.close()
         assert await rest == []
     async with listening(http, "/events") as late:
         assert await late.rest() == []
-    await until(lambda: served.live.count == 0)
+    await until(lambda: served.live.places.taken == 0)
 
 
 async def test_closing_a_stream_leaves_the_run(served: Served, http: httpx2.AsyncClient) -> None:
@@ -322,7 +322,7 @@ async def test_closing_a_stream_leaves_the_run(served: Served, http: httpx2.Asyn
         queued = await stream.next()
         assert (queued.type, queued.data["reason"]) == ("queued", "no_launcher")
         assert (await stream.next()).data["data"]["content"] == "hello"
-    await until(lambda: served.live.count == 0)
+    await until(lambda: served.live.places.taken == 0)
     [run] = (await moor.runs(session=session.id)).items
     assert run.state == "queued"
     async with launching(served):
@@ -350,7 +350,7 @@ async def test_an_answer_is_streamed_until_its_run_has_settled(served: Served, h
     assert [each.type for each in heard[-2:]] == ["run_settled", "done"]
     done = heard[-1].data
     assert (done["run"]["state"], done["reply"]["content"]) == ("completed", "Echo Agent Response: hello")
-    assert served.live.count == 0
+    assert served.live.places.taken == 0
 
 
 async def test_stream_of_a_message_without_a_run_ends_with_it(served: Served, http: httpx2.AsyncClient) -> None:
@@ -427,9 +427,9 @@ async def test_streams_are_limited_for_each_and_in_all(url: str) -> None:
             await stack.enter_async_context(listening(http, "/events", headers={"x-owner": "ann"}))
             refused = await http.get("/events", headers={**STREAM, "x-owner": "bob"})
             assert (refused.status_code, refused.json()["limit"]) == (429, 3)
-        await until(lambda: served.live.count == 0)
+        await until(lambda: served.live.places.taken == 0)
         async with listening(http, "/events"):
-            assert served.live.count == 1
+            assert served.live.places.taken == 1
 
 
 async def test_a_slow_reader_is_dropped_and_misses_nothing_when_it_comes_back(url: str) -> None:
@@ -442,10 +442,10 @@ async def test_a_slow_reader_is_dropped_and_misses_nothing_when_it_comes_back(ur
             port = int(served.url.rpartition(":")[2])
             await asyncio.get_running_loop().sock_connect(slow, ("127.0.0.1", port))
             slow.send(b"GET /sessions/one/events HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n\r\n")
-            await until(lambda: served.live.count == 1)
+            await until(lambda: served.live.places.taken == 1)
             for _ in range(60):
                 await moor.append("one", "x" * 250_000)
-            await until(lambda: served.live.count == 0)
+            await until(lambda: served.live.places.taken == 0)
             await until(lambda: served.connections == 0)  # what it did not read is not kept for it
             read = await _read_all(slow)
         assert len(read) < 60 * 250_000

@@ -98,7 +98,7 @@ async def test_a_thousand_sessions_with_a_stream_each_get_every_message(tmp_path
         await asyncio.gather(*(moor.create(session_id=name, parent=None) for name in names))
         streams = [await Plain.open(served.url, f"/sessions/{name}/events") for name in names]
         everything = await Plain.open(served.url, "/events")
-        assert served.live.count == SESSIONS + 1
+        assert served.live.places.taken == SESSIONS + 1
         reading = asyncio.gather(
             everything.read_until(SESSIONS * (TURNS + 1)), *(stream.read_until(TURNS + 1) for stream in streams)
         )
@@ -109,5 +109,5 @@ async def test_a_thousand_sessions_with_a_stream_each_get_every_message(tmp_path
         assert everything.ids == list(range(1, SESSIONS * (TURNS + 1) + 1))
         for stream in (*streams, everything):
             stream.close()
-        while served.live.count:  # noqa: ASYNC110  there is no event for a closed connection
+        while served.live.places.taken:  # noqa: ASYNC110  there is no event for a closed connection
             await asyncio.sleep(0.01)

@@ -87,7 +87,7 @@ class Unpacker:
 class Exchange:
     """A request and its answer."""
 
-    __slots__ = ("_extra", "_receive", "_send", "headers", "params", "path", "request_id", "scope", "status", "verb")
+    __slots__ = ("_receive", "_send", "headers", "params", "path", "request_id", "scope", "status", "verb")
 
     def __init__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend, request_id: str) -> None:
         self.scope, self._receive, self._send, self.request_id = scope, receive, send, request_id
@@ -96,7 +96,6 @@ class Exchange:
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
         self.params: dict[str, str] = {}
         self.status = 0
-        self._extra: RawHeaders = []
 
     @property
     def client(self) -> str:
@@ -112,10 +111,6 @@ class Exchange:
             return value.decode().strip()  # as our own client sends it
         except UnicodeDecodeError:
             return value.decode("latin-1").strip()
-
-    def add(self, name: bytes, value: bytes) -> None:
-        """Add a header to the answer."""
-        self._extra.append((name, value))
 
     # The request --------------------------------------------------------------------------------
 
@@ -171,7 +166,7 @@ class Exchange:
 
     async def pass_to(self, app: AsgiApp) -> None:
         """Let another application answer, with the headers of our answers."""
-        extra = [NO_SNIFFING, *self._extra, (b"x-request-id", self.request_id.encode())]
+        extra = [NO_SNIFFING, (b"x-request-id", self.request_id.encode())]
 
         async def send(message: AsgiMessage) -> None:
             if message["type"] == "http.response.start":
@@ -219,7 +214,7 @@ class Exchange:
 
     async def answer_as_is(self, body: bytes, *, status: int = 200, kind: bytes, headers: RawHeaders) -> None:
         """Send a complete answer as it is, packed or not."""
-        every = [(b"content-type", kind), NO_SNIFFING, *headers, *self._extra]
+        every = [(b"content-type", kind), NO_SNIFFING, *headers]
         every += [(b"content-length", str(len(body)).encode()), (b"x-request-id", self.request_id.encode())]
         self.status = status
         await self._send({"type": "http.response.start", "status": status, "headers": every})
@@ -237,7 +232,7 @@ class Exchange:
     async def begin(self, headers: RawHeaders, *, status: int = 200) -> None:
         """Begin a streamed answer."""
         self.status = status
-        every = [*headers, NO_SNIFFING, *self._extra, (b"x-request-id", self.request_id.encode())]
+        every = [*headers, NO_SNIFFING, (b"x-request-id", self.request_id.encode())]
         await self._send({"type": "http.response.start", "status": status, "headers": every})
 
     async def more(self, body: bytes, *, is_last: bool = False) -> None:

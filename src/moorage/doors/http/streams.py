@@ -5,7 +5,6 @@
 An event's `id` is its number in the log, or its cursor over all sessions; a reader that reconnects with the last one it
 saw (`Last-Event-ID`) continues right after it. A reader that is too slow loses the connection, not events: the unread
 ones are in the store.
-not events: what was not read is in the store.
 """
 
 from __future__ import annotations
@@ -106,11 +105,6 @@ class LiveStreams:
         self._hubs: dict[str, Hub] = {}
         self.places = places or Places(settings.in_all, settings.per_visitor)
         self.is_closing = False
-
-    @property
-    def count(self) -> int:
-        """Return the number of open streams."""
-        return self.places.taken
 
     async def close(self) -> None:
         """End all streams; their readers reconnect, to the next server."""
