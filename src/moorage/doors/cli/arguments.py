@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 import msgspec
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     ParamType = click.ParamType[Any]  # generic since click 8.5 only
 else:
     ParamType = click.ParamType
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 STDIN = "-"
 _MEANT_AS_JSON = ("{", "[", '"')
@@ -168,6 +170,21 @@ def one_of(*words: str) -> Callable[[click.Context, click.Parameter, str], list[
     return lambda _ctx, _param, incomplete: [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
+def choice_option(name: str, words: Iterable[str], default: str) -> Callable[[F], F]:
+    """Add an option whose help lists its words; the rules in `core` check the word."""
+    known, metavar = list(words), name.strip("-").upper()
+    complete, told = one_of(*known), ", ".join(known)
+    return click.option(name, default=default, show_default=True, metavar=metavar, shell_complete=complete, help=told)
+
+
+def number_option(name: str, least: int, most: int, default: int, told: str) -> Callable[[F], F]:
+    """Add an option for a whole number within limits."""
+    within = click.IntRange(least, most)
+    return click.option(name, type=within, metavar="N", default=default, show_default=True, help=told)
+
+
+host_option = click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to listen.")
+slots_option = number_option("--slots", 1, 1000, 16, "Maximum of parallel turns.")
 session_argument = click.argument("session", type=SESSION, metavar="SESSION")
 optional_session_argument = click.argument("session", type=SESSION, metavar="[SESSION]", required=False)
 token_option = click.option("--token", metavar="TOKEN", help="The token of your hold.")

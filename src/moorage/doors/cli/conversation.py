@@ -20,6 +20,8 @@ from moorage.core.status import Reason
 from moorage.doors.cli.app import App, command
 from moorage.doors.cli.arguments import (
     OBJECT,
+    choice_option,
+    number_option,
     one_of,
     optional_session_argument,
     queue_option,
@@ -48,9 +50,7 @@ LABEL_WIDTH = 16  # columns of a session's name in front of its events
 )
 @session_argument
 @click.argument("text", metavar="TEXT|-")
-@click.option(
-    "--role", default="user", show_default=True, metavar="ROLE", shell_complete=one_of(*ROLES), help=", ".join(ROLES)
-)
+@choice_option("--role", ROLES, "user")
 @click.option("--agent", metavar="AGENT", help="Ask this agent instead of the session's own.")
 @click.option("--parameters", type=OBJECT, metavar="JSON|@FILE", help="Parameters for the agent.")
 @click.option("--client-key", metavar="KEY", help="A message with the same key is stored once.")
@@ -175,9 +175,7 @@ def compact(app: App, /, session: str, summary: str | None, agent: str | None, *
 
 @command("search", "moorage search bucket", 'moorage --json search "invoice 2026*" --limit 5')
 @click.argument("words", nargs=-1, required=True)
-@click.option(
-    "--limit", type=click.IntRange(1, MAX_LIMIT), metavar="N", default=20, show_default=True, help="Show at most N."
-)
+@number_option("--limit", 1, MAX_LIMIT, 20, "Show at most N.")
 @wide_option
 def search(app: App, words: tuple[str, ...], limit: int) -> None:
     """Find entries that contain all these words.

@@ -29,6 +29,7 @@ from moorage.doors.cli.arguments import (
     FOLDER,
     OBJECT,
     SESSION,
+    choice_option,
     one_of,
     optional_session_argument,
     queue_option,
@@ -68,22 +69,8 @@ ASKED_PAUSE = 0.5  # seconds between two checks of a run whose agent waits for a
 @click.option("--name", metavar="NAME", help="A name for the session.")
 @click.option("--session", type=SESSION, metavar="SESSION", help="Ask in this session instead of a new one.")
 @click.option("--parent", type=SESSION, metavar="SESSION", help="The session that asks. Inside an agent, its own.")
-@click.option(
-    "--mode",
-    metavar="MODE",
-    default=Mode.SYNC.value,
-    show_default=True,
-    shell_complete=one_of(*Mode),
-    help=", ".join(Mode),
-)
-@click.option(
-    "--join",
-    metavar="JOIN",
-    default=Join.EACH.value,
-    show_default=True,
-    shell_complete=one_of(*Join),
-    help=", ".join(Join),
-)
+@choice_option("--mode", Mode, Mode.SYNC.value)
+@choice_option("--join", Join, Join.EACH.value)
 @click.option("--correlation", metavar="TEXT", help="A value that the callback returns.")
 @click.option("--parameters", type=OBJECT, metavar="JSON|@FILE", help="Parameters for the agent.")
 @click.option("--idempotency-key", metavar="KEY", help="Requests with the same key create one run.")

@@ -9,6 +9,7 @@ import click
 from click.core import ParameterSource
 
 from moorage.doors.cli.app import App, command
+from moorage.doors.cli.arguments import host_option, number_option, slots_option
 from moorage.doors.cli.output import hint
 
 if TYPE_CHECKING:
@@ -22,23 +23,9 @@ if TYPE_CHECKING:
     "moorage serve --log-format json --no-launcher",
     "moorage serve --grpc-port 50051 --grpc-cert server.pem --grpc-key server.key",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to listen.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    metavar="N",
-    default=8765,
-    show_default=True,
-    help="Port; 0 picks a free one.",
-)
-@click.option(
-    "--grpc-port",
-    type=click.IntRange(0, 65535),
-    metavar="N",
-    default=50051,
-    show_default=True,
-    help="Port for gRPC, which needs the extra `grpc`.",
-)
+@host_option
+@number_option("--port", 0, 65535, 8765, "Port; 0 picks a free one.")
+@number_option("--grpc-port", 0, 65535, 50051, "Port for gRPC, which needs the extra `grpc`.")
 @click.option("--grpc/--no-grpc", default=True, show_default=True, help="Also serve gRPC.")
 @click.option("--grpc-cert", metavar="FILE", help="A certificate, for gRPC with TLS.")
 @click.option("--grpc-key", metavar="FILE", help="The certificate's key.")
@@ -47,17 +34,8 @@ if TYPE_CHECKING:
 @click.option("--context-url", metavar="URL", help="A Redis or Valkey server that keeps contexts.")
 @click.option("--launcher/--no-launcher", "launches", default=True, show_default=True, help="Start agents here.")
 @click.option("--name", default="serve", show_default=True, metavar="NAME", help="Name of its launcher.")
-@click.option(
-    "--slots",
-    type=click.IntRange(1, 1000),
-    metavar="N",
-    default=16,
-    show_default=True,
-    help="Maximum of parallel turns.",
-)
-@click.option(
-    "--workers", type=click.IntRange(1, 64), metavar="N", default=1, show_default=True, help="Number of processes."
-)
+@slots_option
+@number_option("--workers", 1, 64, 1, "Number of processes.")
 @click.option(
     *("--insecure-no-keys", "open_to_all"),
     is_flag=True,
@@ -123,18 +101,15 @@ def _serve_many(options: ServeOptions, workers: int, log_format: str | None, log
     from moorage.doors.http.serve import greet, grpc_place, listen
     from moorage.doors.http.workers import serve_many
 
-    told = ["--host", options.host, "--name", options.name, "--slots", str(options.slots), "--log-level", log_level]
-    told += [] if options.url is None else ["--store", options.url]
-    told += [] if options.context_url is None else ["--context-url", options.context_url]
-    told += [] if options.launches else ["--no-launcher"]
-    told += ["--insecure-no-keys"] if options.open_to_all else []
-    told += ["--allow-eviction"] if options.allows_eviction else []
-    told += [] if log_format is None else ["--log-format", log_format]
     place = grpc_place(options)  # the port is reserved until all workers have ended
-    told += ["--no-grpc"] if place is None else ["--grpc-shared", "--grpc-port", str(place.getsockname()[1])]
-    for option in ("grpc_cert", "grpc_key", "grpc_client_ca"):
-        if (value := getattr(options, option)) is not None:
-            told += [f"--{option.replace('_', '-')}", value]
+    same = ("host", "name", "slots", "context_url", "grpc_cert", "grpc_key", "grpc_client_ca")
+    values = {name.replace("_", "-"): getattr(options, name) for name in same}
+    values |= {"store": options.url, "log-format": log_format, "log-level": log_level}
+    values |= {"grpc-port": None if place is None else place.getsockname()[1]}
+    flags = {"no-launcher": not options.launches, "no-grpc": place is None, "grpc-shared": place is not None}
+    flags |= {"insecure-no-keys": options.open_to_all, "allow-eviction": options.allows_eviction}
+    told = [f"--{name}={value}" for name, value in values.items() if value is not None]
+    told += [f"--{name}" for name, is_on in flags.items() if is_on]
     listening = listen(options.host, options.port)
 
     def say_hello() -> None:
@@ -149,15 +124,8 @@ SAMPLES = ("echo-agent", "hello-world", "itinerary-worker", "weather-tool")
 
 @command("sample", "moorage sample echo-agent --port 50052", "moorage sample weather-tool --port 0")
 @click.argument("name", type=click.Choice(SAMPLES))
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to listen.")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    metavar="N",
-    default=50052,
-    show_default=True,
-    help="Port; 0 picks a free one.",
-)
+@host_option
+@number_option("--port", 0, 65535, 50052, "Port; 0 picks a free one.")
 def sample(_: App, name: str, host: str, port: int) -> None:
     """Serve one of the sample agents or tools by gRPC.
 
