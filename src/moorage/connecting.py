@@ -17,12 +17,14 @@ def connect(
     deadline: float | None = None,
     context_url: str | None = None,
 ) -> Connection:
-    """Connect to the store or server that `url` names, for use in an event loop.
+    """Connect to the store or server that `url` names.
 
-    Without a URL, it is MOORAGE_URL, else an SQLite file in the user's data folder. `key` and `deadline` are for
-    servers: the access key (by default MOORAGE_TOKEN, else MOORAGE_KEY), and the seconds after which a server that does
-    not answer counts as unreachable (30). `context_url` is for stores: the Redis or Valkey server that keeps contexts
-    (by default MOORAGE_CONTEXT_URL, else that of the configuration).
+    `moorage.connect` is for an event loop and opens a store on first use; `moorage.sync.connect` needs no loop and
+    opens a store at once. Without a URL, it is MOORAGE_URL, else an SQLite file in the user's data folder.
+
+    `key` and `deadline` are for servers: the access key (by default MOORAGE_TOKEN, else MOORAGE_KEY), and the seconds
+    after which a server that does not answer counts as unreachable (30). `context_url` is for stores: the Redis or
+    Valkey server that keeps contexts (by default MOORAGE_CONTEXT_URL, else that of the configuration).
     """
     picked = config.pick_url(url)
     if not config.is_server(picked):

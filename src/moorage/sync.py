@@ -11,9 +11,9 @@ from functools import wraps
 from types import AsyncGeneratorType, CoroutineType
 from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
-from moorage import api, config, records
+from moorage import api, connecting, records
 from moorage.client import LocalMoorage, OpenStore
-from moorage.connection import Connection, LaunchOptions, caller_for
+from moorage.connection import Connection, LaunchOptions
 from moorage.core.inline import NEEDS_A_LOOP, drive
 from moorage.service.inline import drive_each
 
@@ -266,35 +266,22 @@ async def _asked(target: LocalMoorage, name: str, args: tuple[Any, ...], kwargs:
         return await getattr(moor, name)(*args, **kwargs)
 
 
-def connect(
-    url: str | None = None,
-    *,
-    owner: str = "local",
-    by: str | None = None,
-    interface: str = "python",
-    holder: str | None = None,
-    key: str | None = None,
-    deadline: float | None = None,
-    context_url: str | None = None,
-) -> Moorage:
-    """Connect to the store or server that `url` names; a store is opened at once.
+def _without_await(connect: Callable[P, Connection]) -> Callable[P, Moorage]:
+    """Return a function with the same parameters whose connections need no `await`; a store is opened at once."""
 
-    Without a URL, it is MOORAGE_URL, else an SQLite file in the user's data folder. `key` and `deadline` are for
-    servers: the access key (by default MOORAGE_TOKEN, else MOORAGE_KEY), and the seconds after which a server that does
-    not answer counts as unreachable (30). `context_url` is for stores: the Redis or Valkey server that keeps contexts
-    (by default MOORAGE_CONTEXT_URL, else that of the configuration).
-    """
-    picked = config.pick_url(url)
-    if config.is_server(picked):
-        config.check_no_context_url(context_url)
-        from moorage.remote import client as remote
+    @wraps(connect)
+    def connected(*args: P.args, **kwargs: P.kwargs) -> Moorage:
+        moor = connect(*args, **kwargs)
+        if not isinstance(moor, LocalMoorage):
+            return on_server(moor)
+        opened = OpenStore.at(moor.opened.url, moor.opened.context_url, threaded=False)
+        drive(opened.open())
+        return Moorage(LocalMoorage(opened, moor.caller))
 
-        return on_server(
-            remote.connect(picked, owner=owner, by=by, interface=interface, holder=holder, key=key, deadline=deadline)
-        )
-    opened = OpenStore.at(picked, context_url, threaded=False)
-    drive(opened.open())
-    return Moorage(LocalMoorage(opened, caller_for(owner=owner, by=by, interface=interface, holder=holder)))
+    return connected
+
+
+connect = _without_await(connecting.connect)
 
 
 def on_server(moor: Connection) -> Moorage:
