@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from msgspec import UNSET, Struct, to_builtins
+from msgspec.structs import asdict
 
 from moorage.core.session import PUBLIC_FIELDS, Session
 
@@ -32,8 +33,7 @@ def to_json(value: Any) -> Any:
     if isinstance(value, Session):
         return session_json(value)
     if isinstance(value, Struct):
-        fields = {name: getattr(value, name) for name in value.__struct_fields__}
-        return {name: to_json(field) for name, field in fields.items() if field is not UNSET}
+        return {name: to_json(field) for name, field in asdict(value).items() if field is not UNSET}
     if isinstance(value, dict):
         return {key: to_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

@@ -20,7 +20,7 @@ from moorage.launcher.attending import AgentHandle, TurnAtWork, TurnListener, fa
 from moorage.launcher.dispatcher import Dispatcher
 from moorage.launcher.job import job_for
 from moorage.launcher.processes import clock
-from moorage.launcher.undisturbed import undisturbed
+from moorage.launcher.undisturbed import first_of, undisturbed
 from moorage.ports import Claimed
 from moorage.service.about import working_on
 
@@ -121,9 +121,9 @@ class Loop:
                 continue
         except StoreError as error:
             log.warning("the store cannot be reached, trying again: %s", error)
-            await _first(stop.wait(), asyncio.sleep(IDLE_LOOK))
+            await first_of(stop.wait(), asyncio.sleep(IDLE_LOOK))
             return
-        await _first(stop.wait(), self._ended.wait(), self._dispatcher.wait(seen, IDLE_LOOK))
+        await first_of(stop.wait(), self._ended.wait(), self._dispatcher.wait(seen, IDLE_LOOK))
 
     async def _room(self) -> int:
         """Return the number of free slots. A turn that waits for a child takes none."""
@@ -248,7 +248,7 @@ class Loop:
         while True:
             self._has_news.clear()
             await self._register()
-            await _first(self._has_news.wait(), asyncio.sleep(self._beat_every))
+            await first_of(self._has_news.wait(), asyncio.sleep(self._beat_every))
 
     async def _register(self) -> None:
         """Register this launcher, its load and the sessions it ended lately; learn whether it is to drain."""
@@ -276,7 +276,7 @@ class Loop:
         if waited := self._names(self._turns.keys() - self._outliving):
             log.info("waiting up to %d seconds for agents inside the launcher: %s", DRAIN, waited)
         with suppress(asyncio.CancelledError):
-            await _first(self._until_none_ends_with_us(), self._in_a_hurry.wait())
+            await first_of(self._until_none_ends_with_us(), self._in_a_hurry.wait())
         if left := self._names(self._turns.keys() & self._outliving):
             log.info("agents that keep running, for the next start to adopt: %s", left)
         tasks = list(self._turns.values())
@@ -304,14 +304,3 @@ def _is_cancelled() -> bool:
 async def _all(tasks: list[asyncio.Task[None]]) -> None:
     """Wait until all of these have ended."""
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _first(*waits: Any) -> None:
-    """Wait until one of these has ended."""
-    tasks = [asyncio.ensure_future(each) for each in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -12,7 +12,7 @@ from moorage.core.approval import Approval
 from moorage.core.codec import encode_text
 from moorage.core.entry import Entry
 from moorage.core.errors import InvalidField
-from moorage.core.event import SESSION_DELETED, Event
+from moorage.core.event import Event
 from moorage.core.key import Scope, check_held
 from moorage.core.query import Page
 from moorage.core.session import PUBLIC_FIELDS, Session
@@ -23,7 +23,6 @@ from moorage.doors.http.reading import arguments_from
 from moorage.doors.http.visit import LONGEST_WAIT
 from moorage.protobuf import sessions_pb2 as pb
 from moorage.remote.operations import Operation, variants
-from moorage.service.conversation import session_page
 from moorage.service.deps import Deps
 from moorage.service.packet import ResumePacket
 from moorage.service.streams import Hub
@@ -84,14 +83,8 @@ class SessionsService:
 
 async def _stored(call: RpcCall, request: pb.WatchSessionRequest) -> AsyncIterator[pb.WatchSessionResponse]:
     """Yield the stored entries after the cursor."""
-    deps, caller, after = call.moor.deps, call.visitor.caller, request.after
-    session_id = (await call.moor.get(request.session)).session_id
-    while events := await session_page(deps, caller, session_id, after):
-        for event in events:
-            yield _event(event)
-        if events[-1].type == SESSION_DELETED:
-            return
-        after = events[-1].id
+    async for event in call.moor.events(request.session, after=request.after, follow=False):
+        yield _event(event)
 
 
 async def _send(call: RpcCall, request: pb.SendMessageRequest) -> pb.SendMessageResponse:

@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 from msgspec import Meta, Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from moorage.core import errors
 from moorage.core.approval import Approval
@@ -30,6 +30,7 @@ from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.reading import read_body, read_fields_of
 from moorage.doors.http.routing import Handler
 from moorage.doors.http.visit import Visitor
+from moorage.launcher.undisturbed import first_of
 from moorage.ports import Claimed
 from moorage.remote import launching as wire
 from moorage.service.approvals import get_approval
@@ -185,14 +186,14 @@ class LauncherEndpoints:
         if told.messages:
             await dispatcher.say(owner, turn, told.messages)
         if told.update is not None:
-            reported = replace(reported, session=await dispatcher.update(owner, turn, **_fields(told.update)))
+            reported = replace(reported, session=await dispatcher.update(owner, turn, **asdict(told.update)))
         if told.problem is not None:
             await dispatcher.misspoken(owner, turn, told.problem)
         if told.checkpoint is not None:
             kept = await dispatcher.checkpoint(owner, turn, told.checkpoint.state, since=told.checkpoint.since)
             reported = replace(reported, session=kept)
         if told.approval is not None:
-            approval = await dispatcher.request_approval(owner, turn, **_fields(told.approval))
+            approval = await dispatcher.request_approval(owner, turn, **asdict(told.approval))
             reported = replace(reported, approval=approval)
         if told.release:
             await dispatcher.release(owner, turn)
@@ -233,7 +234,7 @@ class LauncherEndpoints:
             left = until - asyncio.get_running_loop().time()
             if approval.state.value != "pending" or left <= 0 or self.stop.is_set():
                 break
-            await _first(self._dispatcher.wait(seen, min(left, LOOK_AGAIN)), self.stop.wait())
+            await first_of(self._dispatcher.wait(seen, min(left, LOOK_AGAIN)), self.stop.wait())
         await exchange.answer(document(approval))
 
     async def _turn(self, visitor: Visitor, turn_id: str, epoch: int, owner: str | None) -> tuple[str, Turn]:
@@ -279,7 +280,7 @@ class _Claim:
             if self._is_worth_telling(news) or left <= 0:
                 return await self._heard(news)
             waits = (self._dispatcher.wait(seen, min(left, LOOK_AGAIN)), self._superseded.wait(), self._stop.wait())
-            await _first(*waits, self._gone)
+            await first_of(*waits, self._gone)
         return wire.News(stop=self._wish.stopping, waiting=self._wish.waiting)
 
     @property
@@ -383,19 +384,3 @@ def _for_keys_only(endpoint: Handler) -> Handler:
         await endpoint(exchange, visitor)
 
     return guarded
-
-
-def _fields(value: Struct) -> dict[str, Any]:
-    return {name: getattr(value, name) for name in value.__struct_fields__}
-
-
-async def _first(*waits: Any) -> None:
-    """Wait until one of these is done; do not cancel the futures among them."""
-    tasks = [asyncio.ensure_future(each) for each in waits]
-    try:
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task, each in zip(tasks, waits, strict=True):
-            if task is not each:
-                task.cancel()
-        await asyncio.gather(*(t for t, e in zip(tasks, waits, strict=True) if t is not e), return_exceptions=True)

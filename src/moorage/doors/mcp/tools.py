@@ -10,6 +10,7 @@ from time import monotonic
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, to_builtins
+from msgspec.structs import asdict
 
 from moorage.core.codec import encode_text
 from moorage.core.errors import InvalidField
@@ -332,7 +333,7 @@ class ListAgentSessions(Asks, frozen=True):
 
 @tool("List sessions", Scope.READ)
 async def list_agent_sessions(call: ToolCall, asks: ListAgentSessions) -> answers.SessionsAnswer:
-    wanted = {name: getattr(asks, name) for name in ListAgentSessions.__struct_fields__}
+    wanted = asdict(asks)
     if call.token is not None:  # it reaches no other list
         if asks.root is not None:
             call.check_no_token()
