@@ -354,13 +354,10 @@ def _pairs(table: Any) -> list[AgentEvent]:
 
 def _located(command: str) -> str:
     """Return the program's absolute path, as the protocol requires; return it unchanged if it cannot be found."""
-    if "/" in command:
-        return os.path.abspath(command) if os.path.exists(command) else command
-    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
-        path = os.path.join(folder, command)
-        if os.access(path, os.X_OK) and os.path.isfile(path):
-            return os.path.abspath(path)
-    return command
+    from shutil import which  # takes milliseconds to load, and few agents have such a server
+
+    found = which(command)
+    return command if found is None else os.path.abspath(found)
 
 
 def history_text(history: list[AgentEvent]) -> str:
