@@ -30,8 +30,7 @@ from moorage.compat.pre_delegate import PHASE_KINDS, as_answer, no_answer, phase
 from moorage.core.errors import IdTaken, MoorageError, NotFound, SessionCorrupt, SessionNotFound, utc_text
 from moorage.core.ids import check_label, dated_id, looks_like_ref
 from moorage.core.policy import Verdict, verdict_without
-from moorage.core.query import MAX_LIMIT as PAGE
-from moorage.core.query import Page
+from moorage.core.query import every
 from moorage.core.session import Session
 
 P = ParamSpec("P")
@@ -171,18 +170,7 @@ def verdict(moor: sync.Moorage, agent_id: object) -> Verdict:
 def each_session(moor: sync.Moorage, active_only: bool, agent_name: str | None) -> Iterator[Session]:
     """Yield the matching sessions, newest first."""
     agent = None if agent_name is None else check_label("agent_name", agent_name)
-    return every(moor.list, agent=agent, active_only=bool(active_only))
-
-
-def every(ask: Callable[..., Page[T]], *args: Any, by: str = "cursor", **options: Any) -> Iterator[T]:
-    """Yield the items of all pages; `by` is the parameter that takes the cursor."""
-    cursor: dict[str, Any] = {}
-    while True:
-        page = ask(*args, limit=PAGE, **options, **cursor)
-        yield from page.items
-        if page.next is None:
-            return
-        cursor = {by: page.next}
+    return every(partial(moor.list, agent=agent, active_only=bool(active_only)))
 
 
 def _log(error: Exception) -> None:
@@ -234,7 +222,8 @@ def _phase_changes(moor: sync.Moorage, session: Session) -> list[dict[str, str]]
     if session.last_entry <= 1:  # only the entry of its creation
         return []
     upto = session.last_entry + 1
-    return list(phase_changes(every(moor.log, session.session_id, by="after", before=upto, kinds=PHASE_KINDS)))
+    log = partial(moor.log, session.session_id, before=upto, kinds=PHASE_KINDS)
+    return list(phase_changes(every(log, by="after")))
 
 
 def _delegation(moor: sync.Moorage, context: object) -> Json:

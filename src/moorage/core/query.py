@@ -6,6 +6,7 @@ query's fingerprint, and any other query refuses it.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 from zlib import crc32
@@ -176,10 +177,30 @@ def read_cursor(cursor: object, fingerprint: int) -> int:
     return position
 
 
-def check_limit(limit: object, most: int = MAX_LIMIT) -> int:
+def pages(
+    ask: Callable[..., Page[T]], cursor: object = None, *, limit: int | None = None, by: str = "cursor"
+) -> Iterator[Page[T]]:
+    """Request page after page, up to a limit or the end; `by` is the parameter that takes the cursor."""
+    left = limit
+    while left is None or left > 0:
+        place = {} if cursor is None else {by: cursor}
+        page = ask(limit=min(left or MAX_LIMIT, MAX_LIMIT), **place)
+        yield page
+        cursor, left = page.next, None if left is None else left - len(page.items)
+        if cursor is None:
+            return
+
+
+def every(ask: Callable[..., Page[T]], cursor: object = None, **options: Any) -> Iterator[T]:
+    """Yield the items of all pages; the options are those of `pages`."""
+    for page in pages(ask, cursor, **options):
+        yield from page.items
+
+
+def check_limit(limit: object) -> int:
     """Return a page size. Raises InvalidField."""
-    if type(limit) is not int or not 1 <= limit <= most:
-        raise InvalidField("limit", f"is {limit!r}; give a number from 1 to {most}")
+    if type(limit) is not int or not 1 <= limit <= MAX_LIMIT:
+        raise InvalidField("limit", f"is {limit!r}; give a number from 1 to {MAX_LIMIT}")
     return limit
 
 

@@ -9,10 +9,10 @@ import click
 
 from moorage.core.codec import encode_text
 from moorage.core.errors import utc_text
+from moorage.core.query import every
 from moorage.doors.cli.app import App, group
 from moorage.doors.cli.arguments import OBJECT, session_argument, token_option
 from moorage.doors.cli.output import is_terminal, page_of, say
-from moorage.doors.cli.pages import every
 from moorage.doors.cli.tables import show_rows, wide_option
 from moorage.doors.cli.wording import ago
 from moorage.service.sessions import Checkpoint

@@ -14,7 +14,7 @@ from moorage.core.answer import Answer, kept
 from moorage.core.codec import encode_text
 from moorage.core.entry import ROLES, Entry, Kind
 from moorage.core.errors import MoorageError
-from moorage.core.query import MAX_LIMIT, Page
+from moorage.core.query import MAX_LIMIT, Page, every
 from moorage.core.render import to_json
 from moorage.core.status import Reason
 from moorage.doors.cli.app import App, command
@@ -33,7 +33,6 @@ from moorage.doors.cli.edge import UsageProblem
 from moorage.doors.cli.entries import Reader, entry_line, event_line
 from moorage.doors.cli.hints import command_line, ref_of, shown_id
 from moorage.doors.cli.output import hint, is_terminal, page_of, say
-from moorage.doors.cli.pages import every
 from moorage.doors.cli.tables import show_rows, wide_option
 from moorage.doors.cli.terminal import cut
 from moorage.doors.cli.waiting import why

@@ -13,12 +13,12 @@ import click
 from moorage.core.codec import encode_text
 from moorage.core.errors import SessionGone
 from moorage.core.family import Deletion
+from moorage.core.query import every
 from moorage.core.render import to_json
 from moorage.core.session import Session
 from moorage.doors.cli.app import App, command
 from moorage.doors.cli.arguments import session_argument
 from moorage.doors.cli.output import complain, is_terminal, note, page_of, printable, say
-from moorage.doors.cli.pages import every
 from moorage.doors.cli.session_text import titled
 from moorage.doors.cli.tables import LEAST, show_sessions, wide_option
 from moorage.doors.cli.terminal import columns, cut, paint, style_of_state, width_of

@@ -1,13 +1,13 @@
-"""Paginated lists: read to their end or a limit, printed as a table, as lines or as JSON."""
+"""Paginated lists, printed as a table, as lines or as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import click
 
-from moorage.core.query import MAX_LIMIT, Page
+from moorage.core.query import Page, pages
 from moorage.doors.cli.app import App
 from moorage.doors.cli.hints import command_line
 from moorage.doors.cli.output import hint, is_terminal, note, page_of
@@ -23,26 +23,6 @@ def page_options(command: F) -> F:
     limited = click.option("--limit", type=click.IntRange(min=1), metavar="N", help=most)
     told = "Go on from the `next` of an earlier --json answer."
     return limited(click.option("--cursor", metavar="CURSOR", help=told)(command))
-
-
-def pages(
-    ask: Callable[..., Page[T]], cursor: object = None, *, limit: int | None = None, by: str = "cursor"
-) -> Iterator[Page[T]]:
-    """Request page after page, up to a limit or the end; `by` is the parameter that takes the cursor."""
-    left = limit
-    while left is None or left > 0:
-        place = {} if cursor is None else {by: cursor}
-        page = ask(limit=min(left or MAX_LIMIT, MAX_LIMIT), **place)
-        yield page
-        cursor, left = page.next, None if left is None else left - len(page.items)
-        if cursor is None:
-            return
-
-
-def every(ask: Callable[..., Page[T]], cursor: object = None, **options: Any) -> Iterator[T]:
-    """Yield the items of all pages; the options are those of `pages`."""
-    for page in pages(ask, cursor, **options):
-        yield from page.items
 
 
 def show_list(

@@ -16,11 +16,11 @@ from moorage.adapters import TARGETS
 from moorage.config import without_password
 from moorage.core.codec import decode
 from moorage.core.errors import InvalidField, NotFound
+from moorage.core.query import every
 from moorage.doors.cli.app import App, command
 from moorage.doors.cli.arguments import SESSION, STDIN, ParamType, session_argument
 from moorage.doors.cli.edge import UsageProblem
 from moorage.doors.cli.output import complain, is_terminal, printable, say, show_json
-from moorage.doors.cli.pages import every
 from moorage.doors.cli.progress import reading
 from moorage.doors.cli.verdicts import NO
 from moorage.doors.cli.wording import counted
