@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from moorage import sync
@@ -119,10 +121,11 @@ def test_an_id_that_is_not_known_is_counted_too(place: Place) -> None:
     for session_id in ("nobody", "../evil"):
         done = moor.delegate("planner", session_id=session_id)
         assert (done.verdict.reason, done.session) == ("session_not_found", None)
-    for session_id in (7, ["nobody"], "\ud800", "x" * 5000):
+    bad: list[Any] = [7, ["nobody"], "\ud800", "x" * 5000]
+    for each in bad:
         with pytest.raises(InvalidField):  # it would be recorded, and could not be read back from every store
-            moor.delegate("planner", session_id=session_id)  # type: ignore[arg-type]
-    assert [each.session_id for each in moor.delegations()] == ["nobody", "../evil"]
+            moor.delegate("planner", session_id=each)
+    assert [known.session_id for known in moor.delegations()] == ["nobody", "../evil"]
 
 
 def test_one_id_is_counted_once(place: Place) -> None:

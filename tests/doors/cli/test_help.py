@@ -202,7 +202,9 @@ def test_misspelt_command_gets_the_nearest(cli: Cli, args: list[str], meant: str
     assert (done.code, f"did you mean `{meant}`?" in done.err) == (2, True)
 
 
-@pytest.mark.parametrize("command", ["show", "create --parent", "approve", "approvals show", "run echo-agent x --parent"])
+@pytest.mark.parametrize(
+    "command", ["show", "create --parent", "approve", "approvals show", "run echo-agent x --parent"]
+)
 def test_misspelt_session_gets_the_nearest(cli: Cli, plan: str, command: str) -> None:
     done = cli(*command.split(), "plan-pord")
     assert (done.code, done.err.splitlines()[-1]) == (3, "Did you mean plan-prod?")
