@@ -13,8 +13,8 @@ import pytest
 
 import moorage.sync
 from moorage.core.errors import InvalidField, OutcomeUnknown, StoreBusy, StoreTooNew, StoreUnavailable
-from moorage.stores.postgres.connection import PostgresConnection
-from moorage.stores.postgres.migrate import LATEST, migrations
+from moorage.stores.postgres.connection import PostgresConnection, Statements
+from moorage.stores.postgres.migrate import LATEST, migrate, migrations, schema_version
 from moorage.stores.postgres.options import read_url
 from moorage.stores.postgres.store import PostgresStore
 from moorage.testing.builders import OWNER, a_session, a_stamp, said, updated, whole_log
@@ -108,6 +108,16 @@ async def test_servers_that_start_together_make_one_schema(postgres_url: str, ra
     assert await stores[0].check() == []
     for store in stores:
         await store.close()
+
+
+async def test_schema_that_another_server_made_meanwhile_is_seen(postgres_url: str, raw: asyncpg.Connection) -> None:
+    waiting, other = PostgresConnection(raw, "here", Statements("moorage"), None), PostgresStore(postgres_url)
+    async with waiting.transaction():
+        assert await schema_version(waiting) == 0
+        await other.create(OWNER, a_session("s-1"))
+        assert await schema_version(waiting) == LATEST
+        assert await migrate(waiting) == []
+    await other.close()
 
 
 async def test_a_long_migration_elsewhere_is_waited_for(postgres_url: str, raw: asyncpg.Connection) -> None:

@@ -35,10 +35,15 @@ def migrations() -> list[Migration]:
     return read_migrations(__file__)
 
 
+# `to_regclass` would look into the connection's cache, which does not yet have what another process has just committed.
+_TABLES = "SELECT relname FROM pg_class JOIN pg_namespace n ON n.oid = relnamespace AND n.nspname = (parse_ident(?))[1]"
+_HAS_LEDGER = f"{_TABLES} WHERE relname = 'migrations'"
+_STRANGER = f"{_TABLES} WHERE relkind IN ('r', 'p', 'v') LIMIT 1"
+
+
 async def schema_version(db: PostgresConnection) -> int:
     """Return the newest migration applied; 0 if there is none, or no such schema."""
-    ledger = await db.one("SELECT to_regclass('moor.migrations')::text")
-    if ledger is None or ledger[0] is None:
+    if await db.one(_HAS_LEDGER, (db.prefix[:-1],)) is None:
         return 0
     row = await db.one("SELECT coalesce(max(number), 0) FROM moor.migrations")
     return int(row[0]) if row else 0
@@ -79,11 +84,6 @@ async def _apply_missing(db: PostgresConnection) -> list[int]:
             (migration.number, migration.name, migration.checksum, int(time.time() * 1e6), migration.needs),
         )
     return [migration.number for migration in missing]
-
-
-_STRANGER = (
-    "SELECT relname FROM pg_class WHERE relnamespace = to_regnamespace(?) AND relkind IN ('r', 'p', 'v') LIMIT 1"
-)
 
 
 async def _check_free(db: PostgresConnection) -> None:
