@@ -198,7 +198,7 @@ def test_a_list_reads_no_log_of_a_session_to_which_nothing_happened(monkeypatch:
 
 
 def test_long_lists_and_histories_are_read_to_their_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inside, "PAGE", 2)
+    monkeypatch.setattr("moorage.core.query.PAGE", 2)
     made = [create_session("a") for _ in range(5)]
     phases = ["planning", "executing", "planning", "executing", "validating"]
     for phase in phases:

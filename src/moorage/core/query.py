@@ -22,6 +22,7 @@ from moorage.core.status import Status
 T = TypeVar("T")
 
 MAX_LIMIT = 1000
+PAGE = MAX_LIMIT  # items that `pages` requests at once
 MAX_POSITION = 1 << 62  # no store counts higher
 SORTS = ("-created", "created", "-updated", "updated")  # by creation, and by the newest entry
 STATUSES = tuple(Status)
@@ -184,7 +185,7 @@ def pages(
     left = limit
     while left is None or left > 0:
         place = {} if cursor is None else {by: cursor}
-        page = ask(limit=min(left or MAX_LIMIT, MAX_LIMIT), **place)
+        page = ask(limit=min(left or PAGE, PAGE), **place)
         yield page
         cursor, left = page.next, None if left is None else left - len(page.items)
         if cursor is None:

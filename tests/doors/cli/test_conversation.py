@@ -76,7 +76,7 @@ def test_log_can_be_narrowed(cli: Cli, plan: str) -> None:
 
 
 def test_log_follows_every_page(cli: Cli, plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("moorage.doors.cli.pages.MAX_LIMIT", 2)
+    monkeypatch.setattr("moorage.core.query.PAGE", 2)
     cli("send", plan, "third")
     cli("send", plan, "fourth")
     assert [line.split("\t")[0] for line in cli("log", plan).lines] == ["1", "2", "3", "4", "5"]

@@ -32,7 +32,7 @@ def test_tree_as_json_is_nested(cli: Cli, family: list[str]) -> None:
 
 
 def test_children_are_listed_oldest_first(cli: Cli, family: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("moorage.doors.cli.pages.MAX_LIMIT", 1)
+    monkeypatch.setattr("moorage.core.query.PAGE", 1)
     plan, first, _, second = family
     assert [line.split("\t")[0] for line in cli("children", plan).lines] == [first, second]
     assert [item["session_id"] for item in cli("children", plan, "--json").json["items"]] == [first, second]

@@ -159,7 +159,7 @@ def test_checkpoints_are_saved_shown_and_listed(cli: Cli, plan: str) -> None:
 def test_all_checkpoints_are_listed_unless_there_is_a_limit(
     cli: Cli, plan: str, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
-    monkeypatch.setattr("moorage.doors.cli.pages.MAX_LIMIT", at_once)
+    monkeypatch.setattr("moorage.core.query.PAGE", at_once)
     saved = [cli("checkpoint", "save", plan, "{}").id for _ in range(5)][::-1]
     for limit, expected in (([], saved), (["--limit", "1"], saved[:1]), (["--limit", "4"], saved[:4])):
         assert [line.split("\t")[0] for line in cli("checkpoint", "list", plan, *limit).lines] == expected

@@ -130,7 +130,7 @@ def test_list_is_one_tab_separated_line_for_each_newest_first(cli: Cli, plan: st
 
 
 def test_list_piped_follows_every_page(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("moorage.doors.cli.pages.MAX_LIMIT", 2)
+    monkeypatch.setattr("moorage.core.query.PAGE", 2)
     ids = [cli("create").id for _ in range(5)]
     assert [line.split("\t")[0] for line in cli("list", "--sort", "created").lines] == ids
     assert [item["session_id"] for item in cli("--json", "list", "--sort", "created").json["items"]] == ids

@@ -358,7 +358,7 @@ def _suggest(app: App, error: NotFound) -> None:
     with suppress(MoorageError):  # if the store fails now, there is no suggestion
         sessions = app.moor.list(limit=LOOKED_THROUGH).items
         names = [name for session in sessions for name in (session.session_name, session.session_id) if name]
-        if meant := nearest(given, names):
+        if given not in names and (meant := nearest(given, names)):
             error.add_note(f"Did you mean {meant}?")
 
 
