@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from msgspec import to_builtins
 
 from moorage.agents.interface import NO_ANSWER, NOT_KEPT
-from moorage.core.approval import Approval
+from moorage.core.approval import Approval, ApprovalState
 from moorage.core.entry import MAX_MESSAGE_BYTES, check_message
 from moorage.core.errors import Conflict, InvalidRequest, MoorageError, NotFound, SessionCorrupt, StoreError, TurnLost
 from moorage.core.problem import Problem, problem_of
@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 LOOK_AT_APPROVALS = 0.2
 LOOK_FOR_STOPS = 1.0
 BACKOFF = (0.05, 5.0)  # seconds between attempts to reach an unavailable store
+NEVER_STORED = ("chunk", "result")  # events that are shown at once; all others only after they are stored
 
 AgentEvent = dict[str, Any]
 TurnListener = Callable[[Turn, AgentEvent], None]
@@ -184,14 +185,18 @@ class TurnAtWork:
         try:
             async with aclosing(handle.events()) as events:
                 async for event in events:
-                    self._show(event)
+                    if event["type"] in NEVER_STORED:
+                        self._show(event)
                     if event["type"] == "result":
                         problems = _untold(event.get("problems", 0)) + _untold(self._refused)
                         return turn_end(event, self._said, self._usage, self._context, problems)
                     try:
-                        await self._keep(handle, event)
+                        is_news = await self._keep(handle, event)
                     except InvalidRequest as error:  # the turn continues without this event
                         await self._refuse(event, error)
+                    else:
+                        if is_news and event["type"] not in NEVER_STORED:
+                            self._show(event)
         finally:
             for task in self._asking:
                 task.cancel()
@@ -202,8 +207,8 @@ class TurnAtWork:
         if self._listener is not None:
             self._listener(self.turn, event)
 
-    async def _keep(self, handle: AgentHandle, event: AgentEvent) -> None:
-        """Store one event."""
+    async def _keep(self, handle: AgentHandle, event: AgentEvent) -> bool:
+        """Store one event; return False for a question that was answered before, so that no person has to answer."""
         kind = event["type"]
         if kind == "usage":
             self._usage = summed(self._usage, usage_of(event))
@@ -217,18 +222,20 @@ class TurnAtWork:
             approval = await self._ask(handle, event)
             if approval is not None and event.get("wait"):
                 self._asking.append(asyncio.create_task(self._answer(approval, handle, event)))
+            return approval is not None and approval.state is ApprovalState.PENDING
         elif kind == "message":
             await self._keep_message(event)
         elif kind in ("phase", "metadata", "error", "checkpoint"):
             await self._keep_fact(event)
             await handle.kept(self._kept)
+        return True
 
     async def _refuse(self, event: AgentEvent, error: InvalidRequest) -> None:
         self._refused += 1
         if self._refused <= KEPT_PROBLEMS:
             problem = problem_of(event, error)
-            self._show({"type": "problem", **to_builtins(problem)})
             await self._keep_problem(problem)
+            self._show({"type": "problem", **to_builtins(problem)})
 
     async def _keep_problem(self, problem: Problem) -> None:
         await insist(lambda: self._dispatcher.misspoken(self._owner, self.turn, problem))
@@ -268,7 +275,7 @@ class TurnAtWork:
         """Send the answer to a waiting agent, as soon as there is one."""
         look = partial(self._dispatcher.approval, self._owner, approval.approval_id)
         with suppress(TurnLost, NotFound):
-            while approval.state.value == "pending":
+            while approval.state is ApprovalState.PENDING:
                 await asyncio.sleep(LOOK_AT_APPROVALS)
                 approval = await insist(look)
             decision = approval.decision or approval.state.value
