@@ -17,7 +17,7 @@ import pytest
 from moorage import sync
 from moorage.protobuf import agent_platform_pb2 as pb
 from moorage.protobuf import sessions_pb2 as sp
-from tests.doors.cli.agent_files import MISSPEAKING
+from tests.doors.cli.agent_files import CHOOSING, MISSPEAKING
 from tests.doors.graphql.client import Client
 from tests.doors.grpc.serving import Stubs, sample_process
 from tests.doors.http.listening import STREAM
@@ -56,6 +56,7 @@ class Serving(NamedTuple):
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     folder = tmp_path_factory.mktemp("doors")
     define(folder / "home", MISSPEAKING)
+    define(folder / "home", CHOOSING)
     with starting(folder) as begin:
         process = begin("--log-level", "debug")
         url = process.url
@@ -314,3 +315,46 @@ def test_mcp_logs_tasks_without_messages(tmp_path: Path) -> None:
         _, errors = talk.process.communicate(timeout=PATIENCE)
     assert "Received task: none - Input: 22 characters - Session: s" in errors.decode()
     assert SECRET not in errors.decode()
+
+
+# Calls of agents that ask a person --------------------------------------------------------------
+
+
+def pending(server: Serving, session: str) -> str:
+    """The id of the only open question of a session."""
+    with server.http() as http:
+        [approval] = http.get("/approvals", params={"session": session}).json()["items"]
+    return str(approval["approval_id"])
+
+
+async def test_call_by_grpc_of_an_agent_that_asks_a_person_says_which_question_waits(server: Serving) -> None:
+    request = pb.TaskRequest(agent_id="choosing", input="hi", session_id="asks-grpc")
+    async with grpc.aio.insecure_channel(server.grpc_place) as channel:
+        call: Any = Stubs(channel).agents.ExecuteTask(request, timeout=PATIENCE)
+        answer, trailing = await call, dict(list(await call.trailing_metadata()))
+    approval_id = pending(server, "asks-grpc")
+    waits = {"reason": "waiting_for_approval", "approval_id": approval_id}
+    assert not answer.success
+    assert answer.error == f"the run waits for an answer to approval {approval_id} (waiting_for_approval)"
+    assert json.loads(answer.metadata["because"]) == waits
+    assert (trailing["moorage-because"], json.loads(trailing["moorage-because-facts"])) == (waits["reason"], waits)
+
+
+async def test_stream_by_grpc_of_an_agent_that_asks_a_person_says_which_question_waits(server: Serving) -> None:
+    request = pb.TaskRequest(agent_id="choosing", input="hi", session_id="asks-stream")
+    async with grpc.aio.insecure_channel(server.grpc_place) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            async for _ in Stubs(channel).agents.StreamTask(request, timeout=PATIENCE):
+                pass
+    trailing: dict[str, Any] = dict(list(caught.value.trailing_metadata()))
+    waits = {"reason": "waiting_for_approval", "approval_id": pending(server, "asks-stream")}
+    assert (trailing["error-code"], json.loads(trailing["error-bin"])["because"]) == ("agent_failed", waits)
+    assert (trailing["moorage-because"], json.loads(trailing["moorage-because-facts"])) == (waits["reason"], waits)
+
+
+async def test_call_by_mcp_of_an_agent_that_asks_a_person_says_which_question_waits(server: Serving) -> None:
+    failed, told = await mcp_call(server, "choosing", input="hi", session_id="asks-mcp")
+    approval_id = pending(server, "asks-mcp")
+    assert (failed, told["success"]) == (True, False)
+    assert told["error"] == f"the run waits for an answer to approval {approval_id} (waiting_for_approval)"
+    assert told["metadata"]["because"] == {"reason": "waiting_for_approval", "approval_id": approval_id}

@@ -51,18 +51,20 @@ class Answer(Struct, frozen=True, kw_only=True):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Return the facts of the answer besides its text: the agent's metadata and its run."""
+        """Return the facts of the answer besides its text: the agent's metadata, its run, and why it has no answer."""
         if self.run is None:
             return self.metadata
-        return {"agent_id": self.run.agent_name, **self.metadata, "run_id": self.run_id}
+        waits = {} if self.because is None else {"because": self.because.facts}
+        return {"agent_id": self.run.agent_name, **self.metadata, "run_id": self.run_id, **waits}
 
     @property
     def failure(self) -> str:
         """Return why there is no answer, in words."""
         if self.success:
             return ""
-        waits = "" if self.because is None else f" ({self.because.reason.value})"
-        return self.error or f"the run is {self.status}{waits}"
+        if self.because is not None and self.error is None:
+            return f"the run waits {self.because.in_words} ({self.because.reason.value})"
+        return self.error or f"the run is {self.status}"
 
 
 if TYPE_CHECKING:

@@ -93,6 +93,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from datetime import datetime
 
+    from moorage.core.status import Because
+
 
 def utc_text(at: datetime) -> str:
     """Return an instant as RFC 3339 with `Z`, as every door shows it."""
@@ -641,10 +643,15 @@ class AgentExists(Conflict):
 
 
 class AgentFailed(Conflict):
-    """An agent failed while its answer was being streamed, so the failure cannot be the status of the response."""
+    """An agent failed, or asks a person, while its answer was streamed: the status of the response cannot tell."""
 
-    def __init__(self, agent: str, why: str, reason: str = "") -> None:
-        super().__init__(f"agent {agent!r} failed: {why}", agent_name=agent, reason=reason)
+    def __init__(self, agent: str, why: str, reason: str = "", because: Because | None = None) -> None:
+        self.because = because
+        if because is None:
+            super().__init__(f"agent {agent!r} failed: {why}", agent_name=agent, reason=reason)
+        else:
+            told = {"reason": because.reason.value, "because": because.facts}
+            super().__init__(f"agent {agent!r} has not answered: {why}", agent_name=agent, **told)
 
 
 class KeyReused(Conflict):

@@ -14,9 +14,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from moorage.core.brief import brief
 
@@ -89,6 +89,11 @@ class Because(Struct, frozen=True, kw_only=True):
     def needs_a_person(self) -> bool:
         """Return whether waiting is useless until a person acts."""
         return self.reason in NEEDS_A_PERSON
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Return the fields that are set, as plain values."""
+        return {name: value for name, value in to_builtins(self).items() if value is not None}
 
     @property
     def is_silence(self) -> bool:

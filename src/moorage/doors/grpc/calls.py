@@ -6,13 +6,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from msgspec import to_builtins
-
 from moorage.asking.named import NamedAgents
 from moorage.core.codec import encode_text
 from moorage.core.errors import IdTaken, SessionNotFound
 from moorage.core.key import Scope
-from moorage.core.run import Run
 from moorage.core.status import Because
 from moorage.doors.http.app import NAMED_BY_HEADERS
 from moorage.doors.http.limits import AccessCheck
@@ -59,14 +56,14 @@ class RpcCall:
         self.parent = session or visitor.session_id
         self.named = NamedAgents(self.moor, alone=alone, tell_why=self.tell_why_at_once)
 
-    def tell_why(self, run: Run) -> None:
-        """Send in the trailing metadata why a run has not started."""
-        if run.because is not None:
-            self._context.set_trailing_metadata(_as_metadata(run.because))
+    def tell_why(self, because: Because | None) -> None:
+        """Send in the trailing metadata why a run has not started or waits."""
+        if because is not None:
+            self._context.set_trailing_metadata(as_metadata(because))
 
     async def tell_why_at_once(self, because: Because) -> None:
         """Send in the initial metadata why a run has not started: the client reads it while it waits for the answer."""
-        await self._context.send_initial_metadata(_as_metadata(because))
+        await self._context.send_initial_metadata(as_metadata(because))
 
     @property
     def timeout(self) -> float | None:
@@ -96,9 +93,9 @@ class RpcCall:
                 await self.moor.create(session_id=ref, parent=self.parent)
 
 
-def _as_metadata(because: Because) -> tuple[tuple[str, str], ...]:
-    facts = {name: value for name, value in to_builtins(because).items() if value is not None}
-    return (("moorage-because", because.reason.value), ("moorage-because-facts", encode_text(facts)))
+def as_metadata(because: Because) -> tuple[tuple[str, str], ...]:
+    """Return a reason as metadata: one word, and its facts as JSON."""
+    return (("moorage-because", because.reason.value), ("moorage-because-facts", encode_text(because.facts)))
 
 
 class Rpc:

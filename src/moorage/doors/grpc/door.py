@@ -17,9 +17,9 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 
 from moorage.core.codec import encode
-from moorage.core.errors import InvalidField, MoorageError, edge_of
+from moorage.core.errors import AgentFailed, InvalidField, MoorageError, edge_of
 from moorage.core.key import check_held
-from moorage.doors.grpc.calls import CallMetadata, Rpc, RpcCall
+from moorage.doors.grpc.calls import CallMetadata, Rpc, RpcCall, as_metadata
 from moorage.doors.grpc.watching import Watch, WatchedMethod
 from moorage.doors.http.authorizer import Authorizer
 from moorage.doors.http.limits import AccessCheck, Places
@@ -156,4 +156,6 @@ def _trailing(error: MoorageError, session: str) -> tuple[tuple[str, str | bytes
         told.append((FACTS, facts))
     if session and session.isascii() and session.isprintable():
         told.append((SESSION, session[:MAX_FACTS]))
+    if isinstance(error, AgentFailed) and error.because is not None:
+        told.extend(as_metadata(error.because))
     return tuple(told)

@@ -103,7 +103,7 @@ class Platform:
                 if chunk.answer is not None:
                     answer = self._judged(call, task, chunk.answer)
                     if not answer.success:
-                        raise AgentFailed(task.agent, answer.failure, answer.reason or "")
+                        raise AgentFailed(task.agent, answer.failure, answer.reason or "", answer.because)
                     piece.is_final = True
                     piece.response.CopyFrom(_response(request, answer))
                 yield piece
@@ -148,6 +148,7 @@ class Platform:
         """Record the answer and return it. Raise AgentUnreachable if the agent could not be reached."""
         if answer.reason in (UNREACHABLE, LOST):
             raise AgentUnreachable(task.agent, answer.failure, is_unsure=answer.reason == LOST)
+        call.tell_why(answer.because)
         self._end(call, task, "completed" if answer.success else "failed", answer.failure)
         self._completed[task.agent] += answer.success
         return answer

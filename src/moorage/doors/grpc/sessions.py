@@ -101,7 +101,7 @@ async def _send(call: RpcCall, request: pb.SendMessageRequest) -> pb.SendMessage
         response.run_id, response.status = run.run_id, run.state.value
         response.result, response.error = run.result or "", run.error or ""
         response.problems = run.problems
-        call.tell_why(run)
+        call.tell_why(run.because)
     return response
 
 
