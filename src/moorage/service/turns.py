@@ -53,6 +53,8 @@ log = logging.getLogger(__name__)
 EXPIRE_EVERY = 0.2  # seconds
 LOOK_FOR_OWNERS = 0.05
 EXPIRE_AT_ONCE = 50  # sessions that one claim checks for deadlines
+APPROVALS_EVERY = 1.0  # seconds
+OWNERS_AT_ONCE = 50  # whose approvals one claim checks for deadlines; the next claims check the others
 DOUBTFUL = 100  # entries searched for a report that may have been stored already
 
 
@@ -91,6 +93,7 @@ class TurnDispatcher:
         self._words, self._interface = words, interface
         self._expire_at = self._owners_at = deps.clock.monotonic()
         self._owners: tuple[str, ...] = ()
+        self._approvals_at, self._owners_checked = 0.0, 0
 
     async def register(self, launcher: Launcher) -> bool:
         deps = self._deps
@@ -105,6 +108,10 @@ class TurnDispatcher:
         if now >= self._expire_at:
             self._expire_at = now + EXPIRE_EVERY
             await self.expire()
+        whose = launcher.owners or await self._all_owners(now)
+        if now >= self._approvals_at:
+            self._approvals_at = now + APPROVALS_EVERY
+            await self._expire_approvals(whose)
         wish = Claim(
             launcher_id=launcher.launcher_id,
             lease=self._lease,
@@ -114,7 +121,6 @@ class TurnDispatcher:
             of_family=launcher.root is not None,
         )
         stamp = stamp_of(self._deps, Caller(by=f"launcher:{launcher.launcher_id}", interface="launcher"))
-        whose = launcher.owners or await self._all_owners(now)
         free = tuple(agent for agent in agents if agent not in full)
         return await self._deps.store.claim(whose, free, wish, stamp, root=launcher.root)
 
@@ -175,6 +181,15 @@ class TurnDispatcher:
             except SessionCorrupt as error:  # an unreadable session must not block the others
                 log.warning("%s", error.message)
         return len(due)
+
+    async def _expire_approvals(self, owners: tuple[str, ...]) -> None:
+        """Close approvals that were not answered in time: their sessions continue, even if no caller looks at them."""
+        from moorage.service.approvals import expire_approvals
+
+        begin = self._owners_checked % max(1, len(owners))
+        self._owners_checked = begin + OWNERS_AT_ONCE
+        for owner in owners[begin : begin + OWNERS_AT_ONCE]:
+            await expire_approvals(self._deps, Caller(owner=owner, by="moorage", interface="launcher"))
 
     async def started(self, owner: str, turn: Turn) -> None:
         stamp = self._stamp(owner, turn)
@@ -272,7 +287,9 @@ class TurnDispatcher:
         )
 
     async def approval(self, owner: str, approval_id: str) -> Approval:
-        return await self._deps.store.approval(owner, approval_id)
+        from moorage.service.approvals import get_approval
+
+        return await get_approval(self._deps, Caller(owner=owner, by="moorage", interface="launcher"), approval_id)
 
     async def finish(self, owner: str, turn: Turn, end: TurnEnd) -> Session:
         stamp = self._stamp(owner, turn)
