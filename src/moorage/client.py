@@ -429,7 +429,7 @@ class LocalMoorage(OnStore, Connection):
         **new: Any,
     ) -> RunAnswer:
         request, above = SessionRequest(**new), self.parent_of(parent)
-        run_key = None if idempotency_key is None else f"create:{idempotency_key}"
+        run_key = None if idempotency_key is None else f"{runs.CREATES}{idempotency_key}"
         wish = runs.Wish(parent=above, parent_run=self.caller.run_id, idempotency_key=run_key)
         once = once_key("create", idempotency_key, [request, agent, above, prompt])
         deps = await self.ready()

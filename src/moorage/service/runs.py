@@ -52,6 +52,7 @@ FIRST_ASKED = 2  # number of the entry that has the prompt in a session created 
 MOST_AT_WORK = 1000  # runs of one session that are read to find the oldest
 WAITING = (ItemState.HELD.value, ItemState.WAITING.value, ItemState.GIVEN.value)
 DEAD_LETTERS = (ItemState.DEAD_LETTER.value,)
+CREATES = "create:"  # begins the idempotency key of a run that is requested together with its session
 _MESSAGES = (Kind.MESSAGE.value,)
 
 
@@ -184,6 +185,11 @@ def _send_key(session: Session, client_key: str) -> str:
     return check_label("idempotency_key", f"send:{session.session_id}:{check_label('client_key', client_key)}")
 
 
+def _given_key(key: str, session: Session) -> str:
+    """Return a run's idempotency key as the caller gave it."""
+    return key.removeprefix(f"send:{session.session_id}:").removeprefix(CREATES)
+
+
 async def _asked(
     deps: Deps, caller: Caller, session: Session, messages: list[Message], wish: Wish, agent: str | None = None
 ) -> RunAnswer:
@@ -305,7 +311,7 @@ async def _known(deps: Deps, caller: Caller, request: _Request) -> RunAnswer | N
         caller.owner, run.session_id, LogQuery(after=max(first, 0), before=last, kinds=_MESSAGES)
     )
     if not request.is_met_by(session) or not await _is_for(deps, caller, request, run, said):
-        raise KeyReused(key)
+        raise KeyReused(_given_key(key, session))
     return await _told(deps, session, run, said)
 
 

@@ -89,7 +89,7 @@ async def test_a_session_made_again_with_its_key_is_the_same(served: Served, htt
     assert len((await served.moorage().messages(first.json()["session_id"])).items) == 1
     for other in ({"agent_name": "hello-world"}, {"agent_name": "echo-agent", "initial_message": "good-bye"}):
         refused = await http.post("/agent-sessions/create", json=other, headers=headers)
-        assert (refused.status_code, refused.json()["code"]) == (409, "key_reused")
+        assert (refused.status_code, refused.json()["code"], refused.json()["key"]) == (409, "key_reused", "k")
 
 
 async def test_a_version_from_yesterday_is_refused(http: httpx2.AsyncClient) -> None:

@@ -89,6 +89,15 @@ async def test_a_message_sent_again_with_its_key_is_the_same(http: httpx2.AsyncC
     assert (await http.get(f"/sessions/{session}")).json()["last_entry"] == first["entries"][0]["number"]
 
 
+async def test_refused_key_of_a_question_is_named_as_it_was_sent(http: httpx2.AsyncClient) -> None:
+    session = await made(http, "echo-agent")
+    headers = {"Idempotency-Key": "k1"}
+    await say(http, session, content="hello", headers=headers)
+    other = await say(http, session, content="good-bye", headers=headers)
+    assert (other.status_code, other.json()["code"], other.json()["key"]) == (409, "key_reused", "k1")
+    assert other.json()["detail"] == "the key 'k1' was used for another request; use a new key"
+
+
 async def test_several_messages_share_a_key_by_their_places(http: httpx2.AsyncClient) -> None:
     session = await made(http, None)
     headers = {"Idempotency-Key": "k1"}
