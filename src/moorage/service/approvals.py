@@ -64,6 +64,7 @@ async def request_approval(
 
     def decide(view: View) -> Change:
         token = None if turn is None else view.session.token_of(turn)
+        caller.check_hold(view.session, token, stamp.at)
         change = view.ask(approval, stamp, token=token)
         return change if once is None else once.on(change, approval.approval_id, stamp.at)
 

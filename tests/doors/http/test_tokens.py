@@ -107,7 +107,12 @@ async def test_a_token_ends_and_no_letter_of_it_can_be_changed(place: Guarded) -
 # Holds -------------------------------------------------------------------------------------------
 
 
-ENDING_A_HOLD = [("release", {}), ("suspend", {}), ("finalize", {"outcome": "completed"})]
+ENDING_A_HOLD = [
+    ("release", {}),
+    ("suspend", {}),
+    ("approvals", {"question": "?"}),
+    ("finalize", {"outcome": "completed"}),
+]
 
 
 @pytest.mark.parametrize("named", [None, "nightly"])

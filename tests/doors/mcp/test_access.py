@@ -155,8 +155,8 @@ async def test_agents_token_releases_no_hold_of_a_person(served: Served) -> None
     ):
         taken = await ann.call_tool("resume_agent_session", {"session_id": "own", "hold": True})
         assert not taken.is_error, taken.structured_content
-        for tool in ("release_session", "suspend_session"):
-            refused = await agent.call_tool(tool, {"session_id": "own"})
+        for tool, more in (("release_session", {}), ("suspend_session", {}), ("request_approval", {"question": "?"})):
+            refused = await agent.call_tool(tool, {"session_id": "own", **more})
             assert refused.structured_content["error"]["code"] == "held_by_another", tool
         assert (await moor.get("own")).hold is not None
         assert not (await ann.call_tool("release_session", {"session_id": "own"})).is_error
