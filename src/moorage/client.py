@@ -23,6 +23,7 @@ from msgspec.structs import replace
 from moorage import config
 from moorage.api import Context, EventListener, Moorage, WordListener
 from moorage.connection import Connection, LaunchOptions, caller_for, implements
+from moorage.core.duration import check_wait
 from moorage.core.errors import InvalidField, StoreError, StoreUnavailable
 from moorage.core.event import Event
 from moorage.core.policy import Verdict
@@ -401,6 +402,7 @@ class LocalMoorage(OnStore, Connection):
         on_event: EventListener | None = None,
         **more: Any,
     ) -> RunAnswer:
+        timeout = check_wait(timeout, "timeout")
         deps, asked_by = await self.ready(), self.parent_of(parent)
         new = {name: more.pop(name) for name in SessionRequest.__struct_fields__ if name in more}
         wish = runs.Wish(
@@ -460,7 +462,8 @@ class LocalMoorage(OnStore, Connection):
         return await runs.list_runs(await self.ready(), self.caller, query)
 
     async def result(self, run_id: str, *, wait: float | None = None) -> Run:
-        return await runs.wait_for_run(await self.ready(), self.caller, run_id, timeout=wait or 0.0)
+        timeout = check_wait(wait, "wait") or 0.0
+        return await runs.wait_for_run(await self.ready(), self.caller, run_id, timeout=timeout)
 
     async def retry(self, run_id: str) -> Run:
         run = await runs.retry_run(await self.ready(), self.caller, run_id)

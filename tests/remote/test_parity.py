@@ -38,6 +38,14 @@ CALLS: list[tuple[str, Call]] = [
     ("get", lambda moor, _: moor.get("a/b ?#%.é")),
     ("get", lambda moor, _: moor.get("..")),
     ("get", lambda moor, _: moor.get("")),
+    ("get", lambda moor, _: moor.get(None)),  # type: ignore[arg-type]
+    ("context.put", lambda moor, _: moor.context.put(None, "k", 1)),  # type: ignore[arg-type]
+    ("context.put", lambda moor, _: moor.context.put("s-1", None, 1)),  # type: ignore[arg-type]
+    ("run", lambda moor, _: moor.run("echo-agent", "Go on", timeout=-1)),
+    ("run", lambda moor, _: moor.run("echo-agent", "Go on", timeout=float("nan"))),
+    ("run", lambda moor, _: moor.run("echo-agent", "Go on", timeout="soon")),  # type: ignore[arg-type]
+    ("result", lambda moor, _: moor.result("none", wait=10**400)),
+    ("result", lambda moor, _: moor.result("none", wait=True)),
     ("resolve", lambda moor, _: moor.resolve("chil")),
     ("list", lambda moor, _: moor.list()),
     ("list", lambda moor, _: moor.list(metadata_key="a", metadata_value=[1, "é"], created_after=LONG_AGO, limit=1)),

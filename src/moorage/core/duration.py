@@ -1,4 +1,4 @@
-"""Durations as configuration and definitions write them (45s, 30m, 24h, 7d), and times to live."""
+"""Durations as configuration and definitions write them (45s, 30m, 24h, 7d), times to live, and times to wait."""
 
 from __future__ import annotations
 
@@ -42,3 +42,13 @@ def check_ttl(ttl: object, name: str = "ttl") -> timedelta | None:
     if isinstance(lifetime, timedelta) and MIN_TTL <= lifetime <= MAX_TTL:
         return lifetime
     raise InvalidField(name, f"is {ttl!r}; give seconds above 0 and up to {int(_LONGEST)}, or nothing")
+
+
+def check_wait(value: object, name: str) -> float | None:
+    """Read how long a caller waits, in seconds or as timedelta; None is no limit."""
+    if value is None:
+        return None
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, (int, float)) and not isinstance(seconds, bool) and 0 <= seconds <= _LONGEST:
+        return float(seconds)
+    raise InvalidField(name, f"is {value!r}; give seconds from 0 to {int(_LONGEST)}, or nothing")

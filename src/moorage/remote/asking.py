@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import Enum
 from functools import cache
 from math import isfinite
@@ -21,7 +21,7 @@ from msgspec import UNSET, Struct, UnsetType
 from moorage.core import errors
 from moorage.core.codec import check_json, encode, encode_text, is_text
 from moorage.core.context import check_key, check_values
-from moorage.core.duration import check_ttl
+from moorage.core.duration import check_ttl, check_wait
 from moorage.core.entry import check_message
 from moorage.core.errors import InvalidField, MoorageError, Unsupported
 from moorage.core.query import Page
@@ -41,7 +41,7 @@ def ask_for(name: str, given: Arguments) -> tuple[Operation, Ask]:
     """Return the request that calls a method with these arguments."""
     _check_local(given)
     given = {parameter: value for parameter, value in given.items() if value is not UNSET}
-    chosen = next(each for each in variants(name) if all(given.get(part) is not None for part in each.in_path.values()))
+    chosen = _variant(name, given)
     named = [name for name in chosen.in_path.values() if name != "key"]  # checked where the path is built
     told = {
         parameter: value if parameter in named else _ready(parameter, value)
@@ -67,6 +67,12 @@ def ask_for(name: str, given: Arguments) -> tuple[Operation, Ask]:
         headers=headers,
         is_repeatable=_is_repeatable(chosen, told),
     )
+
+
+def _variant(name: str, given: Arguments) -> Operation:
+    """Return the variant whose path can be filled in; else the last one, whose path then refuses what is missing."""
+    fitting = (each for each in variants(name) if all(given.get(part) is not None for part in each.in_path.values()))
+    return next(fitting, variants(name)[-1])
 
 
 def new_key() -> str:
@@ -140,10 +146,6 @@ def _prompt(prompt: object) -> dict[str, Any]:
     return {"role": message.role, "content": message.content, "client_key": message.client_key}
 
 
-def _timeout(value: Any) -> float:
-    return value.total_seconds() if isinstance(value, timedelta) else float(value)
-
-
 _CHECKS: dict[str, Any] = {
     "metadata": check_metadata,
     "checkpoint": check_checkpoint,
@@ -155,7 +157,7 @@ _CHECKS: dict[str, Any] = {
     "ttl": _seconds("ttl"),
     "expires_in": _seconds("expires_in"),
     "prompt": _prompt,
-    "timeout": _timeout,
+    "timeout": lambda value: check_wait(value, "timeout"),
 }
 
 

@@ -27,6 +27,7 @@ from moorage.api import Context, EventListener, Moorage, WordListener
 from moorage.connection import Connection, caller_for, implements
 from moorage.core.answer import Answer, RunAnswer, answer_of
 from moorage.core.codec import decode, encode
+from moorage.core.duration import check_wait
 from moorage.core.entry import Entry, Kind, Message, check_messages, text_of
 from moorage.core.errors import InvalidField, MoorageError, NotFound, ServerUnreachable, SessionGone
 from moorage.core.event import SESSION_DELETED, Event
@@ -259,6 +260,7 @@ class RemoteMoorage(Connection):
         on_event: EventListener | None = None,
         **options: Any,
     ) -> RunAnswer:
+        timeout = check_wait(timeout, "timeout")
         given = {"agent": agent, "prompt": prompt, "mode": mode, **options, "timeout": 0.0}
         if parent is not UNSET:
             given["parent"] = parent
@@ -271,10 +273,10 @@ class RemoteMoorage(Connection):
             return reply
         ends = float("inf") if timeout is None else monotonic() + timeout
         async with self._heard(reply.run, on_event):
-            run = await self.result(reply.run.run_id, wait=ends - monotonic())
+            run = await self._result_by(ends, reply.run.run_id)
             while on_event is not None and run.is_asking and monotonic() < ends:  # the listener may wait
                 await asyncio.sleep(LOOK_AGAIN)
-                run = await self.result(run.run_id, wait=ends - monotonic())
+                run = await self._result_by(ends, run.run_id)
         return answer_of(run, await self.get(run.session_id))
 
     async def start(self, agent: str, prompt: object, *, idempotency_key: str | None = None, **new: Any) -> RunAnswer:
@@ -282,7 +284,10 @@ class RemoteMoorage(Connection):
         return await self.run(agent, prompt, mode=Mode.ASYNC_POLL, idempotency_key=key, **new)
 
     async def result(self, run_id: str, *, wait: float | None = None) -> Run:
-        ends = monotonic() + (wait or 0.0)
+        return await self._result_by(monotonic() + (check_wait(wait, "wait") or 0.0), run_id)
+
+    async def _result_by(self, ends: float, run_id: str) -> Run:
+        """Return the run once it has settled, stands still, or time is up."""
         while True:
             left = max(0.0, ends - monotonic())
             run: Run = await self._wait_for(run_id, min(left, WAIT))
