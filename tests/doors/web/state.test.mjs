@@ -9,7 +9,7 @@ const { link, parse } = await import(`${STATIC}/router.js`);
 const { blocks, inline } = await import(`${STATIC}/markdown.js`);
 const { tokens } = await import(`${STATIC}/highlight.js`);
 const { foldedAtFirst, lanes, members, placed, ticks } = await import(`${STATIC}/views/family/layout.js`);
-const { entryOf, merged } = await import(`${STATIC}/views/session/entries.js`);
+const { Entries, entryOf, gapIn, merged } = await import(`${STATIC}/views/session/entries.js`);
 const { stretches } = await import(`${STATIC}/views/session/stretches.js`);
 const { inWords, together } = await import(`${STATIC}/deletion.js`);
 
@@ -151,6 +151,64 @@ test("an axis has a handful of round ticks", () => {
     const found = ticks(Date.parse(AT), Date.parse(AT) + whole);
     assert.ok(found.length >= 1 && found.length <= 7, `${whole}: ${found.length}`);
   }
+});
+
+/** Entries of a session whose log is served by `answer`, which gets the query of each request. */
+function entriesOf(answer) {
+  globalThis.fetch = async (path) => new Response(JSON.stringify(await answer(new URL(path, "http://x").searchParams)), { headers: { "Content-Type": "application/json" } });
+  return new Entries("a");
+}
+const logOf = (...numbers) => numbers.map((number) => ({ number, kind: "phase", at: AT, data: {} }));
+const newestPage = (numbers, next = null) => ({ items: logOf(...numbers).reverse(), next });
+const between = (query) => ({ items: logOf(...[...Array(Number(query.get("before"))).keys()].filter((number) => number > Number(query.get("after"))).slice(0, 1000)), next: null });
+const numbersOf = (entries) => entries.all.peek().map((entry) => entry.number);
+
+test("entries that arrive while the first page loads are kept", async () => {
+  let send;
+  const entries = entriesOf(() => new Promise((resolve) => (send = resolve)));
+  const loading = entries.load();
+  entries.hear([event("phase", {}, 3)]);
+  assert.deepEqual(numbersOf(entries), []);
+  send(newestPage([1, 2]));
+  await loading;
+  assert.deepEqual(numbersOf(entries), [1, 2, 3]);
+});
+
+test("missing entries are loaded, however many there are", async () => {
+  const entries = entriesOf((query) => (query.get("newest_first") ? newestPage([1, 2]) : between(query)));
+  await entries.load();
+  entries.hear([event("phase", {}, 2500)]);
+  while (entries.isFilling) await new Promise((resolve) => setTimeout(resolve));
+  assert.equal(numbersOf(entries).length, 2500);
+  assert.equal(gapIn(entries.all.peek()), null);
+});
+
+test("missing entries are loaded after a failed attempt", async () => {
+  let isDown = true;
+  const entries = entriesOf((query) => {
+    if (query.get("newest_first")) return newestPage([1]);
+    if (isDown) throw new TypeError("no connection");
+    return between(query);
+  });
+  await entries.load();
+  for (const number of [4, 5]) {
+    entries.hear([event("phase", {}, number)]);
+    while (entries.isFilling) await new Promise((resolve) => setTimeout(resolve));
+    isDown = false;
+  }
+  assert.deepEqual(numbersOf(entries), [1, 2, 3, 4, 5]);
+});
+
+test("a page far behind the known entries replaces them", async () => {
+  let page = newestPage([1, 2]);
+  const entries = entriesOf(() => page);
+  await entries.load();
+  page = newestPage([901, 902], "901");
+  await entries.load();
+  assert.deepEqual([numbersOf(entries), entries.hasEarlier.peek()], [[901, 902], true]);
+  page = newestPage([902, 903], "902");
+  await entries.load();
+  assert.deepEqual([numbersOf(entries), entries.hasEarlier.peek()], [[901, 902, 903], true]);
 });
 
 test("merged entries are in order and unique", () => {

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import httpx2
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.doors.web.stage import Stage, staged, until
 
@@ -63,6 +63,19 @@ def test_page_reports_a_lost_server_and_reconnects(page: Page, folder: Path) -> 
         expect(page.locator(".pulse.live")).to_be_visible()
         expect(page.get_by_role("alert")).to_have_count(0)
         expect(page.locator(".toasts")).to_contain_text("Reconnected")
+
+
+def test_change_before_the_stream_opens_is_shown(page: Page, stage: Stage) -> None:
+    held: list[Route] = []
+    page.route("**/events?*", lambda route: held.append(route))
+    session = stage.create(agent_name="echo-agent")
+    with page.expect_response(lambda response: "/log?" in response.url):  # without the stream, views load later
+        page.goto(f"{stage.url}/#/session/{session}")
+    expect(page.locator(".now .phase")).to_have_text("initializing")
+    stage.ask("PATCH", f"/sessions/{session}", {"phase": "planning"})
+    held[0].continue_()
+    expect(page.locator(".now .phase")).to_have_text("planning")
+    expect(page.locator(".phases li")).to_have_count(2)
 
 
 def test_page_asks_for_a_key_and_stores_it_for_the_tab(page: Page, folder: Path) -> None:

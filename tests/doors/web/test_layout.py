@@ -70,7 +70,15 @@ def test_narrow_phases_have_short_names(page: Page, stage: Stage) -> None:
     for phase in ("investigating", "planning", "executing", "validating", "investigating", "planning", "executing"):
         stage.ask("PATCH", f"/sessions/{session}", {"phase": phase})
     page.goto(f"{stage.url}/#/session/{session}")
-    expect(page.locator(".phases li")).to_have_count(8)
+    try:
+        expect(page.locator(".phases li")).to_have_count(8)
+    except AssertionError as error:
+        titles = page.locator(".phases li").evaluate_all("all => all.map((each) => each.title)")
+        log = [
+            (entry["number"], entry["at"], entry["data"])
+            for entry in stage.ask("GET", f"/sessions/{session}/log")["items"]
+        ]
+        raise AssertionError(f"{error}\n\nthe page has {titles}\n\nthe log has {log}") from None
     shown = page.locator(".phases li > *:visible")
     clipped = (
         "all => all.filter((each) => each.getBoundingClientRect().right > "

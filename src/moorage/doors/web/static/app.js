@@ -3,10 +3,10 @@ import { hasKey, keyWanted, useKey } from "./api.js";
 import { ago, plural } from "./format.js";
 import { effect, html, render, useEffect, useRef } from "./html.js";
 import { bindings, onKey, useKeys } from "./keys.js";
-import { connection, follow, lostAt, retry } from "./live.js";
+import { connection, follow, generation, lostAt, retry } from "./live.js";
 import { go, link, place } from "./router.js";
 import { theme, toggle } from "./theme.js";
-import { ask, Dialogs, Empty, now, toast, Toasts } from "./ui.js";
+import { ask, Dialogs, Empty, Loading, now, toast, Toasts } from "./ui.js";
 import { VIEWS } from "./views.js";
 import "./gone.js";
 
@@ -26,7 +26,7 @@ function App() {
     <div class="page">
       <${Banner} />
       <main ref=${main} tabindex="-1" id="main">
-        ${shown ? html`<${shown.View} key=${view + args.join("/")} args=${args} query=${query} />` : html`<${Empty} title="View not found"><a href="#/sessions">See the sessions</a><//>`}
+        ${!generation.value ? html`<${Loading} />` : shown ? html`<${shown.View} key=${view + args.join("/")} args=${args} query=${query} />` : html`<${Empty} title="View not found"><a href="#/sessions">See the sessions</a><//>`}
       </main>
     </div>
     <${Dialogs} /><${Toasts} />`;

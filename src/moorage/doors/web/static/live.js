@@ -12,12 +12,14 @@ import { Frames } from "./reduce.js";
 const BUNCH_EVERY = 100; // milliseconds
 const SILENCE = 40_000; // the server sends a heartbeat every 15 s
 const MOST_AT_ONCE = 2000; // beyond this views load again instead of replaying
+const OPENS_WITHIN = 1000; // milliseconds; views load without the stream then
 
 /** @type {import("./vendor/signals.mjs").Signal<"connecting" | "live" | "lost">} */
 export const connection = signal(/** @type {any} */ ("connecting"));
 /** The time when the stream broke, in milliseconds. @type {import("./vendor/signals.mjs").Signal<number | null>} */
 export const lostAt = signal(/** @type {number | null} */ (null));
-/** Grows when the page missed so many events that views must load again. */
+/** 0 until the stream is open: views load afterwards, so that no event falls between their data and the stream.
+ * Grows when the page missed events, and views must load again. */
 export const generation = signal(0);
 
 /** @type {Set<(events: Event[]) => void>} */
@@ -43,13 +45,16 @@ export function retry() {
 
 /** Follow the stream for as long as the page is open. @param {(count: number) => void} onCaughtUp */
 export async function follow(onCaughtUp) {
+  const load = () => void (generation.value ||= 1);
+  setTimeout(load, OPENS_WITHIN);
   for (let pause = 500; ; pause = Math.min(pause * 2, 8000)) {
     const began = Date.now();
     try {
       await read(onCaughtUp);
     } catch (error) {
-      if (error instanceof Problem && error.status === 403) return;
+      if (error instanceof Problem && error.status === 403) return load();
     }
+    load();
     if (Date.now() - began > 5000) pause = 500;
     if (connection.value !== "lost") lostAt.value = Date.now();
     connection.value = "lost";
@@ -72,8 +77,10 @@ async function read(onCaughtUp) {
       signal: abort.signal,
     });
     const wasLost = connection.value === "lost";
+    const isFirst = cursor === null;
     cursor ??= response.headers.get("Last-Event-ID");
     connection.value = "live";
+    if (isFirst) generation.value += 1;
     lostAt.value = null;
     caughtUp = 0;
     if (wasLost) setTimeout(() => onCaughtUp(caughtUp), 600);

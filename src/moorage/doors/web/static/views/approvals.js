@@ -36,7 +36,7 @@ async function load() {
 listen((events) => {
   if (events.some((event) => event.type.startsWith("approval_") || event.type === "session_deleted")) void load();
 });
-effect(() => void (generation.value, load()));
+effect(() => void (generation.value && load()));
 
 // The view ------------------------------------------------------------------------------------------
 

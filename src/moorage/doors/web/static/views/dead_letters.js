@@ -41,7 +41,7 @@ listen((events) => {
     timer ||= setTimeout(() => ((timer = 0), void load()), SETTLE);
   }
 });
-effect(() => void (generation.value, load()));
+effect(() => void (generation.value && load()));
 
 /** @param {any} item */
 async function resend(item) {

@@ -21,7 +21,16 @@ export function merged(known, more) {
   return [...all.values()].sort((one, other) => one.number - other.number);
 }
 
+/** The numbers around the first entries that are missing; null if none are. @param {Entry[]} known @returns {[number, number] | null} */
+export function gapIn(known) {
+  const index = known.findIndex((entry, at) => at > 0 && known[at - 1].number + 1 < entry.number);
+  return index < 0 ? null : [known[index - 1].number, known[index].number];
+}
+
 export class Entries {
+  /** Entries that arrived before the first page. @type {Entry[]} */
+  #early = [];
+
   /** @param {string} id */
   constructor(id) {
     this.id = id;
@@ -35,7 +44,7 @@ export class Entries {
   async load() {
     try {
       const page = await get(at`/sessions/${this.id}/log`, { newest_first: true, limit: PAGE });
-      this.#put(page.items.reverse(), Boolean(page.next));
+      this.#putNewest(page.items.reverse(), Boolean(page.next));
     } catch (error) {
       this.error.value = error;
     }
@@ -55,31 +64,45 @@ export class Entries {
   /** @param {import("../../reduce.js").Event[]} events */
   hear(events) {
     const mine = events.filter((event) => event.session_id === this.id && event.type !== "session_deleted").map(entryOf);
-    if (!mine.length || !this.isLoaded.peek()) return;
+    if (!mine.length) return;
+    if (!this.isLoaded.peek()) {
+      this.#early = [...this.#early, ...mine];
+      return;
+    }
     this.all.value = merged(this.all.peek(), mine);
-    if (mine[0].number > this.#last(mine[0].number) + 1) void this.fill();
+    void this.fill();
   }
 
-  /** Load the entries that are missing between known ones. */
+  /** Load the entries that are missing between known ones. If that fails, the next event tries again. */
   async fill() {
     if (this.isFilling) return;
     this.isFilling = true;
     try {
-      const known = this.all.peek();
-      const gap = known.find((entry, index) => index > 0 && known[index - 1].number + 1 < entry.number);
-      if (!gap) return;
-      const before = known[known.indexOf(gap) - 1].number;
-      const page = await get(at`/sessions/${this.id}/log`, { after: before, before: gap.number, limit: 1000 });
-      this.all.value = merged(this.all.peek(), page.items);
+      for (let gap = gapIn(this.all.peek()); gap; gap = gapIn(this.all.peek())) {
+        const page = await get(at`/sessions/${this.id}/log`, { after: gap[0], before: gap[1], limit: 1000 });
+        if (!page.items.length) return;
+        this.all.value = merged(this.all.peek(), page.items);
+      }
+    } catch {
+      // The banner tells that the server cannot be reached.
     } finally {
       this.isFilling = false;
     }
   }
 
-  /** The last number before this one. @param {number} number */
-  #last(number) {
-    const known = this.all.peek();
-    return known.findLast((entry) => entry.number < number)?.number ?? number - 1;
+  /** Show the newest page. Earlier entries that do not adjoin it are loaded again on request.
+   * @param {Entry[]} entries @param {boolean} hasEarlier */
+  #putNewest(entries, hasEarlier) {
+    const known = this.all.peek(), last = known.at(-1)?.number ?? 0;
+    const adjoins = Boolean(known.length) && (entries[0]?.number ?? 0) <= last + 1;
+    const early = this.#early;
+    this.#early = [];
+    batch(() => {
+      if (!adjoins) this.all.value = [];
+      const reachesFurther = adjoins && known[0].number < (entries[0]?.number ?? Infinity);
+      this.#put(merged(entries, early), reachesFurther ? this.hasEarlier.peek() : hasEarlier);
+    });
+    void this.fill();
   }
 
   /** @param {Entry[]} entries @param {boolean} hasEarlier */
