@@ -81,6 +81,7 @@ test("marks of writing direction are visible, and a line is one line", () => {
   const call = { type: "tool_call", id: "1", name: "weather", input: { city: "Oslo" } };
   const parts = [{ type: "text", text: "Let me look." }, call, { type: "tool_result", call_id: "1", output: { celsius: 4 } }, { type: "image" }];
   assert.equal(saidBy(parts), 'Let me look. → weather({"city":"Oslo"}) ← {"celsius":4} [image]');
+  assert.equal(saidBy([{ type: "tool_result", call_id: "1", content: "cold" }, { type: "tool_result", call_id: "2" }]), "← cold ← null");
   assert.equal(saidBy("hello"), "hello");
   assert.deepEqual(["It touches **one** node.", "# Plan", "- `node-3` first", "2 ** 3", "snake_case_name"].map(unmarked), ["It touches one node.", "Plan", "node-3 first", "2 ** 3", "snake_case_name"]);
 });

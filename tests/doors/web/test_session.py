@@ -43,6 +43,16 @@ def test_conversation_shows_markdown_code_and_tools(page: Page, stage: Stage, ta
     expect(page.locator(".phases")).to_contain_text("investigating")
 
 
+def test_tool_result_shows_its_output_alone(page: Page, stage: Stage, session: str) -> None:
+    call = {"type": "tool_call", "id": "c1", "name": "weather", "input": {"city": "Oslo"}}
+    result = {"type": "tool_result", "call_id": "c1", "output": {"celsius": 4}}
+    for role, part in (("assistant", call), ("tool", result)):
+        stage.ask("POST", f"/sessions/{session}/messages", {"role": role, "content": [part], "run": False})
+    page.goto(f"{stage.url}/#/session/{session}")
+    page.locator("details.tool summary").click()
+    expect(page.locator("details.tool pre").last).to_have_text('{\n  "celsius": 4\n}')
+
+
 def test_replies_appear_as_they_arrive(page: Page, stage: Stage) -> None:
     session = stage.create(agent_name="talker")
     page.goto(f"{stage.url}/#/session/{session}")

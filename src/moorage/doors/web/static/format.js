@@ -101,13 +101,18 @@ export function textOf(content) {
   return content.filter((part) => part.type === "text").map((part) => part.text).join("\n");
 }
 
+/** The output of a tool result; programs give it one of three names. @param {any} part */
+export function outputOf(part) {
+  return part.output ?? part.content ?? part.result ?? null;
+}
+
 /** A message on one line: its text, tool calls with their names and arguments, and their results. @param {any} content */
 export function saidBy(content) {
   if (!Array.isArray(content)) return String(content ?? "");
   return content.map((part) => {
     if (part.type === "text") return part.text;
     if (part.type === "tool_call") return `→ ${part.name}(${JSON.stringify(part.input ?? {})})`;
-    if (part.type === "tool_result") return `← ${typeof part.output === "string" ? part.output : JSON.stringify(part.output)}`;
+    if (part.type === "tool_result") return `← ${typeof outputOf(part) === "string" ? outputOf(part) : JSON.stringify(outputOf(part))}`;
     return `[${part.type}]`;
   }).join(" ");
 }

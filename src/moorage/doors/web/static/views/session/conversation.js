@@ -1,7 +1,7 @@
 /** The messages of a session, with events between them and the composer at the end. */
 import { fork } from "../../actions.js";
 import { at, get, post } from "../../api.js";
-import { bytes, clock, json, moment, oneLine, plain, worded } from "../../format.js";
+import { bytes, clock, json, moment, oneLine, outputOf, plain, worded } from "../../format.js";
 import { touch } from "../../heads.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../../html.js";
 import { Markdown } from "../../markdown.js";
@@ -85,7 +85,7 @@ export function Text({ text }) {
 function Part({ part, results }) {
   if (part.type === "text") return html`<${Text} text=${part.text} />`;
   if (part.type === "tool_call") return html`<${Call} part=${part} result=${results.get(part.id)} />`;
-  if (part.type === "tool_result") return html`<details class="tool"><summary>Tool result</summary><${Value} value=${part.content ?? part.result ?? part} /></details>`;
+  if (part.type === "tool_result") return html`<details class="tool"><summary>Tool result</summary><${Value} value=${outputOf(part)} /></details>`;
   if (part.type === "image") return html`<${Picture} part=${part} />`;
   return html`<details class="tool"><summary>${part.type}</summary><${Value} value=${part} /></details>`;
 }
@@ -96,7 +96,7 @@ function Call({ part, result }) {
   const failed = result?.is_error;
   return html`<details class="tool"><summary><${Mark} status=${!result ? "running" : failed ? "failed" : "completed"} title=${!result ? "no result yet" : failed ? "failed" : "done"} /> <b>${part.name}</b> <span class="muted">${oneLine(JSON.stringify(input), 120)}</span></summary>
     <h3>Input</h3><${Value} value=${input} />
-    <h3>Result</h3>${result ? html`<${Value} value=${result.content ?? result.result ?? result} />` : html`<p class="muted">No result yet.</p>`}</details>`;
+    <h3>Result</h3>${result ? html`<${Value} value=${outputOf(result)} />` : html`<p class="muted">No result yet.</p>`}</details>`;
 }
 
 /** @param {{value: any}} props */
