@@ -181,6 +181,7 @@ def test_approval_decided_on_the_page_reaches_the_agent(page: Page, stage: Stage
     page.goto(f"{stage.url}/#/session/{session}")
     question = page.get_by_role("group", name="Pending approval")
     expect(question).to_contain_text("drain node-3")
+    expect(page.locator(".composer textarea")).to_have_attribute("placeholder", re.compile("^Waiting for an approval"))
     question.get_by_label("Note").fill("go ahead")
     question.get_by_role("button", name="Approve").click()
     expect(page.locator(".m-assistant").last).to_contain_text("Done, as you said: approve")

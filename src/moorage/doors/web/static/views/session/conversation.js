@@ -166,6 +166,13 @@ function Question({ approval, onDone }) {
     ${approval.expires_at && html`<p class="muted">Expires <${Time} at=${approval.expires_at} /></p>`}</div>`;
 }
 
+/** The text in the empty box. @param {any} session */
+function hintFor(session) {
+  if (session.waiting_for?.approval_id) return "Waiting for an approval: the agent reads a message after the answer";
+  if (session.state === "suspended") return "Suspended: a message to the agent resumes the session";
+  return "Message. Enter sends, Shift+Enter starts a new line";
+}
+
 /** @param {{session: any}} props */
 function Composer({ session }) {
   const area = useRef();
@@ -194,7 +201,7 @@ function Composer({ session }) {
     }
   };
   return html`<form class="composer" onSubmit=${(event) => (event.preventDefault(), void submit())}>
-    <textarea ref=${area} rows="2" aria-label="Message" placeholder=${session.state === "suspended" ? "Suspended: a message to the agent resumes the session" : "Message. Enter sends, Shift+Enter starts a new line"} onKeyDown=${onKey}></textarea>
+    <textarea ref=${area} rows="2" aria-label="Message" placeholder=${hintFor(session)} onKeyDown=${onKey}></textarea>
     <div class="bar"><label class="inline"><input type="checkbox" checked=${asks} onChange=${(event) => setAsks(event.target.checked)} />Ask the agent to reply</label>
     <span class="end"></span><button type="submit" class="primary" disabled=${busy}>Send</button></div></form>`;
 }
