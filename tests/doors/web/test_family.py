@@ -5,10 +5,12 @@ from __future__ import annotations
 from uuid import uuid4
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, ViewportSize, expect
 
 from tests.doors.web.scene import _runs_below
 from tests.doors.web.stage import Stage, until
+
+PHONE = ViewportSize(width=360, height=740)
 
 
 @pytest.fixture
@@ -70,3 +72,14 @@ def test_time_line_shows_lanes_runs_and_callbacks(page: Page, stage: Stage, root
     expect(page.locator(".run.b-completed").first).to_be_attached()
     expect(page.locator(".run.b-failed")).to_have_count(1)
     expect(page.locator(".arrow")).to_have_count(2)
+
+
+def test_names_of_lanes_end_before_the_bars_on_a_phone(page: Page, stage: Stage) -> None:
+    root = stage.run("echo-agent", "hello", session_name=f"release-of-the-{uuid4()}")["session"]["session_id"]
+    stage.create(parent_session_id=stage.create(parent_session_id=root))
+    page.set_viewport_size(PHONE)
+    page.goto(f"{stage.url}/#/family/{root}?tab=time")
+    expect(page.locator(".run rect")).to_have_count(1)
+    bar = page.locator(".run rect").evaluate("bar => bar.getBoundingClientRect().left")
+    for name in page.locator(".lanes .name").all():
+        assert name.evaluate("name => name.getBoundingClientRect().right") < bar, name.text_content()

@@ -115,3 +115,14 @@ def test_phone_folds_filters_names_icons_and_wraps_no_time(page: Page, stage: St
         for chosen in page.locator("[aria-selected=true]:not(#tab-conversation)").all():
             expect(chosen).to_be_in_viewport()
         assert page.locator("main :is(time, .when, .log td:nth-child(2))").evaluate_all(WRAPPED) == [], place
+
+
+def test_context_is_readable_on_a_phone(page: Page, stage: Stage) -> None:
+    session = stage.create()
+    stage.ask("PUT", f"/sessions/{session}/context/maintenance_window", {"from": "02:00", "to": "04:00"})
+    page.set_viewport_size(PHONE)
+    page.goto(f"{stage.url}/#/session/{session}?tab=context")
+    value = page.locator(".memory .cell")
+    expect(value).to_contain_text("04:00")
+    assert value.evaluate("each => each.scrollHeight <= each.clientHeight + 1")
+    assert page.locator(".memory").evaluate("each => each.scrollWidth <= each.parentElement.clientWidth + 1")

@@ -11,6 +11,7 @@ import { Empty, Failed, Loading, Mark, now, Status, Time } from "../ui.js";
 import { foldedAtFirst, HIGH, lanes, members, placed, ticks, WIDE } from "./family/layout.js";
 
 const LABEL = 96; // pixels that a time on the axis needs
+const LETTER = 8; // pixels of a letter in a name
 const LOOK_AGAIN = 400; // milliseconds
 const MOST_LANES = 200;
 const AT_ONCE = 4;
@@ -188,7 +189,7 @@ function Lanes({ sessions, runs, end: today, total }) {
     return () => watch.disconnect();
   }, []);
   const { bars, arrows, begin, end, rows } = lanes(sessions, runs, today);
-  const label = Math.min(200, wide * 0.3), row = 34, top = 28, right = 16;
+  const label = Math.min(200, Math.max(130, wide * 0.3)), row = 34, top = 28, right = 16;
   const x = (at) => label + ((at - begin) / Math.max(1, end - begin)) * (wide - label - right);
   const y = (index) => top + index * row + row / 2;
   const height = top + sessions.length * row + 8;
@@ -205,9 +206,11 @@ function Lanes({ sessions, runs, end: today, total }) {
 
 /** @param {any} props */
 function Lane({ session, y, label, from, to, isOdd, wide, row }) {
+  const indent = Math.min(session.depth, 6) * 10;
+  const room = Math.floor((label - 34 - indent) / LETTER);
   return html`<g><rect class=${isOdd ? "lane odd" : "lane"} x="0" y=${y - row / 2} width=${wide} height=${row} />
-    <a href=${link("session", session.session_id)}><svg x=${4 + Math.min(session.depth, 6) * 10} y=${y - 6} width="12" height="12"><${Mark} status=${session.deleted ? "deleted" : session.status} /></svg>
-    <text class="name" x=${22 + Math.min(session.depth, 6) * 10} y=${y + 4}>${plain(oneLine(nameOf(session), Math.floor(label / 8.5)))}<title>${nameOf(session)}, ${session.status}</title></text></a>
+    <a href=${link("session", session.session_id)}><svg x=${4 + indent} y=${y - 6} width="12" height="12"><${Mark} status=${session.deleted ? "deleted" : session.status} /></svg>
+    <text class="name" x=${22 + indent} y=${y + 4}>${plain(oneLine(nameOf(session), room))}<title>${nameOf(session)}, ${session.status}</title></text></a>
     <line class="life" x1=${from} x2=${Math.max(from + 1, to)} y1=${y} y2=${y} /></g>`;
 }
 
