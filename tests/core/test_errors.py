@@ -243,3 +243,11 @@ def test_a_code_from_a_newer_release_is_at_least_of_its_family(status: int | Non
 def test_instants_are_shown_in_utc_with_z() -> None:
     assert utc_text(AT) == "2026-03-01T12:00:00Z"
     assert utc_text(AT.replace(microsecond=1500)) == "2026-03-01T12:00:00.001500Z"
+
+
+def test_times_in_messages_have_no_fraction() -> None:
+    at = AT.replace(microsecond=123456)
+    held, gone = errors.HeldByAnother("s-1", "ann", at), errors.SessionGone("s-1", at=at, by=None, why="expired")
+    for error, fact in ((held, "until"), (gone, "deleted_at")):
+        assert ".123456" in error.facts[fact]
+        assert ".123456" not in error.message

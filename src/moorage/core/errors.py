@@ -101,6 +101,11 @@ def utc_text(at: datetime) -> str:
     return at.isoformat().replace("+00:00", "Z")
 
 
+def _to_the_second(at: datetime) -> str:
+    """Return an instant for a message; the facts of the error have it whole."""
+    return utc_text(at.replace(microsecond=0))
+
+
 class _Code:
     """The default code of an error: the name of its class in snake case, such as `session_not_found`."""
 
@@ -440,7 +445,7 @@ class SessionGone(NotFound):
     def __init__(self, session_id: str, *, at: datetime, by: str | None, why: str) -> None:
         ended = "expired" if why == "expired" else f"was deleted by {by or 'unknown'} ({why})"
         super().__init__(
-            f"session {session_id} {ended} at {utc_text(at)}; its id cannot be used again",
+            f"session {session_id} {ended} at {_to_the_second(at)}; its id cannot be used again",
             session_id=session_id,
             deleted_at=utc_text(at),
             deleted_by=by,
@@ -475,7 +480,7 @@ class HeldByAnother(Conflict):
         elif asks:
             way = "wait, release it, or ask with `queue` to be answered when the hold ends"
         super().__init__(
-            f"session {session_id} is held by {holder} until {utc_text(until)}; {way}",
+            f"session {session_id} is held by {holder} until {_to_the_second(until)}; {way}",
             session_id=session_id,
             holder=holder,
             until=utc_text(until),
