@@ -52,7 +52,8 @@ def test_a_session_that_waits_for_two_is_ambiguous(cli: Cli, plan: str, asked: s
 def test_a_session_that_waits_for_nothing(cli: Cli, plan: str, command: str) -> None:
     done = cli(command, "plan-prod", "--json")
     assert (done.code, done.json["code"]) == (3, "approval_not_found")
-    assert done.err == "moorage: session plan-prod waits for no answer\n"
+    decided = "`moorage approvals --session plan-prod --all` lists the decided ones"
+    assert done.err == f"moorage: session plan-prod has no open approval; {decided}\n"
 
 
 def test_neither_an_approval_nor_a_session(cli: Cli, plan: str) -> None:
@@ -138,7 +139,8 @@ def test_approve_without_an_option_lists_the_options(cli: Cli, plan: str) -> Non
     assert cli("approvals").lines != []
 
 
-def test_approve_at_a_terminal_asks_which_option(cli: Cli, plan: str, terminal: Terminal) -> None:
+@pytest.mark.parametrize("answer", ["2", "all", "3\nal\nall"])
+def test_approve_at_a_terminal_asks_which_option(cli: Cli, plan: str, terminal: Terminal, answer: str) -> None:
     cli("request-approval", plan, "Which way?", "--option", "staging", "--option", "all")
-    out = terminal.run("approve", "plan-prod", answer="2\n", when="Which one?").out
+    out = terminal.run("approve", "plan-prod", answer=f"{answer}\n", when="Which one?").out
     assert out.endswith("Answered 'all': Which way? Session plan-prod.\n")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import click
@@ -206,8 +208,17 @@ def _chosen(app: App, asked: Approval) -> str:
     click.echo(printable(asked.question), err=True)
     for number, option in enumerate(asked.options, 1):
         click.echo(f"  {number}  {printable(option)}", err=True)
-    number = click.prompt("Which one?", type=click.IntRange(1, len(asked.options)), err=True)
-    return asked.options[number - 1]
+    return str(click.prompt("Which one? Its number or name", value_proc=partial(_option_of, asked.options), err=True))
+
+
+def _option_of(options: Sequence[str], answer: str) -> str:
+    """Return the option that an answer names, or whose number it is. Raise UsageError, to be asked again."""
+    answer = answer.strip()
+    if answer in options:
+        return answer
+    if answer.isascii() and answer.isdigit() and 1 <= int(answer) <= len(options):
+        return options[int(answer) - 1]
+    raise click.UsageError(f"there is no option {answer!r}")
 
 
 @command("reject", 'moorage reject plan-prod --note "not on a Friday"')
@@ -252,7 +263,9 @@ def _approval_id(app: App, ref: str) -> str:
     if len(ids) > 1:
         raise _ambiguous(f"session {ref} waits for {len(ids)} answers", ids)
     if not ids:
-        raise error_from(ApprovalNotFound.code, f"session {ref} waits for no answer", {"session_id": ref})
+        decided = f"`moorage approvals --session {ref} --all` lists the decided ones"
+        told = f"session {ref} has no open approval; {decided}"
+        raise error_from(ApprovalNotFound.code, told, {"session_id": ref})
     return ids[0]
 
 
