@@ -54,6 +54,7 @@ def test_an_agent_is_added_from_standard_input_and_replaced_only_on_demand(cli: 
     assert cli("agents", "add", "-", stdin=text % b"cat").out == "greeter\n"
     refused = cli("agents", "add", "-", "--json", stdin=text % b"true")
     assert (refused.code, refused.json["code"]) == (4, "agent_exists")
+    assert refused.err.endswith("; remove it first, or use --replace\n")
     assert cli("agents", "show", "greeter", "--json").json["command"] == ["cat"]
     assert cli("agents", "add", "-", "--replace", stdin=text % b"true").code == 0
     assert cli("agents", "show", "greeter", "--json").json["command"] == ["true"]

@@ -84,6 +84,8 @@ def at_this_door(error: MoorageError) -> str:
     """Return the message of an error in the terms of this command line."""
     from moorage.doors.cli.hints import command_line, with_url
 
+    if error.code == "agent_exists":
+        return error.message.replace("or replace it", "or use --replace")
     if error.code != "held_by_another" or "release it" not in error.message:
         return with_url(error.message)
     from moorage.doors.cli.connection import HOLDER, holder
