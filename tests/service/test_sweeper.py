@@ -354,7 +354,7 @@ async def test_a_failure_is_logged_and_tried_again_ever_later_and_then_all_is_we
     assert errors[1].getMessage().startswith("cleanup failed (2 in a row), again in 0:00:20: ")
     assert "moorage.db" in errors[1].getMessage()
     assert told(caplog, logging.WARNING) == [
-        "cleanup deleted 1 sessions of ann: 1 retention (retention.age)",
+        "cleanup deleted 1 session of ann: 1 retention (retention.age)",
         "cleanup works again, after 5 failures",
     ]
     assert await place.ids() == set()

@@ -96,7 +96,7 @@ class TextLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         at = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
-        ids = {**about(), **{name: value for name, value in _extras(record).items() if name in IDS}}
+        ids = {name: value for name, value in {**about(), **_extras(record)}.items() if name in IDS}
         shown = "".join(f" {name}={value}" for name, value in ids.items())
         trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
         return without_credentials(f"{at} {record.levelname.lower():7} {record.getMessage()}{shown}{trace}")
@@ -113,8 +113,10 @@ class TerminalLines(logging.Formatter):
         at = datetime.fromtimestamp(record.created, UTC).strftime("%H:%M:%S")
         message = _short(without_credentials(record.getMessage()))
         level = "" if (record.levelno or 0) < logging.WARNING else f"{record.levelname.lower()}: "
-        session = _extras(record).get("session") or about().get("session")
-        place = "" if session is None else f"  session {_short(str(session))}"
+        ids = {**about(), **_extras(record)}
+        session = ids.get("session_name") or ids.get("session")
+        is_told = str(ids.get("session")) in record.getMessage()
+        place = "" if session is None or is_told else f"  session {_short(str(session))}"
         trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
         colour = _LEVELS.get(record.levelno, _CRITICAL) if level else _OUTCOMES.get(message.rpartition(" ")[2], "0")
         head, told = self._paint(f"  {at}  ", _DIM), self._paint(f"{level}{message}", colour)

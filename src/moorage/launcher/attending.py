@@ -269,6 +269,7 @@ class TurnAtWork:
             if isinstance(error, InvalidRequest):
                 raise
             return None
+        log.info("%s asks for an approval", self.turn.agent_name)
         return approval
 
     async def _answer(self, approval: Approval, handle: AgentHandle, event: AgentEvent) -> None:

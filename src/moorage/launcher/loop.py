@@ -184,7 +184,9 @@ class Loop:
     async def _carry(self, claimed: Claimed, agent: AgentDefinition) -> None:
         """Run a claimed turn to its end."""
         session, run_id = claimed.session, claimed.runs[0].run_id if claimed.runs else None
-        with working_on(session=session.session_id, task=session.task_id, run=run_id):
+        with working_on(
+            session=session.session_id, session_name=session.session_name, task=session.task_id, run=run_id
+        ):
             log.info("%s begins a turn", agent.name)
             await self._start(claimed, agent)
 
@@ -227,7 +229,7 @@ class Loop:
 
     async def _go_on(self, job: Any, turn: Turn, handle: AgentHandle) -> None:
         """Attend a turn of the former process until it ends."""
-        with working_on(session=job.session_id, task=job.task_id, run=job.run_id):
+        with working_on(session=job.session_id, session_name=job.session_name, task=job.task_id, run=job.run_id):
             log.info("%s is adopted: it kept running while no launcher was there", turn.agent_name)
             await self._take_over(job.owner, turn, handle)
 

@@ -87,7 +87,8 @@ class Sweeper:
             finally:  # deletions are reported, however it ended
                 if gone:
                     reasons = ", ".join(f"{count} {reason}" for reason, count in gone.most_common())
-                    log.warning("cleanup deleted %d sessions of %s: %s", gone.total(), caller.owner, reasons)
+                    total = f"{gone.total()} session{'' if gone.total() == 1 else 's'}"
+                    log.warning("cleanup deleted %s of %s: %s", total, caller.owner, reasons)
         return gone
 
     async def _purge(self) -> None:

@@ -441,4 +441,4 @@ async def test_a_deletion_is_in_the_servers_log(world: World, caplog: pytest.Log
     await world.http.delete("/sessions/s-1")
     [line] = [record for record in caplog.records if record.name == "moorage.doors.http.visit"]
     assert line.levelname == "WARNING"
-    assert "local deleted session s-1 with 1 below it" in line.getMessage()
+    assert "local deleted session s-1 (descendants: 1, " in line.getMessage()

@@ -34,6 +34,7 @@ from moorage.protobuf.agent_platform_pb2 import TaskRequest
 from moorage.protobuf.agent_platform_pb2_grpc import AgentServiceStub
 from moorage.protobuf.sessions_pb2 import WatchSessionRequest
 from moorage.protobuf.sessions_pb2_grpc import SessionServiceStub
+from moorage.service.about import working_on
 from moorage.testing.faults import PATIENCE
 from tests.doors.http.listening import STREAM
 from tests.doors.http.process import Process, until
@@ -222,6 +223,21 @@ def test_keys_and_tokens_are_taken_out_of_any_text(lines: logging.Formatter) -> 
         assert secret not in told
     assert "@db/x" in told
     assert "moor_session" in lines.format(logging.makeLogRecord({"msg": "moor_session is a name like any other"}))
+
+
+@pytest.mark.parametrize(
+    ("message", "name", "shown"),
+    [
+        ("asker begins a turn", "dep", "asker begins a turn  session dep"),
+        ("asker begins a turn", None, "asker begins a turn  session 01a1f1de-a750"),
+        ("ann deleted session %s", None, "ann deleted session 01a1f1de-a750"),
+    ],
+)
+def test_line_at_a_terminal_names_its_session_once(message: str, name: str | None, shown: str) -> None:
+    session_id = "01a1f1de-a750-714b-943e-899d5b090b10"
+    with working_on(session=session_id, session_name=name):
+        line = logs.TerminalLines().format(logging.makeLogRecord({"msg": message.replace("%s", session_id)}))
+    assert re.sub(r"\x1b\[[\d;]*m", "", line).endswith(f"  {shown}")
 
 
 async def test_failure_is_logged_with_its_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

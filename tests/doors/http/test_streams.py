@@ -385,7 +385,7 @@ async def test_a_deletion_is_a_warning_in_the_log_and_an_event_for_each_leaves_f
         ("session_deleted", name) for name in ("leaf", "mid", "top")
     ]
     assert {each.data["data"]["root_of_deletion"] for each in heard[3:]} == {"top"}
-    assert "deleted session top with 2 below it" in caplog.text
+    assert "deleted session top (descendants: 2, " in caplog.text
 
 
 # Whose they are, and how many --------------------------------------------------------------------

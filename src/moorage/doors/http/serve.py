@@ -122,7 +122,7 @@ async def serve(options: ServeOptions) -> None:
         grpc_server = await _grpc(door, authorizer, options, heart=heart, places=places, watch=(meter, traces))
         server_id = deps.new_id()
         if helped := await servers.arrive(deps, server_id):
-            log.info("no server ran for a while: %d turns get more time until they count as lost", helped)
+            log.info("no server ran for a while; turns that get more time until they count as lost: %d", helped)
         work: list[Coroutine[Any, Any, None]] = [
             Sweeper(deps, Caller(by="moorage"), stop).run(),
             _beat(deps, server_id, heart, rates, stop),

@@ -115,7 +115,7 @@ class Visit(LocalMoorage):
         gone = await super().delete(ref, **options)
         if not gone.dry_run:
             log.warning(
-                "%s deleted session %s with %d below it: %d messages, %d runs",
+                "%s deleted session %s (descendants: %d, messages: %d, runs: %d)",
                 self.caller.by or "unknown",
                 gone.session_id,
                 gone.cascaded_children,
