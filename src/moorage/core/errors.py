@@ -671,8 +671,8 @@ class HasChildren(Conflict):
 
     def __init__(self, session_id: str, children: int) -> None:
         super().__init__(
-            f"session {session_id} has descendants ({children} in all); delete them too (cascade), "
-            "children are never orphaned",
+            f"session {session_id} has {children} descendant{'' if children == 1 else 's'}; "
+            "delete the whole tree (cascade), children are never orphaned",
             session_id=session_id,
             children=children,
         )

@@ -65,7 +65,7 @@ class Loop:
         self._listener, self._environment = listener, environment or {}
         self._ends_when_drained, self._beat_every, self._is_to_drain = ends_when_drained, beat_every, False
         self._turns: dict[str, asyncio.Task[None]] = {}
-        self._working = dict[str, str]()  # the agents of its running turns
+        self._working = dict[str, str]()  # its running turns as text: the agent, and the session's name or id
         self._outliving: set[str] = set()  # turns whose agents outlive this process
         self._agents: Counter[str] = Counter()
         self._ended = asyncio.Event()
@@ -148,7 +148,8 @@ class Loop:
         answers = await asyncio.gather(*wishes, return_exceptions=True)  # a failed claim does not affect the others
         claimed = [each for each in answers if isinstance(each, Claimed)]
         for each in claimed:
-            self._begin(each.turn, self._carry(each, agents[str(each.turn.agent_name)]))
+            name = each.session.session_name or each.session.session_id
+            self._begin(each.turn, name, self._carry(each, agents[str(each.turn.agent_name)]))
         if wishes:
             self._at_once = AT_ONCE if len(claimed) == len(wishes) else 1
         for answer in answers:
@@ -165,9 +166,9 @@ class Loop:
     def _is_full(self, agent: AgentDefinition) -> bool:
         return agent.max_concurrent is not None and self._agents[agent.name] >= agent.max_concurrent
 
-    def _begin(self, turn: Turn, work: Any) -> None:
+    def _begin(self, turn: Turn, session: str, work: Any) -> None:
         task = asyncio.create_task(work, name=turn.turn_id)
-        self._turns[turn.turn_id], self._working[turn.turn_id] = task, str(turn.agent_name)
+        self._turns[turn.turn_id], self._working[turn.turn_id] = task, f"{turn.agent_name} ({session})"
         self._agents[str(turn.agent_name)] += 1
 
         def done(_: asyncio.Task[None]) -> None:
@@ -225,7 +226,7 @@ class Loop:
         """Adopt the running agents of the former process."""
         for job, turn, handle in await self._starter.found():
             self._outliving.add(turn.turn_id)
-            self._begin(turn, self._go_on(job, turn, handle))
+            self._begin(turn, job.session_name, self._go_on(job, turn, handle))
 
     async def _go_on(self, job: Any, turn: Turn, handle: AgentHandle) -> None:
         """Attend a turn of the former process until it ends."""
@@ -288,7 +289,7 @@ class Loop:
 
     def _names(self, turn_ids: Iterable[str]) -> str:
         """Return the running agents with their sessions, as text."""
-        return ", ".join(f"{self._working[each]} ({each.rpartition(':')[0]})" for each in sorted(turn_ids))
+        return ", ".join(self._working[each] for each in sorted(turn_ids))
 
     async def _until_none_ends_with_us(self) -> None:
         with suppress(TimeoutError):

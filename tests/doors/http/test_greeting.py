@@ -61,9 +61,11 @@ def test_ctrl_c_names_the_agents_that_go_on(tmp_path: Path) -> None:
         wanted = {"agent_name": "slow", "prompt": "x", "mode": "async_poll"}
         session_id = httpx2.post(f"{page}runs", json=wanted).json()["run"]["session_id"]
         talk.wait_for("slow begins a turn")
+        httpx2.post(f"{page}runs", json={**wanted, "session_name": "night-watch"}).raise_for_status()
+        talk.wait_for("slow begins a turn  session night-watch")
         talk.type(CTRL_C)
         assert talk.end() == 0
-        told = f"agents that keep running, for the next start to adopt: slow ({session_id[:13]})"
+        told = f"agents that keep running, for the next start to adopt: slow ({session_id[:13]}), slow (night-watch)"
         assert told in talk.shown
         assert talk.shown.rstrip().endswith("The server has stopped; sessions stay.")
 

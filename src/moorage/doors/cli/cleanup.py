@@ -129,7 +129,8 @@ def _show(tombstones: Sequence[Tombstone]) -> None:
 
 def _tombstone_cells(tombstone: Tombstone) -> TableRow:
     session, _, by, why, state, agent, name, task, went_with = _tombstone_fields(tombstone)
-    return name, session, ago(tombstone.deleted_at), why, by, state, agent, task, went_with
+    own_task = None if task in (session, went_with) else task  # a task without a label has the id of its first session
+    return name, session, ago(tombstone.deleted_at), why, by, state, agent, own_task, went_with
 
 
 def _tombstone_fields(tombstone: Tombstone) -> TableRow:
