@@ -55,3 +55,5 @@ def test_long_id_becomes_a_digest_that_differs_by_generation() -> None:
 def test_id_that_is_no_text_is_refused() -> None:
     with pytest.raises(InvalidField, match="must be text"):
         session_id_of(7)  # type: ignore[arg-type]  # as an untyped caller might
+    with pytest.raises(InvalidField, match="must be text"):
+        as_text("shop", None)  # type: ignore[arg-type]

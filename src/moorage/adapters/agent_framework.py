@@ -50,6 +50,7 @@ CHECKPOINTS, WORKFLOWS = f"{FRAMEWORK}.checkpoint", f"{FRAMEWORK}.workflow"  # n
 NAMELESS = "default"  # the session of an agent that runs without one
 LONGEST = 300  # characters of a part of a key; a longer part is replaced by its digest
 PAGE = 500  # records read at once
+ANY_TEXT = "surrogatepass"  # how ids are encoded: an id may have lone surrogates
 
 
 class MoorageHistoryProvider(Adapter, HistoryProvider):
@@ -233,7 +234,7 @@ class MoorageCheckpointStorage(Adapter):
                 page = await moor.memory.list(WORKFLOWS, prefix=prefix, limit=1, descending=True)
                 if not page.items:
                     return None
-                found = await moor.memory.get(CHECKPOINTS, _part(page.items[0].value.decode()))
+                found = await moor.memory.get(CHECKPOINTS, _part(page.items[0].value.decode(errors=ANY_TEXT)))
                 if found is not None:  # otherwise it was deleted meanwhile
                     return found
 
@@ -275,7 +276,7 @@ def _saved(checkpoint: WorkflowCheckpoint, data: bytes, old: Record | None) -> l
     return [
         *writes,
         Put(namespace=CHECKPOINTS, key=key, value=data, form=form_of(data), version=version),
-        Put(namespace=WORKFLOWS, key=place, value=str(checkpoint.checkpoint_id).encode()),
+        Put(namespace=WORKFLOWS, key=place, value=str(checkpoint.checkpoint_id).encode(errors=ANY_TEXT)),
     ]
 
 
@@ -289,7 +290,7 @@ async def _ids(moor: Moorage, workflow_name: str) -> AsyncIterator[str]:
     while True:
         page = await moor.memory.list(WORKFLOWS, prefix=f"{_part(workflow_name)}/", after=after, limit=PAGE)
         for record in page.items:
-            yield record.value.decode()
+            yield record.value.decode(errors=ANY_TEXT)
         if (after := page.next) is None:
             return
 

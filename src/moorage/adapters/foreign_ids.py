@@ -28,16 +28,16 @@ _generation = re.compile(r"g[0-9]+:")
 
 
 def session_id_of(*parts: str, generation: int = 1) -> str:
-    """Return the id of the session that a framework identifies by these parts."""
-    for part in parts:
-        if not isinstance(part, str):
-            raise InvalidField("session_id", f"is {part!r}; a session id of a framework must be text")
+    """Return the id of the session that a framework identifies by these parts. Raises InvalidField."""
     text = as_text(*parts) if generation == 1 else f"g{generation}:{as_text(*parts)}"
     return text if len(text) <= MAX_LENGTH else HASHED + sha256(text.encode()).hexdigest()
 
 
 def as_text(*parts: str) -> str:
-    """Return the parts as one text of plain characters, of any length."""
+    """Return the parts as one text of plain characters, of any length. Raises InvalidField if one is no text."""
+    for part in parts:
+        if not isinstance(part, str):
+            raise InvalidField("session_id", f"is {part!r}; a session id of a framework must be text")
     if len(parts) == 1 and _is_plain(parts[0]):
         return parts[0]
     text = SEPARATOR.join(map(escaped, parts))

@@ -243,7 +243,9 @@ class MoorageStorage(Adapter):
 
     @_as_storage_error
     async def write(self, key: str, data: bytes) -> None:
-        """Store bytes under a key, replacing earlier ones."""
+        """Store bytes under a key, replacing earlier ones. Raises StorageError for anything else than bytes."""
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            raise StorageError(f"the value of {key!r} is of the type {type(data).__name__}; it must be bytes")
         put = Put(namespace=FILES, key=_key(key), value=bytes(data))
         await self._write(lambda moor: moor.memory.write([put]))
 

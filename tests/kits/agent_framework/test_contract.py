@@ -106,7 +106,7 @@ async def test_saving_again_replaces(storage: Any) -> None:
     assert await storage.list_checkpoint_ids(workflow_name="moved") == ["c"]
 
 
-@pytest.mark.parametrize("name", ["../../evil", "a/b", "ü", "x" * 2000])
+@pytest.mark.parametrize("name", ["../../evil", "a/b", "ü", "\ud800", "x" * 2000])
 async def test_names_and_ids_may_be_anything(storage: Any, name: str) -> None:
     await storage.save(a_checkpoint(name, checkpoint_id=name))
     assert await storage.list_checkpoint_ids(workflow_name=name) == [name]

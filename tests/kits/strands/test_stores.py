@@ -214,6 +214,15 @@ class TestStorage:
             await storage.write(key, b"x")
 
 
+@pytest.mark.parametrize("value", [5, "text", None, [1, 2]])
+async def test_value_that_is_not_bytes_is_refused(value: Any, tmp_path: Path) -> None:
+    async with MoorageStorage(f"sqlite:///{tmp_path / 'a.db'}") as storage:
+        with pytest.raises(StorageError, match="must be bytes"):
+            await storage.write("k", value)
+
+        assert await storage.list("") == []
+
+
 async def test_value_of_100_megabytes_is_refused(tmp_path: Path) -> None:
     async with MoorageStorage(f"sqlite:///{tmp_path / 'a.db'}") as storage:
         with pytest.raises(StorageError):
