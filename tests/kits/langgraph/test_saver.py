@@ -224,8 +224,13 @@ def test_change_of_a_loaded_value_is_not_in_the_next_one(saver: MoorageSaver) ->
         assert (values["messages"][3].content, values["plain"][3]) == ("message 3", {"deep": [3]})
         values["messages"][3].content = "changed"
         values["messages"][4].additional_kwargs["new"] = 1
+        values["messages"][5].added = 1
+        del values["messages"][6].content
         values["plain"][3]["deep"].append(1)
-        assert thread.values()["messages"][4].additional_kwargs == {}
+        again = thread.values()["messages"]
+        assert again[4].additional_kwargs == {}
+        assert again[5].model_extra == {}
+        assert again == some_messages(20)
 
 
 def test_thread_that_another_process_pruned_goes_on(saver: MoorageSaver, file: str) -> None:

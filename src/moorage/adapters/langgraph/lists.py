@@ -36,6 +36,7 @@ MESSAGES = frozenset({AIMessage, AIMessageChunk, FunctionMessage, HumanMessage, 
 
 
 NOTHING: dict[type, Any] = {dict: {}, list: []}  # the empty values for comparison
+CONTAINERS = frozenset(NOTHING)
 
 
 class Slice(NamedTuple):
@@ -82,8 +83,8 @@ class KnownList:
     def copy_of(self, each: Slice) -> list[Any]:
         """Return new items for a loaded slice, equal to those that loading it again would return."""
         start = self._starts[each]
-        places = range(start, start + each.size)
-        return [_item(type(self.items[place]), self.held[place]) for place in places]
+        places = slice(start, start + each.size)
+        return [_item(*both) for both in zip(self.items[places], self.held[places], strict=True)]
 
     def _copies(self, each: Slice, items: list[Any]) -> list[Any]:
         """Return the content of a slice's items, as far as it is cached."""
@@ -234,17 +235,30 @@ def _copy_message(message: BaseMessage) -> dict[str, Any]:
     return held
 
 
-def _item(kind: type, held: Any) -> Any:
-    """Return the item for a copy of its content."""
-    fresh = _fresh(held)
-    return kind.model_construct(**fresh) if kind in MESSAGES else fresh  # type: ignore[attr-defined]  # a message
+def _item(known: Any, held: Any) -> Any:
+    """Return a new item with this content, of the type of a known one."""
+    if type(known) not in MESSAGES:
+        return _fresh(held)
+    if known.__pydantic_extra__:  # added by its user
+        return type(known).model_construct(**_fresh(held))
+    item = known.__copy__()  # takes a third of the time of `model_construct`
+    content = item.__dict__
+    content.clear()  # its user may have changed it
+    content.update(_fresh(held))
+    return item
 
 
 def _fresh(held: Any) -> Any:
     """Return a plain value whose containers are all new."""
-    if type(held) is dict:
-        return {name: each if type(each) is str else _fresh(each) for name, each in held.items()}
-    return [_fresh(each) for each in held] if type(held) is list else held
+    if type(held) is list:
+        return [_fresh(each) if type(each) in CONTAINERS else each for each in held]
+    if type(held) is not dict:
+        return held
+    fresh = held.copy()
+    for name, each in held.items():
+        if type(each) in CONTAINERS:
+            fresh[name] = _fresh(each)
+    return fresh
 
 
 def _copy_container(value: Any) -> Any:
