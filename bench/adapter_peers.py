@@ -1,12 +1,15 @@
 """Frameworks whose session stores `bench.adapters` compares: ours, and the one that the framework brings for a file.
 
 The SQLite backends of OpenAI Agents and Google ADK wait for the disk at every commit, as ours does. Strands and the
-Agent Framework bring files that they do not sync, so their figures are those of a weaker promise. Claude and Pydantic
-AI bring a store in memory only: of them ours is shown alone.
+Agent Framework bring files that they do not sync: here each write waits for the disk, so that both sides promise the
+same (`--unsynced` leaves them as they are). Claude and Pydantic AI bring a store in memory only: of them ours is shown
+alone.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 import warnings
 from collections.abc import Callable
 from inspect import isawaitable
@@ -15,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+UNSYNCED = "MOORAGE_BENCH_UNSYNCED"  # set: the files of frameworks are not synced
 WORDS = "lorem ipsum " * 16
 
 
@@ -326,6 +330,10 @@ def _their_strands(path: Path) -> Peer:
         def __init__(self) -> None:
             self.storage_dir = str(path)
 
+        def _write_file(self, path: str, data: dict[str, Any]) -> None:
+            super()._write_file(path, data)
+            _sync(path, str(Path(path).parent))
+
     return Strands(Repository())
 
 
@@ -339,7 +347,21 @@ def _their_agent_framework(path: Path) -> Peer:
     from agent_framework import FileHistoryProvider
 
     warnings.filterwarnings("ignore", message=".*is experimental")
-    return AgentFramework(FileHistoryProvider(path))
+
+    class Provider(FileHistoryProvider):
+        async def save_messages(self, session_id: str | None, messages: Any, **settings: Any) -> None:
+            await super().save_messages(session_id, messages, **settings)
+            await asyncio.to_thread(_sync, str(self._session_file_path(session_id)))
+
+    return AgentFramework(Provider(path))
+
+
+def _sync(*paths: str) -> None:
+    """Wait until files and folders are on the disk."""
+    for path in () if UNSYNCED in os.environ else paths:
+        number = os.open(path, os.O_RDONLY)
+        os.fsync(number)
+        os.close(number)
 
 
 PEERS: dict[str, dict[str, Opened]] = {

@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import math
 import multiprocessing
+import os
 import shutil
 import statistics
 import sys
@@ -24,7 +25,7 @@ from typing import Any
 import apsw
 
 from bench.__main__ import RUNS
-from bench.adapter_peers import PEERS, Opened
+from bench.adapter_peers import PEERS, UNSYNCED, Opened
 
 SIZES = (10, 1_000, 10_000)
 ROUNDS, TURNS, LISTED, WRITERS = 5, 10, 50, 4
@@ -39,6 +40,8 @@ _start: Any  # a barrier, in a process of its own: writers begin together
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, and print one line for each figure."""
     options = _parser().parse_args(arguments)
+    if options.unsynced:
+        os.environ[UNSYNCED] = "1"  # for the processes that race, too
     with _folder() as folder:
         for framework in options.frameworks or FRAMEWORKS:
             print(f"{framework:34}{'its own':>12}{'moorage':>12}{'ratio':>8}")
@@ -63,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, metavar="N", help="messages of history")
     parser.add_argument("--many", type=int, default=20_000, metavar="N", help="checkpoints or sessions to list 50 of")
+    parser.add_argument("--unsynced", action="store_true", help="do not make the files of frameworks wait for the disk")
     parser.add_argument("frameworks", nargs="*", choices=FRAMEWORKS, metavar="FRAMEWORK", help="all, if none is named")
     return parser
 
