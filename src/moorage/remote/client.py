@@ -17,12 +17,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import wraps
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import httpx2
 from msgspec import UNSET, UnsetType
 
-from moorage import config
+from moorage import config, values
 from moorage.api import Context, EventListener, Moorage, WordListener
 from moorage.connection import Connection, caller_for, implements
 from moorage.core.answer import Answer, RunAnswer, answer_of
@@ -34,6 +34,7 @@ from moorage.core.event import SESSION_DELETED, Event
 from moorage.core.query import Page
 from moorage.core.run import Mode, Run, check_mode
 from moorage.core.session import check_metadata
+from moorage.files.finding import Source
 from moorage.remote.asking import CONTEXT, PARENTS, ask_for, new_key, read, segment, value_of
 from moorage.remote.operations import OPERATIONS, Arguments
 from moorage.remote.records import RemoteRecords
@@ -43,10 +44,6 @@ from moorage.service.deps import Caller
 from moorage.service.importing import ImportReport
 from moorage.service.retention import Cleanup
 from moorage.service.words import Spoken, Transcript
-
-if TYPE_CHECKING:
-    from moorage import values
-    from moorage.files.finding import Source
 
 WAIT = 25.0  # seconds one request waits for a run's end
 LOOK_AGAIN = 0.5  # seconds between two checks of a run whose agent waits for a person

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
 
-from moorage import config, sync
+from moorage import config, connecting, sync
+from moorage.connection import Connection
 from moorage.core.ids import check_label
-
-if TYPE_CHECKING:
-    from moorage.connection import Connection
 
 HOLDER = "MOORAGE_HOLDER"  # the variable by which the commands of a script share a hold
 
@@ -22,8 +19,6 @@ def connect(url: str | None, *, deadline: float | None = None) -> sync.Moorage:
 
 def connect_for_a_loop(url: str | None) -> Connection:
     """Connect for a command that waits for agents: all its requests come from one holder."""
-    from moorage import connecting
-
     return connecting.connect(url, interface="cli", holder=holder())
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 from contextlib import closing
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import apsw
 import click
 
 from moorage.config import is_redis, pick_context_url, without_password
@@ -28,9 +29,6 @@ _COUNTS = {
     "pending_approvals": "SELECT coalesce(sum(pending_approvals), 0) FROM sessions",
 }
 _BESIDE = ("-wal", "-shm")
-
-if TYPE_CHECKING:
-    import apsw
 
 
 class Findings:
@@ -145,8 +143,6 @@ def _look_at_spool(url: str, found: Findings) -> None:
 
 
 def _look_into(path: str, found: Findings) -> None:
-    import apsw
-
     from moorage.stores.sqlite.connection import SqliteConnection, translating
     from moorage.stores.sqlite.migrate import LATEST, schema_version
 

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 from moorage.core.errors import InvalidField, InvalidRequest, MoorageError, StoreUnavailable, edge_of
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 INTERRUPTED = 130  # as shells report a process that Ctrl-C ended
 READER_LEFT = 141  # as shells report a process that wrote to a closed pipe

@@ -5,13 +5,10 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from typing import TYPE_CHECKING
 
 from moorage import config
+from moorage.core.session import Session
 from moorage.doors.cli.wording import short_id
-
-if TYPE_CHECKING:
-    from moorage.core.session import Session
 
 PROGRAM = "moorage"
 _given: dict[str, str] = {}  # the `--url` of this command line, if it has one

@@ -8,12 +8,9 @@ all of their options.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    PlainArguments = tuple[list[str], str | None, bool]  # the words, the URL, whether JSON is wanted
+PlainArguments = tuple[list[str], str | None, bool]  # the words, the URL, whether JSON is wanted
 
 
 def main() -> int:

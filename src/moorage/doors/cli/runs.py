@@ -9,12 +9,13 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from signal import Signals
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from msgspec import convert
 from msgspec.structs import replace
 
+from moorage.connection import Connection
 from moorage.core.answer import RunAnswer, answer_of
 from moorage.core.entry import Kind, text_of
 from moorage.core.errors import InvalidField, NotFound, RunNotFound, RunSettled, utc_text
@@ -47,9 +48,6 @@ from moorage.doors.cli.verdicts import NO
 from moorage.doors.cli.waiting import MOMENT, cancelled_by_signals, queued_signals, telling_why, why
 from moorage.doors.cli.wording import ago, counted
 from moorage.executor import Interaction
-
-if TYPE_CHECKING:
-    from moorage.connection import Connection
 
 STOP_WITHIN = 20.0  # seconds: an agent has five between being asked to stop and being killed
 FOREVER = 10 * 365 * 24 * 3600  # seconds

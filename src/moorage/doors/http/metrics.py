@@ -11,7 +11,6 @@ import logging
 import time
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -21,9 +20,7 @@ from moorage.core.key import Scope
 from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.visit import Visitor
-
-if TYPE_CHECKING:
-    from moorage.ports import Store
+from moorage.ports import Store
 
 log = logging.getLogger(__name__)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from moorage import values
 from moorage.client import LocalMoorage, OpenStore
 from moorage.core.answer import RunAnswer
 from moorage.core.errors import NotFound, OutOfReach
@@ -19,9 +20,6 @@ from moorage.remote.operations import Arguments, Operation
 from moorage.service import keys
 from moorage.service.agents import AgentList, hidden
 from moorage.service.deps import Caller, Deps
-
-if TYPE_CHECKING:
-    from moorage import values
 
 log = logging.getLogger(__name__)
 

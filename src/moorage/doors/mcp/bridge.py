@@ -11,17 +11,15 @@ import select
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import suppress
+from socket import socket
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from moorage.doors.mcp.wire import Broken, HttpAddress, HttpResponse, connect, hang_up, send
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from socket import socket
 
 PATH = "/mcp"
 VERSION = "io.modelcontextprotocol/protocolVersion"
@@ -32,7 +30,7 @@ COMES_BACK_WITHIN = 3.0  # seconds that a server may be away before the client g
 GOODBYE_WITHIN = 2.0  # seconds for a last message to the server
 PARSE_ERROR, INVALID_REQUEST, SERVER_ERROR = -32700, -32600, -32000
 
-RpcMessage = dict[str, "Any"]
+RpcMessage = dict[str, Any]
 
 
 class Bridge:

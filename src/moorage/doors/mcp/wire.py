@@ -7,11 +7,8 @@ ms with it, and starts in 128 without.
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 CONNECT_WITHIN = 5.0  # seconds
 MAX_HEAD = 64 * 1024
