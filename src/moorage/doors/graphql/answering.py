@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -173,7 +172,6 @@ def _accept(exchange: Exchange) -> bytes:
     return exchange.headers.get(b"accept", b"")
 
 
-@lru_cache(maxsize=64)
 def _kind_for(accept: bytes) -> bytes:
     """Return the media type for an answer of one document; a wildcard means plain JSON."""
     return preferred(accept, *((GRAPHQL_JSON,) if names(accept, GRAPHQL_JSON) else ()), JSON, SSE)

@@ -8,7 +8,7 @@ from typing import Any
 
 import graphql as gql
 from ariadne import EnumType, MutationType, ObjectType, QueryType, ScalarType, SubscriptionType
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from moorage.core.answer import Answer
 from moorage.core.approval import Approval, ApprovalState
@@ -36,19 +36,14 @@ sessions_page, history_page = ObjectType("AgentSessionConnection"), ObjectType("
 sent, resumed, record = ObjectType("SentMessage"), ObjectType("ResumedSession"), ObjectType("MemoryRecord")
 
 
-def asking(info: Info) -> OperationContext:
-    """Return the context of the operation."""
-    return info.context
-
-
 # Queries ----------------------------------------------------------------------------------------
 
 
 @query.field("agentSession")
 async def agent_session(_: Any, info: Info, session_id: str) -> Session:
     if (last := _history_wanted(info)) is not None:
-        return await asking(info).session_with_history(session_id, last)
-    found: Session = await asking(info).call("get", ref=session_id)
+        return await info.context.session_with_history(session_id, last)
+    found: Session = await info.context.call("get", ref=session_id)
     return found
 
 
@@ -74,7 +69,7 @@ async def agent_sessions(_: Any, info: Info, limit: int, **filters: Any) -> list
 async def agent_sessions_page(
     _: Any, info: Info, first: int, after: str | None = None, agent_name: str | None = None, **filters: Any
 ) -> Page[Session]:
-    page: Page[Session] = await asking(info).call("list", agent=agent_name, limit=first, cursor=after, **filters)
+    page: Page[Session] = await info.context.call("list", agent=agent_name, limit=first, cursor=after, **filters)
     return page
 
 
@@ -83,14 +78,14 @@ async def agent_sessions_page(
 
 @query.field("memory")
 async def memory(_: Any, info: Info, namespace: str, key: str) -> Record | None:
-    return await asking(info).memory(Scope.READ).get(namespace, key)
+    return await info.context.memory(Scope.READ).get(namespace, key)
 
 
 @query.field("memories")
 async def memories(
     _: Any, info: Info, namespace: str, prefix: str, limit: int, after: str | None = None
 ) -> list[Record]:
-    found = asking(info).memory(Scope.READ)
+    found = info.context.memory(Scope.READ)
     return (await found.list(namespace, prefix=prefix, limit=check_limit(limit), after=after)).items
 
 
@@ -104,12 +99,12 @@ async def set_memory(
     ttl_seconds: float | None = None,
     version: int | None = None,
 ) -> WrittenRecord:
-    return await asking(info).memory(Scope.WRITE).put(namespace, key, value, ttl=ttl_seconds, version=version)
+    return await info.context.memory(Scope.WRITE).put(namespace, key, value, ttl=ttl_seconds, version=version)
 
 
 @mutation.field("deleteMemory")
 async def delete_memory(_: Any, info: Info, namespace: str, key: str, prefix: bool, version: int | None = None) -> bool:
-    await asking(info).memory(Scope.WRITE).delete(namespace, key, prefix=prefix, version=version)
+    await info.context.memory(Scope.WRITE).delete(namespace, key, prefix=prefix, version=version)
     return True
 
 
@@ -121,15 +116,13 @@ def content(record: Record, _: Info) -> Any:
 # Sessions ---------------------------------------------------------------------------------------
 
 
-@session.field("checkpointId")
-def checkpoint_id(session: Session, _: Info) -> int | None:
-    return session.last_checkpoint
+session.set_alias("checkpointId", "last_checkpoint")
 
 
 @session.field("parent")
 def parent(session: Session, info: Info) -> Awaitable[Session | None] | None:
     """Return the parent; a session's own token does not reach it."""
-    ask = asking(info)
+    ask = info.context
     ask.check(Scope.READ)
     if session.parent_session_id is None:
         return None
@@ -140,27 +133,27 @@ def parent(session: Session, info: Info) -> Awaitable[Session | None] | None:
 
 @session.field("children")
 def children(session: Session, info: Info, first: int, after: str | None = None) -> Awaitable[Page[Session]]:
-    asking(info).check(Scope.READ)
+    info.context.check(Scope.READ)
     wanted = SessionQuery(parent=session.session_id, sort="created", limit=first, cursor=after)
     wanted.position()  # a cursor of another list is refused here, alone
-    return asking(info).loaders.page(wanted)
+    return info.context.loaders.page(wanted)
 
 
 @session.field("history")
 def history(session: Session, info: Info, last: int, before: str | None = None) -> Awaitable[Page[Entry]]:
-    asking(info).check(Scope.READ)
-    return asking(info).loaders.history(session.session_id, check_limit(last), number_of(before))
+    info.context.check(Scope.READ)
+    return info.context.loaders.history(session.session_id, check_limit(last), number_of(before))
 
 
 @session.field("approvals")
 def approvals(
     session: Session, info: Info, pending_only: bool, first: int
 ) -> Awaitable[list[Approval]] | list[Approval]:
-    asking(info).check(Scope.READ)
+    info.context.check(Scope.READ)
     check_limit(first)
     if pending_only and not session.pending_approvals:
         return []
-    return asking(info).loaders.approvals(session.session_id, pending_only, first)
+    return info.context.loaders.approvals(session.session_id, pending_only, first)
 
 
 @hold.field("token")
@@ -171,21 +164,27 @@ def token(hold: Hold, _: Info) -> str | None:
 # Pages ------------------------------------------------------------------------------------------
 
 
-def nodes(page: Page[Any], _: Info) -> list[Any]:
-    return page.items
+class PageInfo(Struct, frozen=True, kw_only=True):
+    """The places before and after a page."""
+
+    has_next_page: bool = False
+    has_previous_page: bool = False
+    start_cursor: str | None = None
+    end_cursor: str | None = None
 
 
-def sessions_page_info(page: Page[Session], _: Info) -> dict[str, Any]:
-    return {"has_next_page": page.next is not None, "end_cursor": page.next, "has_previous_page": False}
+@sessions_page.field("pageInfo")
+def sessions_page_info(page: Page[Session], _: Info) -> PageInfo:
+    return PageInfo(has_next_page=page.next is not None, end_cursor=page.next)
 
 
-def history_page_info(page: Page[Entry], _: Info) -> dict[str, Any]:
-    return {"has_previous_page": page.next is not None, "start_cursor": page.next, "has_next_page": False}
+@history_page.field("pageInfo")
+def history_page_info(page: Page[Entry], _: Info) -> PageInfo:
+    return PageInfo(has_previous_page=page.next is not None, start_cursor=page.next)
 
 
-for _kind, _page_info in ((sessions_page, sessions_page_info), (history_page, history_page_info)):
-    _kind.set_field("nodes", nodes)
-    _kind.set_field("pageInfo", _page_info)
+sessions_page.set_alias("nodes", "items")
+history_page.set_alias("nodes", "items")
 
 
 # Changes ----------------------------------------------------------------------------------------
@@ -194,7 +193,7 @@ for _kind, _page_info in ((sessions_page, sessions_page_info), (history_page, hi
 @mutation.field("createAgentSession")
 async def create(_: Any, info: Info, initial_message: str | None = None, **given: Any) -> Session:
     """Create a session and post its first message; a repetition with the same key does neither again."""
-    operation, ask = OPERATION["create"], asking(info)
+    operation, ask = OPERATION["create"], info.context
     wanted = operation.arguments(operation.request(**given))
     drop_unnamed(wanted)
     if initial_message is not None:
@@ -208,7 +207,7 @@ async def create(_: Any, info: Info, initial_message: str | None = None, **given
 async def send(
     _: Any, info: Info, session_id: str, message: str, agent_name: str | None = None, **options: Any
 ) -> Answer:
-    posted: Answer = await asking(info).say(session_id, message, agent=agent_name, **options)
+    posted: Answer = await info.context.say(session_id, message, agent=agent_name, **options)
     return posted
 
 
@@ -218,7 +217,7 @@ def calling(name: str) -> Callable[..., Awaitable[Any]]:
     names = {**operation.fields, "session_id": "ref", "new_session_id": "session_id"}
 
     async def resolve(_: Any, info: Info, **given: Any) -> Any:
-        return await asking(info).call(name, **{names.get(key, key): value for key, value in given.items()})
+        return await info.context.call(name, **{names.get(key, key): value for key, value in given.items()})
 
     return resolve
 
@@ -226,15 +225,10 @@ def calling(name: str) -> Callable[..., Awaitable[Any]]:
 query.set_field("approvals", calling("approvals"))
 
 
-@sent.field("message")
-def message(posted: Answer, _: Info) -> Entry:
-    return posted.entries[-1]
-
-
 @sent.field("session")
 def session_of(posted: Answer, info: Info) -> Awaitable[Session | None]:
-    asking(info).check(Scope.READ)
-    return asking(info).loaders.session(posted.session_id)
+    info.context.check(Scope.READ)
+    return info.context.loaders.session(posted.session_id)
 
 
 @resumed.field("sessionId")
@@ -256,8 +250,8 @@ def inbox(packet: ResumePacket, _: Info) -> Any:
 
 
 async def events_of(_: Any, info: Info, session_id: str, after: str) -> AsyncGenerator[Event]:
-    await asking(info).may_follow(session_id)
-    asking(info).wanted = WantedEvents(session_id, cursor_of(after))
+    await info.context.may_follow(session_id)
+    info.context.wanted = WantedEvents(session_id, cursor_of(after))
     return _no_events()
 
 
@@ -293,14 +287,8 @@ def _interface(value: Any) -> str:
     raise gql.GraphQLError("an interface is a text")
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
-# The answer is encoded as everywhere else, so that instants look the same at every door.
-instant = ScalarType("DateTime", serializer=_same)
-json = ScalarType("JSON", serializer=_same)
-interface = ScalarType("Interface", serializer=_same, value_parser=_interface, literal_parser=_interface_literal)
+# Values of scalars are encoded with the whole answer, so that instants look the same at every door.
+interface = ScalarType("Interface", value_parser=_interface, literal_parser=_interface_literal)
 
 
 def _words(name: str, values: Any) -> EnumType:
@@ -322,5 +310,5 @@ ENUMS = [
 ]
 BINDABLES = [
     query, mutation, subscription, session, hold, sessions_page, history_page, sent, resumed, record,
-    instant, json, interface, *ENUMS,
+    interface, *ENUMS,
 ]  # fmt: skip

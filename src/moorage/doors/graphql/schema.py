@@ -79,11 +79,8 @@ def _read_attributes(kind: gql.GraphQLObjectType) -> None:
             argument.out_name = snake(argument_name)
         if field.resolve is None:
             attribute = snake(name)
-            if kind.name == "PageInfo":
-                field.resolve = _dictionary(attribute)
-            else:
-                field.resolve = _attribute(attribute)
-                _note_if_plain(field, attribute)
+            field.resolve = _attribute(attribute)
+            _note_if_plain(field, attribute)
 
 
 def _note_if_plain(field: gql.GraphQLField, attribute: str) -> None:
@@ -97,13 +94,6 @@ def _note_if_plain(field: gql.GraphQLField, attribute: str) -> None:
 def _attribute(name: str) -> Any:
     def read(source: Any, _: Any) -> Any:
         return getattr(source, name)
-
-    return read
-
-
-def _dictionary(name: str) -> Any:
-    def read(source: dict[str, Any], _: Any) -> Any:
-        return source.get(name)
 
     return read
 
