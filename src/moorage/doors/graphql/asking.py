@@ -34,7 +34,7 @@ class OperationContext:
 
     def __init__(self, moor: Visit, visitor: Visitor) -> None:
         self.moor, self.visitor = moor, visitor
-        self.loaders = Loaders(moor, visitor.caller)
+        self.loaders = Loaders(moor)
         self.wanted: WantedEvents | None = None  # of a subscription, once its resolver has run
 
     async def call(self, name: str, /, **arguments: Any) -> Any:
@@ -44,7 +44,7 @@ class OperationContext:
         await self.moor.check_operation(operation, arguments)
         value = await getattr(self.moor, name)(**arguments)
         if operation.scope is not Scope.READ:
-            self.loaders = Loaders(self.moor, visitor.caller)  # earlier reads may be stale now
+            self.loaders = Loaders(self.moor)  # earlier reads may be stale now
         return value
 
     async def start(self, agent: str | None, message: str, **wanted: Any) -> Session:
@@ -63,7 +63,7 @@ class OperationContext:
         await self.may_follow(ref, Scope.WRITE)
         said = [{"role": "user", "content": message, "client_key": client_key}]
         posted = await self.moor.executor.say(ref, said, **options)
-        self.loaders = Loaders(self.moor, self.visitor.caller)
+        self.loaders = Loaders(self.moor)
         return posted
 
     async def may_follow(self, ref: str, scope: Scope = Scope.READ) -> None:

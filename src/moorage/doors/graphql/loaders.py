@@ -13,7 +13,6 @@ from moorage.core.query import Page, SessionQuery
 from moorage.core.session import Session
 from moorage.core.window import WindowSize
 from moorage.service import approvals, conversation, sessions
-from moorage.service.deps import Caller
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -66,17 +65,16 @@ class Loader(Generic[K, V]):
 class Loaders:
     """The batched reads of one operation."""
 
-    def __init__(self, moor: LocalMoorage, caller: Caller) -> None:
-        self._moor, self._caller = moor, caller
-        self.session: Loader[str, Session | None] = Loader(self._sessions)
-        self.page: Loader[SessionQuery, Page[Session]] = Loader(self._pages)
+    def __init__(self, moor: LocalMoorage) -> None:
+        self._moor = moor
+        self.session: Loader[str, Session | None] = Loader(lambda ids: moor.call(sessions.sessions_of, ids))
+        self.page: Loader[SessionQuery, Page[Session]] = Loader(lambda asked: moor.call(sessions.pages_of, asked))
         self._histories: dict[tuple[int, int | None], Loader[str, Page[Entry]]] = {}
         self._approvals: dict[tuple[bool, int], Loader[str, list[Approval]]] = {}
 
     async def session_with_history(self, ref: str, last: int) -> Session:
         """Return a session whose history will be requested next: one read instead of two."""
-        deps = await self._moor.ready()
-        session, page = await conversation.session_and_window(deps, self._caller, ref, WindowSize(last=last))
+        session, page = await self._moor.call(conversation.session_and_window, ref, WindowSize(last=last))
         self._history(last, None).know(session.session_id, page)
         return session
 
@@ -87,31 +85,18 @@ class Loaders:
     def _history(self, last: int, before: int | None) -> Loader[str, Page[Entry]]:
         loader = self._histories.get((last, before))
         if loader is None:
-            size = WindowSize(last=last)
-
-            async def windows(session_ids: list[str]) -> list[Page[Entry]]:
-                deps = await self._moor.ready()
-                return await conversation.windows_of(deps, self._caller, session_ids, size, before=before)
-
-            loader = self._histories[last, before] = Loader(windows)
+            moor, size = self._moor, WindowSize(last=last)
+            loader = self._histories[last, before] = Loader(
+                lambda ids: moor.call(conversation.windows_of, ids, size, before=before)
+            )
         return loader
 
     def approvals(self, session_id: str, pending_only: bool, limit: int) -> asyncio.Future[list[Approval]]:
         """Return a session's questions to people."""
         loader = self._approvals.get((pending_only, limit))
         if loader is None:
-
-            async def asked(session_ids: list[str]) -> list[list[Approval]]:
-                deps = await self._moor.ready()
-                return await approvals.approvals_of(
-                    deps, self._caller, session_ids, pending_only=pending_only, limit=limit
-                )
-
-            loader = self._approvals[pending_only, limit] = Loader(asked)
+            moor = self._moor
+            loader = self._approvals[pending_only, limit] = Loader(
+                lambda ids: moor.call(approvals.approvals_of, ids, pending_only=pending_only, limit=limit)
+            )
         return loader(session_id)
-
-    async def _sessions(self, session_ids: list[str]) -> list[Session | None]:
-        return await sessions.sessions_of(await self._moor.ready(), self._caller, session_ids)
-
-    async def _pages(self, queries: list[SessionQuery]) -> list[Page[Session]]:
-        return await sessions.pages_of(await self._moor.ready(), self._caller, queries)
