@@ -20,6 +20,7 @@ from moorage.core.answer import Answer
 from moorage.core.codec import encode_text
 from moorage.core.errors import AgentUnreachable, InvalidField, ToolNotFound
 from moorage.core.key import Scope
+from moorage.core.render import to_json
 from moorage.core.tool import NUMBERS, Tool
 from moorage.doors.http.reading import read_fields
 from moorage.doors.mcp.answers import MAX_TEXT
@@ -115,7 +116,7 @@ def _told(answer: Answer, session: str | None) -> ToolOutput:
         session_id=session,
         next_offset=MAX_TEXT if cut else None,
     )
-    return ToolOutput(document=_plain(told), text=_text(told, len(whole)), failed=not answer.success)
+    return ToolOutput(document=to_json(told), text=_text(told, len(whole)), failed=not answer.success)
 
 
 def _text(told: AgentAnswer, length: int) -> str:
@@ -134,13 +135,6 @@ def _text(told: AgentAnswer, length: int) -> str:
 def _in_one_line(value: Any) -> str:
     """Return a value that cannot be taken for a line of its own."""
     return " ".join((value if isinstance(value, str) else encode_text(value)).split())
-
-
-def _plain(value: Struct) -> ToolDocument:
-    from moorage.core.render import to_json
-
-    plain: ToolDocument = to_json(value)
-    return plain
 
 
 # Tools ------------------------------------------------------------------------------------------
@@ -186,7 +180,7 @@ async def call_tool(call: ToolCall, name: str, arguments: ToolDocument) -> ToolO
     )
     said = _shown(answer.result) if answer.success else str(answer.error)
     text = said if session is None else f"{said}\n\n**Session ID**: {session}"
-    return ToolOutput(document=_plain(told), text=text, failed=not answer.success)
+    return ToolOutput(document=to_json(told), text=text, failed=not answer.success)
 
 
 def _taken(given: ToolDocument, name: str) -> str | None:

@@ -20,6 +20,7 @@ from mcp.shared.exceptions import MCPError
 from moorage import __version__
 from moorage.core.codec import encode_text
 from moorage.core.errors import AgentNotFound, MoorageError, NotFound, ToolNotFound
+from moorage.core.render import to_json
 from moorage.core.session import Session
 from moorage.doors.http.refusals import Unexpected
 from moorage.doors.mcp import changes, named, resources
@@ -36,6 +37,9 @@ T = TypeVar("T")
 
 PAGE = 100  # tools of one page
 NOT_FOUND = -32002  # of a resource, as the protocol has it
+OF_AN_AGENT = types.ToolAnnotations(  # whatever it does
+    read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=True
+)
 INSTRUCTIONS = """\
 Moorage keeps sessions of agents: durable conversations that survive pauses, crashes and restarts. Start an agent with
 start_agent_session. With mode async_poll or async_callback, continue with other work and call
@@ -96,7 +100,7 @@ class Handlers:
         try:
             return _result(await _on_its_own(_called(call, params.name, params.arguments or {}), call))
         except NoSuchTool as error:
-            raise MCPError(types.INVALID_PARAMS, f"{error.code}: {error.message}", _facts(error)) from None
+            raise MCPError(types.INVALID_PARAMS, f"{error.code}: {error.message}", to_json(error.to_dict())) from None
         except MoorageError as error:
             return _refusal(error)
         except Exception:
@@ -158,7 +162,12 @@ def _every_tool(by_name: dict[str, types.Tool]) -> list[types.Tool]:
             description=tool.description,
             input_schema=tool.input_schema,
             output_schema=tool.output_schema,
-            annotations=_hints(reads=tool.reads, destroys=tool.destroys, repeatable=tool.repeatable),
+            annotations=types.ToolAnnotations(
+                read_only_hint=tool.reads,
+                destructive_hint=tool.destroys,
+                idempotent_hint=tool.repeatable,
+                open_world_hint=False,
+            ),
         )
         for tool in TOOLS.values()
     ]
@@ -173,7 +182,7 @@ async def _named_tools(call: ToolCall) -> dict[str, types.Tool]:
             description=tool.description,
             input_schema=named.tool_input(tool),
             output_schema=named.TOOL_OUTPUT,
-            annotations=_hints(reads=False, destroys=False, repeatable=False, open_world=True),
+            annotations=OF_AN_AGENT,
         )
         for tool, _ in (await call.named.tools()).values()
     }
@@ -183,18 +192,12 @@ async def _named_tools(call: ToolCall) -> dict[str, types.Tool]:
             description=named.described(agent),
             input_schema=named.AGENT_INPUT,
             output_schema=named.AGENT_OUTPUT,
-            annotations=_hints(reads=False, destroys=False, repeatable=False, open_world=True),
+            annotations=OF_AN_AGENT,
         )
         for agent in (await call.named.agents()).values()
         if agent.enabled
     }
     return {name: tool for name, tool in {**tools, **agents}.items() if name not in TOOLS}
-
-
-def _hints(*, reads: bool, destroys: bool, repeatable: bool, open_world: bool = False) -> types.ToolAnnotations:
-    return types.ToolAnnotations(
-        read_only_hint=reads, destructive_hint=destroys, idempotent_hint=repeatable, open_world_hint=open_world
-    )
 
 
 def _position(every: list[types.Tool], cursor: str | None) -> int:
@@ -263,16 +266,9 @@ def _refusal(error: MoorageError) -> types.CallToolResult:
     """Return an error as an answer: its code and the remedy in words, its facts as a document."""
     return types.CallToolResult(
         content=[types.TextContent(text=f"{error.code}: {error.message}")],
-        structured_content={"error": _facts(error)},
+        structured_content={"error": to_json(error.to_dict())},
         is_error=True,
     )
-
-
-def _facts(error: MoorageError) -> ToolDocument:
-    from moorage.core.render import to_json
-
-    facts: ToolDocument = to_json(error.to_dict())
-    return facts
 
 
 async def _answered(work: Awaitable[T]) -> T:
@@ -281,4 +277,4 @@ async def _answered(work: Awaitable[T]) -> T:
         return await work
     except MoorageError as error:
         code = NOT_FOUND if isinstance(error, NotFound) else types.INVALID_PARAMS
-        raise MCPError(code, f"{error.code}: {error.message}", _facts(error)) from None
+        raise MCPError(code, f"{error.code}: {error.message}", to_json(error.to_dict())) from None
