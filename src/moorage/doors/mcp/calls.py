@@ -7,17 +7,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from time import monotonic
 
-from msgspec import Struct
-
 from moorage.asking.named import NamedAgents
 from moorage.client import LocalMoorage
 from moorage.core.codec import encode_text
 from moorage.core.entry import Entry, text_of
-from moorage.core.errors import Forbidden, InvalidField, MoorageError, OutOfReach, SessionNotFound
-from moorage.core.key import Scope
+from moorage.core.errors import InvalidField, MoorageError, SessionNotFound
+from moorage.core.key import Scope, check_held
 from moorage.core.run import Run
 from moorage.core.status import Because
-from moorage.doors.http.visit import Visit, Visitor
+from moorage.doors.http.visit import Visit
 
 TellProgress = Callable[[float, str], Awaitable[None]]  # the progress as a number and in words
 
@@ -26,40 +24,38 @@ WAIT_AT_ONCE = 15.0  # seconds of one wait, if it does not
 MAX_WORD = 300  # characters of a progress message
 
 
-class Guest(Struct, frozen=True):
-    """A caller and their view of Moorage. A caller admitted by a server's authorizer has scopes and a reach."""
-
-    moor: LocalMoorage
-    visitor: Visitor | None = None
-    parent: str | None = None  # the session they call from
-    leaves_work: Callable[[], bool] = lambda: False  # whether work continues without a waiting client
-
-
 class ToolCall:
-    """One call of one caller."""
+    """One call of one caller. A caller admitted by a server's authorizer (`Visit`) has scopes and a reach."""
 
-    def __init__(self, guest: Guest, tell: TellProgress | None = None) -> None:
-        """Set up the call; `tell` gets reports of progress."""
-        self.moor, self.visitor, self.parent, self._guest = guest.moor, guest.visitor, guest.parent, guest
-        self.named = NamedAgents(guest.moor, tell_why=self.tell_why)
+    def __init__(
+        self, moor: LocalMoorage, tell: TellProgress | None = None, leaves_work: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Set up the call.
+
+        `tell` gets reports of progress. `leaves_work` tells whether work continues without a waiting client: this
+        server is about to stop, its agents are not.
+        """
+        self.moor, self.parent, self.leaves_work = moor, moor.asks_from(), leaves_work
+        self._visit = moor if isinstance(moor, Visit) else None
+        self.named = NamedAgents(moor, tell_why=self.tell_why)
         self._tell, self._told = tell, 0.0
 
     # Authorization ------------------------------------------------------------------------------
 
     def check_scope(self, scope: Scope) -> None:
         """Raise Forbidden for a key without this scope."""
-        if self.visitor is not None and scope not in self.visitor.scopes:
-            raise Forbidden(scope.value)
+        if self._visit is not None:
+            check_held(self._visit.visitor.scopes, scope)
 
     def check_no_token(self) -> None:
         """Raise OutOfReach if the caller has a session's token."""
-        if self.token is not None:
-            raise OutOfReach(self.token)
+        if self._visit is not None:
+            self._visit.check_no_token()
 
     @property
     def token(self) -> str | None:
         """Return the session whose token the caller has."""
-        return None if self.visitor is None else self.visitor.session_id
+        return None if self._visit is None else self._visit.visitor.session_id
 
     async def session(self, ref: str | None, *, strictly: bool = False) -> str:
         """Return the named session, else the caller's own. Raise OutOfReach; InvalidField if there is none."""
@@ -108,8 +104,8 @@ class ToolCall:
         return None if asked.session_id == own.session_id else own.session_id
 
     async def _check(self, name: str, ref: str, *, strictly: bool = False) -> None:
-        if isinstance(self.moor, Visit):
-            await self.moor.check_access(name, ref, strictly=strictly)
+        if self._visit is not None:
+            await self._visit.check_access(name, ref, strictly=strictly)
 
     async def start_launcher(self) -> None:
         """Make sure that a launcher runs: a server has one, an embedded call starts one."""
@@ -122,11 +118,6 @@ class ToolCall:
     def is_heard(self) -> bool:
         """Return whether the client wants progress."""
         return self._tell is not None
-
-    @property
-    def leaves_work(self) -> bool:
-        """Return whether work continues without a waiting client: this server is about to stop, its agents are not."""
-        return self._guest.leaves_work()
 
     async def tell(self, words: str) -> None:
         """Send progress, if the client wants it."""
@@ -160,7 +151,7 @@ class ToolCall:
         try:
             yield
         except CancelledError:
-            if not self.leaves_work:
+            if not self.leaves_work():
                 await shield(self._stopped(run))
             raise
 

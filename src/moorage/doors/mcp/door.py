@@ -19,7 +19,7 @@ from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import MAX_BODY, Exchange
 from moorage.doors.http.routing import Route
 from moorage.doors.http.streams import LiveStreams
-from moorage.doors.http.visit import Visitor
+from moorage.doors.http.visit import Visit, Visitor
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PATH = "/mcp"
 IDLE_SESSION = 1800.0  # seconds; the library's own default from 2.2 on
-GUEST = "moorage.guest"  # the key of a request's scope that has its caller
+VISIT = "moorage.visit"  # the key of a request's scope that has its caller's view of Moorage
 
 
 def add_to(door: Door, live: LiveStreams, *, stateless: bool = False) -> Mcp:
@@ -60,7 +60,7 @@ class Mcp:
             return
         manager = await self._started()
         with self._live.places.place_for(visitor), self._hearing(exchange):
-            exchange.scope[GUEST] = self._guest(exchange, visitor)
+            exchange.scope[VISIT] = self._visit(exchange, visitor)
             exchange.scope["user"] = _principal(visitor)
             await self._while_admitted(exchange, asyncio.ensure_future(exchange.pass_to(manager.handle_request)))
 
@@ -84,12 +84,9 @@ class Mcp:
         client = exchange.header(b"mcp-session-id")
         return self._server.stream_of(client) if self._server and client and exchange.verb == "GET" else nullcontext()
 
-    def _guest(self, exchange: Exchange, visitor: Visitor) -> Any:
-        from moorage.doors.mcp.calls import Guest
-
+    def _visit(self, exchange: Exchange, visitor: Visitor) -> Visit:
         mine = replace(visitor, caller=replace(visitor.caller, interface="mcp", holder=_holder(exchange, visitor)))
-        visit = self._door.visit(exchange, mine)
-        return Guest(visit, mine, visit.asks_from(), lambda: self.is_closing)
+        return self._door.visit(exchange, mine)
 
     async def _started(self) -> StreamableHTTPSessionManager:
         """Start the library's side, once; a cancelled caller does not cancel the start for the others."""
@@ -120,7 +117,7 @@ class Mcp:
         from moorage.doors.mcp.server import make_server
 
         limits = self._door.deps.settings.server
-        self._server = make_server(_guest_of, is_stateless=self._stateless)
+        self._server = make_server(_visit_of, is_stateless=self._stateless, leaves_work=lambda: self.is_closing)
         bounds = supported(StreamableHTTPSessionManager, max_sessions=limits.streams)
         if not bounds and not self._stateless:  # before 2.2, only a timeout ends sessions that their clients have left
             bounds = {"session_idle_timeout": IDLE_SESSION}
@@ -139,8 +136,8 @@ class Mcp:
                 await asyncio.wait([self._keeper])
 
 
-def _guest_of(ctx: Any) -> Any:
-    return ctx.request.scope[GUEST]
+def _visit_of(ctx: Any) -> Any:
+    return ctx.request.scope[VISIT]
 
 
 def _holder(exchange: Exchange, visitor: Visitor) -> str:

@@ -12,10 +12,9 @@ import anyio
 import mcp_types as types
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
+from msgspec.structs import replace
 
-from moorage import config
 from moorage.client import connect
-from moorage.doors.mcp.calls import Guest
 from moorage.doors.mcp.changes import STDIO
 from moorage.doors.mcp.server import make_server
 from moorage.doors.mcp.stdio import GOODBYE_WITHIN
@@ -24,8 +23,8 @@ from moorage.doors.mcp.stdio import GOODBYE_WITHIN
 async def serve(url: str) -> None:
     """Speak the protocol until the input ends. Agents started by this process end with it."""
     async with connect(url, interface="mcp") as moor:
-        guest = Guest(moor, None, config.parent_from_environment())
-        server = make_server(lambda _: guest)
+        moor.caller = replace(moor.caller, parent=moor.asks_from())  # the environment is read, and warned of, once
+        server = make_server(lambda _: moor)
         waiting = PendingRequests()
         async with stdio_server() as (reading, writing), anyio.create_task_group() as group:
             asked, read = anyio.create_memory_object_stream[SessionMessage | Exception]()

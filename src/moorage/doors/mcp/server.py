@@ -18,13 +18,14 @@ from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 
 from moorage import __version__
+from moorage.client import LocalMoorage
 from moorage.core.codec import encode_text
 from moorage.core.errors import AgentNotFound, MoorageError, NotFound, ToolNotFound
 from moorage.core.render import to_json
 from moorage.core.session import Session
 from moorage.doors.http.refusals import Unexpected
 from moorage.doors.mcp import changes, named, resources
-from moorage.doors.mcp.calls import Guest, ToolCall
+from moorage.doors.mcp.calls import TellProgress, ToolCall
 from moorage.doors.mcp.changes import OlderClients, TellingServer
 from moorage.doors.mcp.table import ToolDocument, ToolOutput
 from moorage.doors.mcp.tools import TOOLS
@@ -32,7 +33,7 @@ from moorage.doors.mcp.tools import TOOLS
 log = logging.getLogger(__name__)
 
 McpContext = ServerRequestContext[Any, Any]
-Guests = Callable[[McpContext], Guest]
+FindMoorage = Callable[[McpContext], LocalMoorage]
 T = TypeVar("T")
 
 PAGE = 100  # tools of one page
@@ -50,9 +51,14 @@ get_memory and set_memory between all sessions."""
 _running: set[asyncio.Task[Any]] = set()  # running calls; the loop itself would drop them
 
 
-def make_server(guests: Guests, *, is_stateless: bool = False) -> TellingServer:
-    """Return the server; `guests` gives the caller of a request. A stateless one keeps no older clients."""
-    handlers = Handlers(guests, None if is_stateless else OlderClients())
+def make_server(
+    moorage_for: FindMoorage, *, is_stateless: bool = False, leaves_work: Callable[[], bool] = lambda: False
+) -> TellingServer:
+    """Return the server. A stateless one keeps no older clients.
+
+    `moorage_for` gives the API for the caller of a request. `leaves_work` is passed to `ToolCall`.
+    """
+    handlers = Handlers(moorage_for, leaves_work, None if is_stateless else OlderClients())
     return TellingServer(
         "moorage",
         older=handlers.older,
@@ -78,13 +84,16 @@ class NoSuchTool(ToolNotFound):
 class Handlers:
     """Answers the protocol's requests."""
 
-    def __init__(self, guests: Guests, older: OlderClients | None) -> None:
-        self._guests, self.older = guests, older
+    def __init__(self, moorage_for: FindMoorage, leaves_work: Callable[[], bool], older: OlderClients | None) -> None:
+        self._moorage_for, self._leaves_work, self.older = moorage_for, leaves_work, older
         self.open_streams: set[ListenHandler] = set()
+
+    def _call(self, ctx: McpContext, tell: TellProgress | None = None) -> ToolCall:
+        return ToolCall(self._moorage_for(ctx), tell, self._leaves_work)
 
     async def list_tools(self, ctx: McpContext, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         """Return a page of tools: those of the table, then agents, workers and tools by name."""
-        call = ToolCall(self._guests(ctx))
+        call = self._call(ctx)
         by_name = await _named_tools(call)
         every = _every_tool(by_name)
         if self.older is not None:
@@ -96,7 +105,7 @@ class Handlers:
 
     async def call_tool(self, ctx: McpContext, params: types.CallToolRequestParams) -> types.CallToolResult:
         """Call a tool; an error is an answer with the error flag."""
-        call = ToolCall(self._guests(ctx), _teller(ctx))
+        call = self._call(ctx, _teller(ctx))
         try:
             return _result(await _on_its_own(_called(call, params.name, params.arguments or {}), call))
         except NoSuchTool as error:
@@ -111,13 +120,13 @@ class Handlers:
         self, ctx: McpContext, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
         """Serve a stream of changes, in the newer protocol."""
-        return await changes.listen(ctx, params, ToolCall(self._guests(ctx)), _named_tools, self.open_streams)
+        return await changes.listen(ctx, params, self._call(ctx), _named_tools, self.open_streams)
 
     async def list_resources(
         self, ctx: McpContext, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
         """Return a page of sessions, each with its log."""
-        call = ToolCall(self._guests(ctx))
+        call = self._call(ctx)
         page = await _answered(resources.list_page(call, None if params is None else params.cursor))
         found = [_resource(session, part) for session in page.items for part in ("", "log")]
         return types.ListResourcesResult(resources=found, next_cursor=page.next)
@@ -135,7 +144,7 @@ class Handlers:
     async def read_resource(self, ctx: McpContext, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         """Return the resource at an address."""
         uri = str(params.uri)
-        text = await _answered(resources.read(ToolCall(self._guests(ctx)), uri))
+        text = await _answered(resources.read(self._call(ctx), uri))
         contents = types.TextResourceContents(uri=uri, mime_type=resources.JSON, text=text)
         return types.ReadResourceResult(contents=[contents])
 
@@ -230,7 +239,7 @@ async def _on_its_own(work: Awaitable[ToolOutput], call: ToolCall) -> ToolOutput
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        if not call.leaves_work:
+        if not call.leaves_work():
             task.cancel()
         raise
 
@@ -241,7 +250,7 @@ def _forget(task: asyncio.Task[Any]) -> None:
         task.exception()  # retrieve it, in case no caller waits any more
 
 
-def _teller(ctx: McpContext) -> Callable[[float, str], Awaitable[None]] | None:
+def _teller(ctx: McpContext) -> TellProgress | None:
     """Return the function that reports progress, if the request asks for it."""
     if not ctx.meta or ctx.meta.get("progress_token", ctx.meta.get("progressToken")) is None:
         return None
