@@ -8,7 +8,6 @@ store has keys, every request needs a key or a session token.
 from __future__ import annotations
 
 from datetime import timedelta
-from functools import lru_cache
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -148,7 +147,6 @@ def _bearer(asking: RequestHeaders) -> str | None:
     return text.strip()
 
 
-@lru_cache
 def _host_of(url: str) -> str | None:
     try:
         return urlsplit(url).hostname

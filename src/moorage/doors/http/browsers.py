@@ -7,7 +7,6 @@ allowed by configuration (`server.allowed_origins`). Programs send neither heade
 
 from __future__ import annotations
 
-from functools import lru_cache
 from urllib.parse import urlsplit
 
 from moorage.doors.http.exchange import Exchange
@@ -43,7 +42,6 @@ def check_browser(exchange: Exchange, allowed: frozenset[str] = frozenset()) -> 
         raise FormType(_media_type(exchange))
 
 
-@lru_cache
 def is_same(origin: str, host: str) -> bool:
     """Return whether a page of `origin` was loaded from the server at `host`, port included."""
     try:
