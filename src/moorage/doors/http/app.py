@@ -52,7 +52,7 @@ from moorage.service.words import Words
 
 log = logging.getLogger(__name__)
 
-Watcher = Callable[[Exchange, str, float], None]  # the request, the answering route, the duration in seconds
+Watcher = Callable[[str, int, float], None]  # the answering route, the status, the duration in seconds
 
 NAMED_BY_HEADERS = (b"x-agent-session-id", b"x-agent-session-name")
 
@@ -187,7 +187,7 @@ class Door:
         finally:
             took = perf_counter() - began
             if self._watcher is not None:
-                self._watcher(exchange, name, took)
+                self._watcher(name, exchange.status, took)
             if log.isEnabledFor(logging.DEBUG):
                 told = {"operation": name, "status": exchange.status, "seconds": round(took, 6)}
                 log.debug("%s %s: %d", exchange.verb, exchange.path, exchange.status, extra=told)

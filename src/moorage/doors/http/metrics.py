@@ -69,10 +69,6 @@ class Meter:
         """Create a gauge for a number of the store, which is the same for all workers."""
         return Gauge(name, told, registry=self.registry, multiprocess_mode="mostrecent")
 
-    def request(self, exchange: Exchange, operation: str, seconds: float) -> None:
-        """Count a request that was answered."""
-        self.call(operation, exchange.status, seconds)
-
     def call(self, operation: str, status: int | str, seconds: float) -> None:
         """Count a call at any door; the status is a number or a name, depending on the door."""
         found = self._found.get((operation, status))

@@ -176,7 +176,7 @@ def make_door(
     """
     meter = meter or Meter()
     deps.store.on_commit(meter.commit)
-    door = Door(deps, authorizer or Authorizer(deps), watcher=meter.request, traces=traces)
+    door = Door(deps, authorizer or Authorizer(deps), watcher=meter.call, traces=traces)
     health.add_to(door, heart)
     pages.add_to(door)
     last_lines.add_to(door)
