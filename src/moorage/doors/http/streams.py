@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -178,10 +179,7 @@ class LiveStreams:
         deps, caller = self._door.deps, visitor.caller
         check_numbers(after)
         session = await deps.store.get(caller.owner, ref)
-
-        async def read(after: int, limit: int) -> list[Event]:
-            return await session_page(deps, caller, session.session_id, after, limit)
-
+        read = partial(session_page, deps, caller, session.session_id)
         await _answer_page(exchange, read, session.last_entry if after is None else after, asked.limit, wants)
 
     async def _page_of_all(
@@ -190,11 +188,7 @@ class LiveStreams:
         deps, caller = self._door.deps, visitor.caller
         cursor = await newest_event(deps, caller, None) if after is None else after
         check_feed_cursor(cursor)
-
-        async def read(after: int, limit: int) -> list[Event]:
-            return await deps.store.feed(caller.owner, after, limit)
-
-        await _answer_page(exchange, read, cursor, asked.limit, wants)
+        await _answer_page(exchange, partial(deps.store.feed, caller.owner), cursor, asked.limit, wants)
 
     # Streams ------------------------------------------------------------------------------------
 
