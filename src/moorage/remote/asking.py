@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from math import isfinite
 from typing import Any, get_args, get_origin
 from urllib.parse import quote
@@ -39,7 +39,8 @@ _WRONG_TYPE = re.compile(r"Expected `(?P<wanted>.*)`, got `(?P<given>\w+)` - at 
 
 def ask_for(name: str, given: Arguments) -> tuple[Operation, Ask]:
     """Return the request that calls a method with these arguments."""
-    _check_local(given)
+    if given.get("count_tokens") is not None:
+        raise Unsupported("count_tokens cannot be sent to a server; leave it out, or count the tokens here")
     given = {parameter: value for parameter, value in given.items() if value is not UNSET}
     chosen = _variant(name, given)
     named = [name for name in chosen.in_path.values() if name != "key"]  # checked where the path is built
@@ -100,11 +101,6 @@ def _is_repeatable(operation: Operation, told: Arguments) -> bool:
 # Requests ----------------------------------------------------------------------------------------
 
 
-def _check_local(given: Arguments) -> None:
-    if given.get("count_tokens") is not None:
-        raise Unsupported("count_tokens cannot be sent to a server; leave it out, or count the tokens here")
-
-
 def _ready(name: str, value: Any) -> Any:
     """Return a value that can be sent, or raise the error of the rules."""
     if value is None:
@@ -125,20 +121,14 @@ def _ready(name: str, value: Any) -> Any:
     return value
 
 
-def _checked_json(name: str) -> Any:
-    def check(value: Any) -> Any:
-        check_json(value, name)
-        return value
-
-    return check
+def _checked_json(value: Any, *, name: str) -> Any:
+    check_json(value, name)
+    return value
 
 
-def _seconds(name: str) -> Any:
-    def check(value: object) -> float | None:
-        lifetime = check_ttl(value, name)
-        return None if lifetime is None else lifetime.total_seconds()
-
-    return check
+def _seconds(value: object, *, name: str) -> float | None:
+    lifetime = check_ttl(value, name)
+    return None if lifetime is None else lifetime.total_seconds()
 
 
 def _prompt(prompt: object) -> dict[str, Any]:
@@ -152,10 +142,10 @@ _CHECKS: dict[str, Any] = {
     "values": check_values,
     "key": check_key,
     "value": lambda value: value,  # checked with its key
-    "plan": _checked_json("plan"),
-    "metadata_value": _checked_json("metadata_value"),
-    "ttl": _seconds("ttl"),
-    "expires_in": _seconds("expires_in"),
+    "plan": partial(_checked_json, name="plan"),
+    "metadata_value": partial(_checked_json, name="metadata_value"),
+    "ttl": partial(_seconds, name="ttl"),
+    "expires_in": partial(_seconds, name="expires_in"),
     "prompt": _prompt,
     "timeout": lambda value: check_wait(value, "timeout"),
 }

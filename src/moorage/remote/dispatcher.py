@@ -80,7 +80,7 @@ class RemoteDispatcher(Dispatcher):
     async def register(self, launcher: Launcher) -> bool:
         self._is_registered = self._is_registered and launcher.agents == self._launcher.agents
         self._launcher = launcher
-        return (await self._send_beat(self._heartbeat(launcher.running))).drain
+        return (await self._send_beat(launcher.running)).drain
 
     async def _at_launcher(self, what: str, body: Any, kind: type[T], *, wait: float = 0.0) -> T:
         """Send a request of this launcher. A server with another store does not know it, so register it first."""
@@ -242,18 +242,16 @@ class RemoteDispatcher(Dispatcher):
         raise TurnLost(turn.turn_id, turn.epoch)
 
     async def _beat(self, turns: list[wire.Held]) -> wire.Beaten:
-        beaten = await self._send_beat(self._heartbeat(len(self._turns), turns))
+        beaten = await self._send_beat(len(self._turns), turns)
         named = {held.turn_id for held in turns}
         self._waiting = (self._waiting - named) | set(beaten.waiting)
         return beaten
 
-    def _heartbeat(self, running: int, turns: Sequence[wire.Held] = ()) -> wire.Heartbeat:
+    async def _send_beat(self, running: int, turns: Sequence[wire.Held] = ()) -> wire.Beaten:
         known = self._launcher
-        return wire.Heartbeat(
+        beat = wire.Heartbeat(
             running=running, turns=list(turns), draining=known.draining, ended_sessions=list(known.ended_sessions)
         )
-
-    async def _send_beat(self, beat: wire.Heartbeat) -> wire.Beaten:
         return await self._at_launcher("heartbeat", beat, wire.Beaten)
 
     async def is_unwanted(self, owner: str, turn: Turn) -> bool:

@@ -189,23 +189,21 @@ class RemoteRecords:
         return msgspec.json.decode(await self._send(ask), type=kind)
 
     async def read_records(self, ref: str | None, namespace: str, keys: Sequence[str]) -> list[Record | None]:
-        """Return records by their keys, in several requests, because values may be large."""
-        path, found = f"{_base(ref)}/{segment('namespace', namespace)}", list[RecordDocument | None]()
-        for start in range(0, len(keys), KEYS_AT_ONCE):
-            body = encode({"keys": list(keys[start : start + KEYS_AT_ONCE])})
-            ask = Ask(verb="POST", path=path, body=body, is_repeatable=True)
-            found += (await self._answer(ask, FoundRecords)).items
-        return [None if each is None else record_of(each) for each in found]
+        """Return records by their keys."""
+        return await self._found(f"{_base(ref)}/{segment('namespace', namespace)}", "keys", keys)
 
     async def records_of(self, session_ids: Sequence[str], namespace: str, key: str) -> list[Record | None]:
-        """Return a record of each session, in several requests."""
+        """Return a record of each session."""
         path = f"/records/{segment('', check_namespace(namespace))}/{segment('', check_record_key(key))}"
+        return await self._found(path, "session_ids", session_ids)
+
+    async def _found(self, path: str, field: str, names: Sequence[str]) -> list[Record | None]:
+        """Return the records of these names, in several requests, because values may be large."""
         found = list[RecordDocument | None]()
-        for start in range(0, len(session_ids), KEYS_AT_ONCE):
-            body = encode({"session_ids": list(session_ids[start : start + KEYS_AT_ONCE])})
-            found += (
-                await self._answer(Ask(verb="POST", path=path, body=body, is_repeatable=True), FoundRecords)
-            ).items
+        for start in range(0, len(names), KEYS_AT_ONCE):
+            body = encode({field: list(names[start : start + KEYS_AT_ONCE])})
+            ask = Ask(verb="POST", path=path, body=body, is_repeatable=True)
+            found += (await self._answer(ask, FoundRecords)).items
         return [None if each is None else record_of(each) for each in found]
 
     async def list_records(
