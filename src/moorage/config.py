@@ -16,9 +16,9 @@ from datetime import timedelta
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, cast
 
-from moorage.clocks import SystemClock as SystemClock  # likewise
+from moorage.clocks import SystemClock as SystemClock  # part of this module's interface
 from moorage.core import policy
-from moorage.core.duration import duration as duration  # part of this module's interface
+from moorage.core.duration import duration as duration  # likewise
 from moorage.core.errors import InvalidField, StoreReadOnly, StoreUnavailable, Unsupported
 from moorage.core.family import FamilyLimits
 from moorage.core.redact import SECRET_WORDS
@@ -49,10 +49,7 @@ SHORTEST_SWEEP = timedelta(seconds=1)
 _shared_memory: dict[tuple[int, str], Store] = {}  # by process and name: a forked child starts with new ones
 _registries: dict[str, Registry] = {}
 
-
-def entropy(size: int) -> bytes:
-    """Return random bytes of the machine."""
-    return os.urandom(size)
+entropy = os.urandom  # random bytes of the machine
 
 
 class DrawnEntropy:
@@ -277,7 +274,8 @@ def without_password(url: str) -> str:
 
 def find_sealer() -> Sealer | None:
     """Return the encryption keys of the environment, else of the key file; None without any."""
-    table = _encryption()
+    table = _table(_file(), "encryption")
+    _check_known("encryption", table, ("key_file", "seal"))
     text = os.environ.get(SEALING_KEYS, "")
     if not text.strip() and "key_file" in table:
         text = _key_file(table["key_file"])
@@ -286,12 +284,6 @@ def find_sealer() -> Sealer | None:
     from moorage.stores.sealing import Sealer, read_keys  # not needed without encryption
 
     return Sealer(read_keys(text), seals=_yes_or_no("encryption.seal", table.get("seal", True)))
-
-
-def _encryption() -> dict[str, Any]:
-    table = _table(_file(), "encryption")
-    _check_known("encryption", table, ("key_file", "seal"))
-    return table
 
 
 def _key_file(given: object) -> str:
@@ -517,12 +509,13 @@ class AgentFiles:
         self._folder = folder
 
     def stamps(self) -> dict[str, tuple[int, ...]]:
-        stamps = {}
+        stamps = dict[str, tuple[int, ...]]()
         for name in _names(self._folder):
             path = os.path.join(self._folder, name)
             if name.endswith(".toml") and not name.startswith(".") and os.path.isfile(path):
                 with suppress(OSError):  # deleted meanwhile
-                    stamps[path] = _stamp(os.stat(path))
+                    status = os.stat(path)
+                    stamps[path] = (status.st_mtime_ns, status.st_size, status.st_ino)
         return stamps
 
     def read(self, path: str) -> bytes:
@@ -557,10 +550,6 @@ def _names(folder: str) -> list[str]:
         return os.listdir(folder)
     except OSError:
         return []
-
-
-def _stamp(status: os.stat_result) -> tuple[int, ...]:
-    return (status.st_mtime_ns, status.st_size, status.st_ino)
 
 
 # Settings ---------------------------------------------------------------------------------------
