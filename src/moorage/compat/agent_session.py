@@ -26,7 +26,7 @@ from functools import partial, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from moorage import config, sync
-from moorage.compat.pre_delegate import PHASE_KINDS, as_answer, no_answer, phase_changes, read_request, working_folder
+from moorage.compat.pre_delegate import PHASE_KINDS, as_answer, no_answer, phase_changes, read_question, working_folder
 from moorage.core.errors import IdTaken, MoorageError, NotFound, SessionCorrupt, SessionNotFound, utc_text
 from moorage.core.ids import check_label, dated_id, looks_like_ref
 from moorage.core.policy import Verdict, verdict_without
@@ -228,16 +228,16 @@ def _phase_changes(moor: sync.Moorage, session: Session) -> list[dict[str, str]]
 
 def _delegation(moor: sync.Moorage, context: object) -> Json:
     """Return whether to resume, which session and why, and the data to continue with. Raises InvalidRequest."""
-    request = read_request(context)
+    asked = read_question(context)
     done = moor.delegate(
-        request.agent_name,
-        session_id=request.agent_id,
-        task_id=request.task_id,
-        project_dir=request.project_dir or working_folder(),
-        create=request.create,
+        asked.place.agent,
+        session_id=asked.session_id,
+        task_id=asked.place.task_id,
+        project_dir=asked.place.project_dir,
+        create=asked.create,
         new_id=_new_id(),
-        purpose=request.purpose,
-        metadata=request.metadata,
+        purpose=asked.purpose,
+        metadata=asked.metadata,
     )
     resumed = done.session if done.verdict.decision else None
     return as_answer(done, [] if resumed is None else _phase_changes(moor, resumed))

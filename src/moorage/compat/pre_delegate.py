@@ -12,12 +12,10 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from msgspec import Struct
-
 from moorage.core.entry import Entry, Kind
 from moorage.core.errors import InvalidField, utc_text
 from moorage.core.ids import check_label
-from moorage.service.delegation import Delegated
+from moorage.service.delegation import Delegated, DelegationQuestion, WorkPlace
 
 Json = dict[str, Any]
 
@@ -25,20 +23,8 @@ PHASE_KINDS = (Kind.PHASE.value, Kind.FINALIZED.value)
 MAX_PURPOSE = 1000  # characters of a task's description stored in the session opened for it
 
 
-class Request(Struct, frozen=True, kw_only=True):
-    """Work that is about to be delegated to an agent."""
-
-    agent_name: str | None
-    agent_id: str | None
-    task_id: str | None
-    project_dir: str | None
-    purpose: str | None
-    metadata: Json
-    create: bool
-
-
-def read_request(context: object) -> Request:
-    """Return the request in a JSON object. Raises InvalidField if it is none."""
+def read_question(context: object) -> DelegationQuestion:
+    """Return the question in a JSON object; without a folder, it is about the working folder. Raises InvalidField."""
     if not isinstance(context, dict):
         raise InvalidField("context", "must be a JSON object")
     texts = {name: _text_in(context, name) for name in ("agent_name", "agent_id", "task_id", "project_dir")}
@@ -47,8 +33,17 @@ def read_request(context: object) -> Request:
         raise InvalidField("metadata", "must be a JSON object")
     if purpose is not None and not isinstance(purpose, str):
         raise InvalidField("task_description", "must be text")
-    said = (purpose or "").strip()[:MAX_PURPOSE]
-    return Request(**texts, purpose=said or None, metadata=metadata or {}, create=bool(context.get("create")))
+    return DelegationQuestion(
+        place=WorkPlace(
+            agent=texts["agent_name"],
+            task_id=texts["task_id"],
+            project_dir=texts["project_dir"] or working_folder(),
+        ),
+        session_id=texts["agent_id"],
+        create=bool(context.get("create")),
+        purpose=(purpose or "").strip()[:MAX_PURPOSE] or None,
+        metadata=metadata or {},
+    )
 
 
 def _text_in(context: Json, name: str) -> str | None:

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from moorage.compat.pre_delegate import PHASE_KINDS, as_answer, no_answer, phase_changes, read_request, working_folder
+from msgspec.structs import replace
+
+from moorage.compat.pre_delegate import PHASE_KINDS, as_answer, no_answer, phase_changes, read_question
 from moorage.core.errors import InvalidField, utc_text
 from moorage.core.ids import check_label, dated_id
 from moorage.core.query import LogQuery
 from moorage.core.session import Session
 from moorage.doors.hooks.context import HookContext, HookReply, Json
-from moorage.service.delegation import DelegationQuestion, WorkPlace, decide
+from moorage.service.delegation import decide
 from moorage.service.inline import drive
 
 PRE_DELEGATE, SUBAGENT_STOP = "pre-delegate", "subagent-stop"
 PAGE = 1000
 MAX_EXIT_CODE = 1 << 31
-
-
-def handle(context: HookContext, command: str, event: Json, *, create: bool) -> HookReply:
-    """Answer one event."""
-    return pre_delegate(context, event, create) if command == PRE_DELEGATE else subagent_stop(context, event)
 
 
 def safe_answer(command: str, event: Json | None, reason: str) -> Json:
@@ -36,18 +33,10 @@ def safe_answer(command: str, event: Json | None, reason: str) -> Json:
 
 def pre_delegate(context: HookContext, event: Json, create: bool) -> HookReply:
     """Return whether earlier work may be resumed; every call is recorded as a delegation."""
-    request, deps = read_request(event), context.deps
-    create = create or request.create
-    folder = request.project_dir or working_folder()
-    question = DelegationQuestion(
-        place=WorkPlace(agent=request.agent_name, task_id=request.task_id, project_dir=folder),
-        session_id=request.agent_id,
-        create=create,
-        parent=context.parent if create else None,
-        new_id=dated_id(deps.clock.now(), deps.entropy(4)),
-        purpose=request.purpose,
-        metadata=request.metadata,
-    )
+    asked, deps = read_question(event), context.deps
+    create = create or asked.create
+    new_id = dated_id(deps.clock.now(), deps.entropy(4))
+    question = replace(asked, create=create, parent=context.parent if create else None, new_id=new_id)
     decided = context.run(decide, question)
     complaint = context.record(decided.delegation)
     history = _phases(context, decided.session) if decided.verdict.decision and decided.session else []

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from moorage import config
-from moorage.compat.pre_delegate import read_request, working_folder
+from moorage.compat.pre_delegate import read_question
 from moorage.core.delegation import Delegation
 from moorage.core.errors import InvalidField, MoorageError, SessionCorrupt, StoreError
 from moorage.core.ids import uuid7
@@ -44,16 +44,16 @@ def as_item(command: str, name: str, event: dict[str, Any], at: datetime, code: 
 
 
 def _unanswered(event: dict[str, Any], at: datetime, code: str) -> Delegation:
-    request = read_request(event)
+    asked = read_question(event)
     return Delegation(
         delegation_id=uuid7(int(at.timestamp() * 1000), config.entropy(10)),
         at=at,
         resumed=False,
         reason=code,
-        agent_name=request.agent_name,
-        task_id=request.task_id,
-        project_dir=request.project_dir or working_folder(),
-        session_id=request.agent_id,
+        agent_name=asked.place.agent,
+        task_id=asked.place.task_id,
+        project_dir=asked.place.project_dir,
+        session_id=asked.session_id,
     )
 
 

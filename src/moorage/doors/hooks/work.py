@@ -80,7 +80,9 @@ class HookWork:
             return claude_code.handle(context, self.name, event)
         from moorage.doors.hooks import plain
 
-        return plain.handle(context, self.command, event, create=self.create)
+        if self.command == plain.PRE_DELEGATE:
+            return plain.pre_delegate(context, event, self.create)
+        return plain.subagent_stop(context, event)
 
     def _opened(self) -> HookContext:
         """Open the store, within the time limit."""
