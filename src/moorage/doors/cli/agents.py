@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from moorage import config
+from moorage.doors.cli import programs
 from moorage.doors.cli.app import App, group
 from moorage.doors.cli.arguments import STDIN, read_file
 from moorage.doors.cli.output import complain, facts, groups, is_terminal, page_of, say
@@ -74,9 +76,7 @@ def add(app: App, file: str, replace: bool) -> None:
 
     A program beside the file is copied too. If the file has an error, the line is reported and nothing is added.
     """
-    from moorage import config
     from moorage.agents.registry import decoded
-    from moorage.doors.cli import programs
 
     source = "standard input" if file == STDIN else file
     text = decoded(read_file(file, "file"), source)
@@ -96,8 +96,6 @@ def add(app: App, file: str, replace: bool) -> None:
 
 def _warnings(app: App, agent: AgentDefinition, program: str | None, folder: str, target: str) -> Iterator[str]:
     """Yield what will not be found when the agent starts."""
-    from moorage.doors.cli import programs
-
     if not app.is_remote:
         yield from programs.warnings(agent, folder, target)
     elif program is not None:

@@ -31,7 +31,7 @@ from moorage.core.session import Session
 from moorage.doors.cli import edge
 from moorage.doors.cli.connection import connect
 from moorage.doors.cli.edge import UsageProblem
-from moorage.doors.cli.hints import PROGRAM, remember_url
+from moorage.doors.cli.hints import PROGRAM, ref_of, remember_url, shown_id
 from moorage.doors.cli.output import complain, folded, is_terminal, say, show_json
 from moorage.doors.cli.wording import nearest
 from moorage.sync import Moorage
@@ -149,6 +149,16 @@ class App:
             with suppress(Forbidden, NotFound):
                 found[session_id] = self.moor.get(session_id)
         return found
+
+    def ref_of(self, session_id: str) -> str:
+        """Return the word by which hints name a session: its name, if this caller may read it, else its id."""
+        session = self.sessions([session_id]).get(session_id)
+        return shown_id(session_id) if session is None else ref_of(session)
+
+    @property
+    def is_at_terminal(self) -> bool:
+        """Return whether a user sits at a terminal."""
+        return sys.stdin.isatty() and is_terminal() and not self.as_json
 
     def show(self, answer: Any, as_text: Callable[[], None]) -> None:
         """Print an answer: as JSON if requested, else as text."""
@@ -271,9 +281,9 @@ def command(name: str, *examples: str) -> Callable[[Callable[..., Any]], Command
     return lambda function: click.command(name, cls=Command, examples=examples)(pass_app(function))
 
 
-def group(name: str, *examples: str, places: Mapping[str, str] | None = None) -> Callable[[Callable[..., Any]], Group]:
+def group(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..., Any]], Group]:
     """Make a function a group of commands."""
-    return click.group(name, cls=Group, examples=examples, places=places)
+    return click.group(name, cls=Group, examples=examples, **settings)
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:

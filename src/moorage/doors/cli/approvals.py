@@ -15,8 +15,8 @@ from moorage.core.ids import MIN_PREFIX
 from moorage.core.query import MAX_LIMIT
 from moorage.core.render import to_json
 from moorage.core.session import Session
-from moorage.doors.cli.app import App, Group, command, pass_app
-from moorage.doors.cli.arguments import DURATION, JSON, SESSION, session_argument
+from moorage.doors.cli.app import App, command, group, pass_app
+from moorage.doors.cli.arguments import DURATION, JSON, SESSION, many_option, session_argument
 from moorage.doors.cli.edge import UsageProblem
 from moorage.doors.cli.hints import command_line, ref_of, shown_id
 from moorage.doors.cli.output import facts, fields, hint, is_terminal, note, page_of, printable, say
@@ -32,15 +32,12 @@ plan_hash_option = click.option(
 )
 
 
-@click.group(
+@group(
     "approvals",
-    cls=Group,
+    "moorage approvals",
+    "moorage approvals --session plan-prod --all",
+    "moorage approvals show 0199a3f2-7c1e",
     invoke_without_command=True,
-    examples=(
-        "moorage approvals",
-        "moorage approvals --session plan-prod --all",
-        "moorage approvals show 0199a3f2-7c1e",
-    ),
 )
 @click.option("--all", "everything", is_flag=True, help="Also list answered, expired and withdrawn approvals.")
 @click.option("--session", type=SESSION, metavar="SESSION", help="Only approvals of this session.")
@@ -202,7 +199,7 @@ def _chosen(app: App, asked: Approval) -> str:
     """Ask which option is meant. Raise UsageProblem without a terminal."""
     if "approve" in asked.options:
         return "approve"
-    if not (sys.stdin.isatty() and is_terminal() and not app.as_json):
+    if not app.is_at_terminal:
         shown = ", ".join(f"--option {_quoted(option)}" for option in asked.options)
         raise UsageProblem(f"approval {asked.approval_id} has options; choose one of: {shown}")
     click.echo(printable(asked.question), err=True)
@@ -235,8 +232,7 @@ def reject(app: App, /, approval: str, **details: Any) -> None:
 
 def _decide(app: App, asked: Approval, decision: str, details: dict[str, Any]) -> None:
     decided = app.moor.decide(asked.approval_id, decision, **details)
-    session = app.sessions([decided.session_id]).get(decided.session_id)
-    name = shown_id(decided.session_id) if session is None else ref_of(session)
+    name = app.ref_of(decided.session_id)
     answer = f"Answered {decision!r}" if decided.state is ApprovalState.ANSWERED else decided.state.value.capitalize()
     app.tell(
         decided,
@@ -314,7 +310,7 @@ def _session_id(app: App, ref: str) -> str:
 @click.option(
     "--plan", type=JSON, metavar="JSON|@FILE", help="The plan to approve; its hash is stored with the answer."
 )
-@click.option("--option", "options", multiple=True, metavar="CHOICE", help="A possible answer. Can be repeated.")
+@many_option("--option", "options", told="A possible answer.", metavar="CHOICE")
 @click.option("--expires", "expires_in", type=DURATION, metavar="DURATION", help="Expire after: seconds, or 24h, 7d.")
 def request_approval(app: App, /, session: str, question: str, **known: Any) -> None:
     """Ask a person for approval.

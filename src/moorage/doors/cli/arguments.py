@@ -183,6 +183,17 @@ def number_option(name: str, least: int, most: int, default: int, told: str) -> 
     return click.option(name, type=within, metavar="N", default=default, show_default=True, help=told)
 
 
+def many_option(*names: str, told: str, words: Iterable[str] = (), **more: Any) -> Callable[[F], F]:
+    """Add an option that can be repeated; `words` complete its values."""
+    complete = one_of(*words)
+    return click.option(*names, multiple=True, shell_complete=complete, help=f"{told} Can be repeated.", **more)
+
+
+def expected_version_option(told: str) -> Callable[[F], F]:
+    """Add the option for the version that a change is for."""
+    return click.option("--expected-version", "version", type=int, metavar="N", help=told)
+
+
 host_option = click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to listen.")
 slots_option = number_option("--slots", 1, 1000, 16, "Maximum of parallel turns.")
 session_argument = click.argument("session", type=SESSION, metavar="SESSION")
@@ -193,15 +204,12 @@ queue_option = click.option(
     is_flag=True,
     help="If another holder has the session, wait for the end of the hold instead of failing.",
 )
-version_option = click.option(
-    "--expected-version", "version", type=int, metavar="N", help="Refuse if the session is not at this version."
-)
+version_option = expected_version_option("Refuse if the session is not at this version.")
 ttl_option = click.option("--ttl", type=DURATION, metavar="DURATION", help="Time to live: seconds, or 30m, 24h, 7d.")
 metadata_option = click.option("--metadata", type=OBJECT, metavar="JSON|@FILE", help="A JSON object to merge in.")
-labels_option = click.option(
+labels_option = many_option(
     *("--label", "labels"),
-    multiple=True,
+    told="A label to filter by.",
     metavar="WORD",
     callback=lambda _context, _option, words: list(words) or None,
-    help="A label to filter by. Can be repeated.",
 )

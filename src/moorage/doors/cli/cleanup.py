@@ -15,7 +15,7 @@ from moorage.core.errors import MoorageError
 from moorage.core.family import Tombstone
 from moorage.core.session import State
 from moorage.doors.cli.app import App, command
-from moorage.doors.cli.arguments import INSTANT, one_of
+from moorage.doors.cli.arguments import INSTANT, many_option, one_of
 from moorage.doors.cli.hints import command_line
 from moorage.doors.cli.output import complain, is_terminal, say
 from moorage.doors.cli.pages import page_options, show_list
@@ -32,13 +32,7 @@ from moorage.service.retention import Cleanup, Removal
     "moorage cleanup --hours 168 --state completed --state failed",
 )
 @click.option("--hours", type=float, metavar="N", help="Delete sessions idle for this long, in every state.")
-@click.option(
-    *("--state", "states"),
-    multiple=True,
-    metavar="STATE",
-    shell_complete=one_of(*State),
-    help="Only sessions in this state. Can be repeated.",
-)
+@many_option("--state", "states", told="Only sessions in this state.", words=State, metavar="STATE")
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
 @wide_option
 def cleanup(app: App, hours: float | None, states: tuple[str, ...], dry_run: bool) -> None:

@@ -8,17 +8,12 @@ import click
 
 from moorage.core.codec import encode_text
 from moorage.doors.cli.app import App, group
-from moorage.doors.cli.arguments import read_value, session_argument, ttl_option
+from moorage.doors.cli.arguments import expected_version_option, read_value, session_argument, ttl_option
 from moorage.doors.cli.edge import UsageProblem
 from moorage.doors.cli.output import is_terminal, say, warn_of_secrets
 from moorage.service.context import ContextWritten
 
-version_option = click.option(
-    *("--expected-version", "version"),
-    type=int,
-    metavar="N",
-    help="Refuse if the key (without KEY: the context) is at another version.",
-)
+version_option = expected_version_option("Refuse if the key (without KEY: the context) is at another version.")
 
 
 @group("context", "moorage context set plan-prod region eu-central-1", "moorage context get plan-prod region")

@@ -21,8 +21,8 @@ from moorage.doors.cli.app import App, command
 from moorage.doors.cli.arguments import (
     OBJECT,
     choice_option,
+    many_option,
     number_option,
-    one_of,
     optional_session_argument,
     queue_option,
     read_text,
@@ -94,14 +94,7 @@ def _show_sent(reply: Answer, ref: str) -> None:
     "moorage --json log plan-prod --after 12",
 )
 @session_argument
-@click.option(
-    "--kind",
-    "kinds",
-    multiple=True,
-    metavar="KIND",
-    shell_complete=one_of(*Kind),
-    help="Only this kind. Can be repeated.",
-)
+@many_option("--kind", "kinds", told="Only this kind.", words=Kind, metavar="KIND")
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the last N entries.")
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Only entries after number N.")
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new entries until Ctrl-C.")

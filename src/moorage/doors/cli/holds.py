@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import click
@@ -98,7 +97,7 @@ def agent_resume(app: App, session: str | None, prompt: str | None, version: int
     found = app.moor.get(session_id)
     found.check_version(version)
     agent = found.agent_name
-    if sys.stdin.isatty() and is_terminal() and not app.as_json and agent and _can_be_asked(app, agent):
+    if app.is_at_terminal and agent and _can_be_asked(app, agent):
         from moorage.doors.cli.runs import start_chat
 
         start_chat(app, agent, {"session": session_id})  # the chat resumes it and reports that

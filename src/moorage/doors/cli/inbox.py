@@ -13,7 +13,7 @@ from moorage.core.query import MAX_LIMIT
 from moorage.doors.cli.app import App, command
 from moorage.doors.cli.arguments import optional_session_argument
 from moorage.doors.cli.entries import said, sentence
-from moorage.doors.cli.hints import command_line, ref_of, shown_id
+from moorage.doors.cli.hints import command_line
 from moorage.doors.cli.output import fields, note, page_of
 from moorage.doors.cli.tables import TableRow, named, show_rows, wide_option
 from moorage.doors.cli.wording import ago, counted, short_ids
@@ -76,9 +76,8 @@ def _propose(items: list[Item]) -> None:
 
 def _send_again(app: App, ref: str) -> None:
     again = app.moor.send_again(_dead_letter(app, ref))
-    session = app.sessions([again.session_id]).get(again.session_id)
-    name = shown_id(again.session_id) if session is None else ref_of(session)
-    app.tell(again, f"Sent again: it waits for the next turn of {name}.", fields(again.item_id, again.state.value))
+    told = f"Sent again: it waits for the next turn of {app.ref_of(again.session_id)}."
+    app.tell(again, told, fields(again.item_id, again.state.value))
 
 
 def _dead_letter(app: App, ref: str) -> str:

@@ -11,7 +11,7 @@ import msgspec
 from moorage.config import entropy
 from moorage.core.key import Key, Scope
 from moorage.doors.cli.app import App, command, group
-from moorage.doors.cli.arguments import DURATION
+from moorage.doors.cli.arguments import DURATION, many_option
 from moorage.doors.cli.output import is_terminal, note, page_of, say
 from moorage.doors.cli.tables import TableRow, show_rows, wide_option
 from moorage.doors.cli.wording import ago, seconds_text
@@ -37,12 +37,7 @@ def keys() -> None:
     help="What it allows. Can be repeated.  [default: read, write]",
 )
 @click.option("--name", metavar="NAME", help="A name for the key.")
-@click.option(
-    "--owners",
-    multiple=True,
-    metavar="OWNER",
-    help="With scope launch: an owner whose turns it takes. Can be repeated.",
-)
+@many_option("--owners", told="With scope launch: an owner whose turns it takes.", metavar="OWNER")
 @click.option("--expires", type=DURATION, metavar="DURATION", help="Expire after, such as 90d.")
 def create(app: App, /, scopes: tuple[str, ...], owners: tuple[str, ...], expires: object, **known: Any) -> None:
     """Create a key and print it. It is shown once; the store keeps a hash."""

@@ -71,7 +71,7 @@ class Departure:
         with suppress(OSError):
             hint(
                 "The server does not answer; once it is back, the session is as it was. "
-                f"To come back: {self.way_back(talk.session_id)}"
+                f"To come back: {command_line('attach', talk.session_id)}"
             )
 
     def _tell(self, talk: Interaction, by: signal.Signals | None) -> None:
@@ -80,7 +80,7 @@ class Departure:
             told += ", its question stays open"
         if by is signal.SIGINT and not talk.is_answered:
             told += f"; Ctrl-C again within {LINGER:.0f} seconds stops it"
-        hint(f"{told}. To come back: {self.way_back(talk.session_id)}")
+        hint(f"{told}. To come back: {command_line('attach', talk.session_id)}")
 
     async def _suspend(self, talk: Interaction, reason: str) -> None:
         """Pause the session; report it only on success."""
@@ -91,18 +91,14 @@ class Departure:
             told = "Another launcher works on it, so it goes on"
             if because is not None and because.is_silence:
                 told = f"Its {because.in_silence}"
-            hint(f"{told}. To come back: {self.way_back(talk.session_id)}")
+            hint(f"{told}. To come back: {command_line('attach', talk.session_id)}")
             return
         say(f"Session suspended: {talk.session_id}")
-        hint(f"To come back: {self.way_back(talk.session_id)}")
+        hint(f"To come back: {command_line('attach', talk.session_id)}")
 
     async def _stop(self, talk: Interaction) -> None:
         await talk.stop()
         say(f"Stopped: {talk.session_id}")
-
-    def way_back(self, session_id: str) -> str:
-        """Return the command that returns to a session."""
-        return command_line("attach", session_id)
 
 
 async def _is_pressed_again(signals: SignalQueue) -> bool:

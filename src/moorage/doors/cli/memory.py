@@ -12,7 +12,7 @@ from moorage.core.codec import encode_text
 from moorage.core.errors import RecordNotFound, utc_text
 from moorage.core.record import BYTES, Record
 from moorage.doors.cli.app import App, group
-from moorage.doors.cli.arguments import read_value, ttl_option
+from moorage.doors.cli.arguments import expected_version_option, read_value, ttl_option
 from moorage.doors.cli.edge import UsageProblem
 from moorage.doors.cli.output import is_terminal, say
 from moorage.doors.cli.pages import page_options, show_list
@@ -22,9 +22,7 @@ from moorage.doors.cli.wording import ago
 NAMES = "namespace", "key", "version", "size", "updated_at", "expires_at"
 
 namespace_argument = click.argument("namespace")
-version_option = click.option(
-    *("--expected-version", "version"), type=int, metavar="N", help="Refuse if the key is at another version."
-)
+version_option = expected_version_option("Refuse if the key is at another version.")
 
 
 @group("memory", "moorage memory set preferences units metric", "moorage memory get preferences units")

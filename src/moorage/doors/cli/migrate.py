@@ -51,7 +51,7 @@ def migrate(app: App, dry_run: bool, seal: bool, source: str | None, target: str
         copied = _copied(source, target, force=force, dry_run=dry_run)
         app.show(copied, lambda: say(facts(worded(flat(copied)))))
         return 0
-    is_postgres = app.full_url.startswith(("postgresql://", "postgres://"))
+    is_postgres = config.is_postgres(app.full_url)
     done = asyncio.run(_postgres(app.full_url, dry_run, seal)) if is_postgres else _sqlite(app, dry_run, seal)
     app.show(done, lambda: say(facts(worded(flat({name: value or "nothing" for name, value in done.items()})))))
     return NO if seal and not dry_run and _is_plain_left(done["sealed"]) else 0

@@ -107,14 +107,9 @@ def _keep_nothing(app: App, options: dict[str, Any]) -> None:
     app.url, options["parent"] = "memory://", None
 
 
-def on_terminal(app: App) -> bool:
-    """Return whether a user sits at a terminal."""
-    return sys.stdin.isatty() and is_terminal() and not app.as_json
-
-
 def start_chat(app: App, agent: str | None, options: dict[str, Any]) -> None:
     """Talk with an agent until the user at the terminal leaves."""
-    if not on_terminal(app):
+    if not app.is_at_terminal:
         raise UsageProblem("say what to ask: a prompt, or - to read it from standard input")
     from moorage.doors.cli.chat import chat
 
@@ -130,7 +125,7 @@ def attach(app: App, session: str, stop_on_exit: bool) -> None:
     It shows the last question and all messages since, then new output as it comes. A suspended session is resumed.
     Type to talk; /help lists the commands. Leaving works as for `run`.
     """
-    if not on_terminal(app):
+    if not app.is_at_terminal:
         raise UsageProblem("attach talks at a terminal; a program follows with `moorage watch`, and says with `send`")
     start_chat(app, None, {"session": app.id_of(session), "stop_on_exit": stop_on_exit})
 

@@ -13,7 +13,7 @@ from typing import IO, Any
 import click
 
 from moorage.adapters import TARGETS
-from moorage.config import without_password
+from moorage.config import is_postgres, without_password
 from moorage.core.codec import decode
 from moorage.core.errors import InvalidField, NotFound
 from moorage.core.query import every
@@ -221,7 +221,7 @@ def _rows_of(app: App, table: str | None, database: str | None) -> Iterator[list
         yield []
         return
     url = database or app.full_url
-    if not url.startswith(("postgresql://", "postgres://")):
+    if not is_postgres(url):
         raise UsageProblem(
             f"{without_password(url)} is not a PostgreSQL database; name that of the table with --database"
         )
