@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import Enum
 from functools import cache, partial
 from math import isfinite
-from typing import Any, get_args, get_origin
+from typing import Any, TypeVar, get_args, get_origin
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -28,6 +28,8 @@ from moorage.core.query import Page
 from moorage.core.session import Session, check_checkpoint, check_metadata
 from moorage.remote.operations import Arguments, Operation, variants
 from moorage.remote.transport import Ask, QueryPairs
+
+T = TypeVar("T")
 
 ELSEWHERE = "elsewhere"  # in place of a live turn's id, which is not sent
 PARENTS = ("create", "run", "delegate")  # operations that may get the calling session as parent
@@ -56,7 +58,8 @@ def ask_for(name: str, given: Arguments) -> tuple[Operation, Ask]:
         headers["Idempotency-Key"] = new_key()
     if name == "delegate" and told.get("delegation_id") is None:
         told["delegation_id"] = new_key()
-    body = {wire: told[parameter] for wire, parameter in _own_fields(chosen) if parameter in told}
+    own = [(wire, parameter) for wire, parameter in chosen.fields.items() if wire not in chosen.also]
+    body = {wire: told[parameter] for wire, parameter in own if parameter in told}
     query, content = ([], encode(body)) if chosen.has_body else (_query(_of_its_type(chosen, body)), None)
     if chosen.body is not None:
         content = encode(told[chosen.body])
@@ -79,10 +82,6 @@ def _variant(name: str, given: Arguments) -> Operation:
 def new_key() -> str:
     """Return a new unique key."""
     return uuid4().hex
-
-
-def _own_fields(operation: Operation) -> list[tuple[str, str]]:
-    return [(wire, name) for wire, name in operation.fields.items() if wire not in operation.also]
 
 
 def _is_repeatable(operation: Operation, told: Arguments) -> bool:
@@ -219,10 +218,11 @@ def value_of(operation: Operation, answer: bytes) -> Any:
     return value.items if operation.is_list else value
 
 
-def read(answer: bytes, kind: Any) -> Any:
+def read(answer: bytes, kind: type[T]) -> T:
     """Return a document as a value of that type."""
     if not any(status in answer for status in _DERIVED):
-        return _decoder(kind).decode(answer)
+        value: T = _decoder(kind).decode(answer)  # type: ignore[arg-type]  # a type is hashable
+        return value
     plain = msgspec.json.decode(answer)
     for session in _sessions_in(plain, kind):
         session |= _behind(session)

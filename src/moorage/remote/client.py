@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import wraps
 from time import monotonic
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import httpx2
 from msgspec import UNSET, UnsetType
@@ -44,6 +44,8 @@ from moorage.service.deps import Caller
 from moorage.service.importing import ImportReport
 from moorage.service.retention import Cleanup
 from moorage.service.words import Spoken, Transcript
+
+T = TypeVar("T")
 
 WAIT = 25.0  # seconds one request waits for a run's end
 LOOK_AGAIN = 0.5  # seconds between two checks of a run whose agent waits for a person
@@ -85,7 +87,7 @@ class RemoteMoorage(Connection):
     def record_backend(self) -> RemoteRecords:
         return RemoteRecords(self._transport.answer, _said)
 
-    async def _answer(self, ask: Ask, kind: Any) -> Any:
+    async def _answer(self, ask: Ask, kind: type[T]) -> T:
         """Send a request, and return its answer as a value of that type."""
         return read(await self._transport.answer(ask), kind)
 
@@ -149,8 +151,7 @@ class RemoteMoorage(Connection):
         headers = self._surroundings(session=True)  # each message has its key, so the request may be repeated
         body = encode({"messages": said, "agent_name": agent, "parameters": parameters, **how})
         ask = Ask(verb="POST", path=path, body=body, headers=headers, is_repeatable=True)
-        posted: Answer = await self._answer(ask, Answer)
-        return posted
+        return await self._answer(ask, Answer)
 
     async def events(
         self, ref: str | None = None, *, after: int | str = 0, follow: bool = True
@@ -175,7 +176,7 @@ class RemoteMoorage(Connection):
                         self._is_followed()
                         patience, cursor = None, place or cursor
                         if data:
-                            event: Event = read(data, Event)
+                            event = read(data, Event)
                             yield event
                             if is_one and event.type == SESSION_DELETED:
                                 return
@@ -227,7 +228,7 @@ class RemoteMoorage(Connection):
                     async with self._transport.streaming(ask) as response:
                         async for _, data in messages_of(lines_of(response.aiter_bytes())):
                             patience = self._transport.patience()
-                            spoken: Spoken = read(data, Spoken)
+                            spoken = read(data, Spoken)
                             listener(spoken.text, spoken.begins)
                 except httpx2.TransportError as error:
                     failure = error
@@ -239,7 +240,7 @@ class RemoteMoorage(Connection):
         cursor: int | str | None = after
         while cursor is not None:
             ask = Ask(verb="GET", path=path, query=[("after", str(cursor))], is_repeatable=True)
-            page: Page[Event] = await self._answer(ask, Page[Event])
+            page = await self._answer(ask, Page[Event])
             for event in page.items:
                 yield event
             cursor = page.next if page.items else None
@@ -296,8 +297,7 @@ class RemoteMoorage(Connection):
         query = [("wait", f"{seconds:.3f}")] if seconds else []
         path = f"/runs/{segment('run_id', run_id)}/result"
         ask = Ask(verb="GET", path=path, query=query, is_repeatable=True, wait=seconds)
-        run: Run = await self._answer(ask, Run)
-        return run
+        return await self._answer(ask, Run)
 
     @asynccontextmanager
     async def _heard(self, run: Run, listener: EventListener | None) -> AsyncIterator[None]:
@@ -397,8 +397,7 @@ class RemoteMoorage(Connection):
     async def _send_file(self, path: str, file: Any, *, detach: bool, dry_run: bool) -> ImportReport:
         query: QueryPairs = [(name, "true") for name, wanted in (("detach", detach), ("dry_run", dry_run)) if wanted]
         ask = Ask(verb="POST", path=path, query=query, file=file, headers={"Content-Type": NDJSON}, is_repeatable=True)
-        report: ImportReport = await self._answer(ask, ImportReport)
-        return report
+        return await self._answer(ask, ImportReport)
 
 
 class RemoteContext(Context):
