@@ -91,9 +91,12 @@ class GrpcDoor:
         return stream
 
     def _about(self, request: Any) -> dict[str, str]:
-        """Return the known ids of a call's subjects: the session, the task, and the call itself."""
+        """Return the known ids of a call's subjects: the session, the task, and a new id of the call itself."""
         told = {"session": _session_of(request), "task": getattr(request, "task_id", "")}
-        return {"request_id": self._request_id(), **{name: value for name, value in told.items() if value}}
+        return {
+            "request_id": f"{self._mark}-{next(self._calls)}",
+            **{name: value for name, value in told.items() if value},
+        }
 
     async def _admitted(self, request: Any, context: Any, rpc: Rpc, about: dict[str, str]) -> RpcCall:
         """Return the admitted call. Raise the error for a caller that is refused."""
@@ -105,10 +108,6 @@ class GrpcDoor:
             raise InvalidField("request", "is not a message of this method")
         access = AccessCheck(lambda: self._authorizer.look_at(asking))
         return RpcCall(context, asking, visitor, self._deps_of(visitor.caller.owner), access, self._alone)
-
-    def _request_id(self) -> str:
-        """Return the call's id, or a new one if it has none."""
-        return f"{self._mark}-{next(self._calls)}"
 
 
 def _reading(kind: Any) -> Callable[[bytes], Any]:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from moorage.adapters import FRAMEWORKS
 from moorage.core.errors import Unauthorized
-from moorage.core.key import Key, Scope
+from moorage.core.key import Scope
 from moorage.doors.http.limits import Rates
 from moorage.doors.http.refusals import NotLocal
 from moorage.doors.http.visit import Visitor
@@ -110,7 +110,7 @@ class Authorizer:
             holder=_holder(asking, key.key_id),
             scope=key.key_id,
         )
-        return Visitor(caller, _scopes(key), key_id=key.key_id, owners=key.owners)
+        return Visitor(caller, frozenset(filter(key.allows, Scope)), key_id=key.key_id, owners=key.owners)
 
     async def _token(self, asking: RequestHeaders, text: str) -> Visitor:
         token = await keys.read_token(self._deps, text)
@@ -130,10 +130,6 @@ class Authorizer:
         host = asking.header(b"host") or ""
         if _host_of(f"//{host}") not in self._hosts:
             raise NotLocal("Host", host)
-
-
-def _scopes(key: Key) -> frozenset[Scope]:
-    return frozenset(scope for scope in Scope if key.allows(scope))
 
 
 def _bearer(asking: RequestHeaders) -> str | None:

@@ -33,11 +33,6 @@ _Brief: Any = defstruct(
 class Brief(_Brief, frozen=True, kw_only=True):  # type: ignore[misc, call-arg]  # made of the public fields of a session
     """A session in short."""
 
-    @classmethod
-    def of(cls, session: Session) -> Brief:
-        """The session in short."""
-        return like(cls, session)
-
 
 class RunBrief(Struct, frozen=True, kw_only=True):
     """A run: what was asked of a session, and what came of it."""

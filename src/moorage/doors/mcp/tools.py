@@ -108,7 +108,7 @@ async def start_agent_session(call: ToolCall, asks: StartAgentSession) -> answer
     reply = await call.moor.run(asks.agent, asks.prompt, timeout=0, **options)
     run = await _waited(call, reply.run, asks.mode, asks.wait_seconds)
     session = await call.moor.get(run.session_id)
-    return answers.StartedAnswer(session_id=session.session_id, session=Brief.of(session), run=RunBrief.of(run))
+    return answers.StartedAnswer(session_id=session.session_id, session=like(Brief, session), run=RunBrief.of(run))
 
 
 async def _waited(call: ToolCall, run: Run, mode: str, wait: float | None) -> Run:
@@ -145,7 +145,7 @@ async def resume_agent_session(call: ToolCall, asks: ResumeAgentSession) -> answ
     if asks.session_id is None:
         call.check_no_token()
         found = await call.moor.resumable(agent=asks.agent)
-        return answers.ResumeAnswer(suggestions=[Brief.of(each) for each in found])
+        return answers.ResumeAnswer(suggestions=[like(Brief, each) for each in found])
     ref = await call.session(asks.session_id)
     if asks.prompt is None:
         return await _resumed(call, ref, hold=asks.hold)
@@ -166,14 +166,14 @@ async def resume_agent_session(call: ToolCall, asks: ResumeAgentSession) -> answ
     )
     run = await _waited(call, reply.run, asks.mode, asks.wait_seconds)
     session = await call.moor.get(ref)
-    return answers.ResumeAnswer(session_id=session.session_id, session=Brief.of(session), run=RunBrief.of(run))
+    return answers.ResumeAnswer(session_id=session.session_id, session=like(Brief, session), run=RunBrief.of(run))
 
 
 async def _resumed(call: ToolCall, ref: str, *, hold: bool) -> answers.ResumeAnswer:
     packet = await call.moor.resume(ref, hold=hold)
     return answers.ResumeAnswer(
         session_id=packet.session.session_id,
-        session=Brief.of(packet.session),
+        session=like(Brief, packet.session),
         hold=UNSET if packet.hold is None else to_builtins(packet.hold),
         checkpoint=packet.checkpoint,
         context=packet.context,
@@ -228,7 +228,7 @@ async def get_agent_session_status(call: ToolCall, asks: GetAgentSessionStatus) 
         run = await call.settled(run, asks.wait_seconds)
     session = await call.moor.get(ref)
     work = None if run is None else RunBrief.of(run, MAX_SHORT)
-    return answers.StatusAnswer(session_id=session.session_id, session=Brief.of(session), run=work)
+    return answers.StatusAnswer(session_id=session.session_id, session=like(Brief, session), run=work)
 
 
 async def _newest_run(call: ToolCall, ref: str) -> Run | None:
@@ -310,7 +310,7 @@ async def retry_run(call: ToolCall, asks: RetryRun) -> answers.StartedAnswer:
     run = await call.moor.retry(await call.run_id(failed))
     run = await call.settled(run, asks.wait_seconds)
     session = await call.moor.get(run.session_id)
-    return answers.StartedAnswer(session_id=session.session_id, session=Brief.of(session), run=RunBrief.of(run))
+    return answers.StartedAnswer(session_id=session.session_id, session=like(Brief, session), run=RunBrief.of(run))
 
 
 # Looking ----------------------------------------------------------------------------------------
@@ -339,7 +339,7 @@ async def list_agent_sessions(call: ToolCall, asks: ListAgentSessions) -> answer
             call.check_no_token()
         wanted["parent"] = await call.session(asks.parent)
     page = await call.moor.list(**wanted)
-    return answers.SessionsAnswer(sessions=[Brief.of(each) for each in page.items], next=page.next)
+    return answers.SessionsAnswer(sessions=[like(Brief, each) for each in page.items], next=page.next)
 
 
 class ListChildren(Asks, frozen=True):
@@ -353,7 +353,7 @@ class ListChildren(Asks, frozen=True):
 @tool("List children", Scope.READ)
 async def list_children(call: ToolCall, asks: ListChildren) -> answers.SessionsAnswer:
     page = await call.moor.children(await call.session(asks.session_id), limit=asks.limit, cursor=asks.cursor)
-    return answers.SessionsAnswer(sessions=[Brief.of(each) for each in page.items], next=page.next)
+    return answers.SessionsAnswer(sessions=[like(Brief, each) for each in page.items], next=page.next)
 
 
 class WaitForChildren(Asks, frozen=True):
@@ -399,7 +399,7 @@ class RenameSession(Asks, frozen=True):
 async def rename_session(call: ToolCall, asks: RenameSession) -> answers.BriefAnswer:
     ref = await call.session(asks.session_id)
     session = await call.moor.rename(ref, asks.session_name, token=asks.token)
-    return answers.BriefAnswer(session_id=session.session_id, session=Brief.of(session))
+    return answers.BriefAnswer(session_id=session.session_id, session=like(Brief, session))
 
 
 class SuspendSession(Asks, frozen=True):
@@ -415,7 +415,7 @@ class SuspendSession(Asks, frozen=True):
 async def suspend_session(call: ToolCall, asks: SuspendSession) -> answers.BriefAnswer:
     ref = await call.session(asks.session_id)
     session = await call.moor.suspend(ref, checkpoint=asks.checkpoint, reason=asks.reason, token=asks.token)
-    return answers.BriefAnswer(session_id=session.session_id, session=Brief.of(session))
+    return answers.BriefAnswer(session_id=session.session_id, session=like(Brief, session))
 
 
 class ReleaseSession(Asks, frozen=True):
@@ -428,7 +428,7 @@ class ReleaseSession(Asks, frozen=True):
 @tool("End a hold")
 async def release_session(call: ToolCall, asks: ReleaseSession) -> answers.BriefAnswer:
     session = await call.moor.release(await call.session(asks.session_id), token=asks.token)
-    return answers.BriefAnswer(session_id=session.session_id, session=Brief.of(session))
+    return answers.BriefAnswer(session_id=session.session_id, session=like(Brief, session))
 
 
 class RequestApproval(Asks, frozen=True):
