@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -22,7 +23,7 @@ from moorage.doors.cli.hints import command_line, ref_of, shown_id
 from moorage.doors.cli.output import facts, fields, hint, is_terminal, note, page_of, printable, say
 from moorage.doors.cli.plans import difference, earlier_plan, plan_lines
 from moorage.doors.cli.tables import named, table, wide_option
-from moorage.doors.cli.terminal import paint, style_of_state
+from moorage.doors.cli.terminal import STATE_STYLES, paint
 from moorage.doors.cli.wording import ago, counted, short_ids
 
 note_option = click.option("--note", metavar="TEXT", help="A note for the agent.")
@@ -126,7 +127,7 @@ def _show_one(app: App, asked: Approval, earlier: Approval | None) -> None:
 def _circumstances(asked: Approval, session: Session | None) -> list[str]:
     name = shown_id(asked.session_id) if session is None else ref_of(session)
     agent = f" ({session.agent_name})" if session is not None and session.agent_name else ""
-    state = paint(asked.state.value.capitalize(), style_of_state(asked.state.value))
+    state = paint(asked.state.value.capitalize(), STATE_STYLES.get(asked.state.value))
     by = f" by {asked.decided_by}" if asked.decided_by else ""
     lines = [f"Asked {ago(asked.asked_at)} in session {printable(name)}{agent}."]
     if asked.state is ApprovalState.PENDING:
@@ -159,15 +160,9 @@ def _compared(asked: Approval, earlier: Approval | None) -> list[str]:
 def _propose_answers(asked: Approval) -> None:
     id = shown_id(asked.approval_id)
     for option in asked.options or ("",):
-        chosen = ("--option", _quoted(option)) if option else ()
+        chosen = ("--option", shlex.quote(option)) if option else ()
         hint(f"Approve: {command_line('approve', id, *chosen)}")
     hint(f"Reject:  {command_line('reject', id)}")
-
-
-def _quoted(word: str) -> str:
-    import shlex
-
-    return shlex.quote(word)
 
 
 # Answers ----------------------------------------------------------------------------------------
@@ -200,7 +195,7 @@ def _chosen(app: App, asked: Approval) -> str:
     if "approve" in asked.options:
         return "approve"
     if not app.is_at_terminal:
-        shown = ", ".join(f"--option {_quoted(option)}" for option in asked.options)
+        shown = ", ".join(f"--option {shlex.quote(option)}" for option in asked.options)
         raise UsageProblem(f"approval {asked.approval_id} has options; choose one of: {shown}")
     click.echo(printable(asked.question), err=True)
     for number, option in enumerate(asked.options, 1):

@@ -20,6 +20,7 @@ from moorage.doors.cli.app import App, command
 from moorage.doors.cli.migrate import sqlite_file
 from moorage.doors.cli.output import complain, facts, say, worded
 from moorage.doors.cli.verdicts import NO
+from moorage.doors.hooks import spool
 from moorage.sync import OnServer
 
 _COUNTS = {
@@ -122,8 +123,6 @@ def _look_at_file(path: str, found: Findings) -> bool:
 
 def _look_at_spool(url: str, found: Findings) -> None:
     """Note the events that hooks could not store: they wait for the next hook, or were refused."""
-    from moorage.doors.hooks import spool
-
     seen = spool.contents(url)
     found.facts |= {"spooled_events": seen.waiting, "refused_events": seen.refused}
     if seen.since is not None:

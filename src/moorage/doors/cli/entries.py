@@ -99,17 +99,14 @@ class Reader:
             sys.stdout.write(paint(f"{day} UTC", "bold") + "\n")
         label, clock = printable(label), f"{at:%H:%M:%S}"
         indent = width_of(label) + len(clock) + SUBJECT_WIDTH + 5
-        head = f"{paint(label, 'dim')}  {paint(clock, 'dim')}  {paint(f'{subject:<{SUBJECT_WIDTH}}', _colour(subject))}"
+        who = paint(f"{subject:<{SUBJECT_WIDTH}}", _COLOURS.get(subject, "blue"))
+        head = f"{paint(label, 'dim')}  {paint(clock, 'dim')}  {who}"
         sys.stdout.write(f"{head} {wrapped(printable(what), indent)}\n")
         sys.stdout.flush()
 
 
 def _subject(kind: str, role: str | None) -> str:
     return role or _SUBJECTS.get(kind, kind)
-
-
-def _colour(subject: str) -> str | None:
-    return _COLOURS.get(subject, "blue")
 
 
 def said(content: str | list[dict[str, Any]] | None) -> str:
@@ -148,7 +145,8 @@ def sentence(kind: str, data: dict[str, Any], by: str | None = None) -> str:
     """Return an entry other than a message as a sentence."""
     match kind:
         case Kind.CREATED:
-            return _joined(f"created{_for(data.get('agent_name'))}", about=data.get("purpose"), by=by)
+            agent = f" for {data['agent_name']}" if data.get("agent_name") else ""
+            return _joined(f"created{agent}", about=data.get("purpose"), by=by)
         case Kind.FORKED:
             return _joined(f"forked from {short_id(str(data.get('forked_from')))} at entry {data.get('at')}", by=by)
         case Kind.SUMMARY:
@@ -223,10 +221,6 @@ def _json(value: Any) -> str:
 
 def _joined(what: str, *, about: object = None, by: str | None = None) -> str:
     return what + (f" by {by}" if by else "") + (f": {about}" if about else "")
-
-
-def _for(agent: object) -> str:
-    return f" for {agent}" if agent else ""
 
 
 def _decision(data: dict[str, Any]) -> str:

@@ -21,7 +21,7 @@ from moorage.doors.cli.arguments import session_argument
 from moorage.doors.cli.output import complain, is_terminal, note, page_of, printable, say
 from moorage.doors.cli.session_text import titled
 from moorage.doors.cli.tables import LEAST, show_sessions, wide_option
-from moorage.doors.cli.terminal import columns, cut, paint, style_of_state, width_of
+from moorage.doors.cli.terminal import STATE_STYLES, columns, cut, paint, width_of
 from moorage.doors.cli.verdicts import NO
 from moorage.doors.cli.wording import counted, short_ids
 from moorage.service.family import TreeNode
@@ -100,7 +100,7 @@ def _painted(session: Session, short: dict[str, str], room: int) -> str:
     left = max(room - width_of(id) - len(f"{status}, {session.phase}") - 6, 2 * LEAST)
     name = cut(name, max(left - width_of(agent), left // 2))
     agent = cut(agent, left - width_of(name))
-    status_text = f"{paint(status, style_of_state(status))}, {session.phase}"
+    status_text = f"{paint(status, STATE_STYLES.get(status))}, {session.phase}"
     return "  ".join(word for word in (paint(name, "bold"), paint(id, "dim"), agent, status_text) if word)
 
 

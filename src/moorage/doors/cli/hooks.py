@@ -7,7 +7,7 @@ import shlex
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -17,15 +17,16 @@ from moorage.core.errors import NotFound, Unsupported
 from moorage.doors.cli.app import App, group
 from moorage.doors.cli.edge import UsageProblem
 from moorage.doors.cli.hints import PROGRAM
+from moorage.doors.cli.hook_trial import Trial, try_hooks
 from moorage.doors.cli.output import complain, fields, hint, is_terminal, note, printable, say
 from moorage.doors.cli.settings_file import SettingsEdit, SettingsFile, in_place
 from moorage.doors.cli.settings_text import SCRIPT, Hook, are_switched_off, hooks_of, installed, uninstalled
 from moorage.doors.cli.tables import show_rows
 from moorage.doors.cli.verdicts import NO
-
-if TYPE_CHECKING:
-    from moorage.doors.cli.hook_trial import Trial
-    from moorage.doors.hooks.spool import Spool
+from moorage.doors.hooks import put_off, spool
+from moorage.doors.hooks.context import HookContext
+from moorage.doors.hooks.spool import Spool
+from moorage.service.inline import drive
 
 DELEGATION = "Agent|Task"  # the tool that starts a sub-agent, and its former name
 FOLLOW_UP = "SendMessage"  # to a sub-agent that has stopped: it continues
@@ -228,9 +229,7 @@ def deliver(app: App, refused: bool) -> int:
 
     Prints how many were stored, still wait and were refused. Exit code 1 if one was refused or waits.
     """
-    from moorage.doors.hooks import spool
-
-    before, own = spool.contents(app.full_url), spool.Spool(app.full_url, is_configured=app.url is None)
+    before, own = spool.contents(app.full_url), Spool(app.full_url, is_configured=app.url is None)
     put_back = own.put_back() if refused else 0
     _deliver(app.full_url, own)
     after = spool.contents(app.full_url)
@@ -243,10 +242,6 @@ def deliver(app: App, refused: bool) -> int:
 
 def _deliver(url: str, own: Spool) -> None:
     """Store the events that wait in the spool for this store, without a time limit."""
-    from moorage.doors.hooks import put_off
-    from moorage.doors.hooks.context import HookContext
-    from moorage.service.inline import drive
-
     if not own.has_something():
         return
     deps = config.open_deps(url, threaded=False)
@@ -266,8 +261,6 @@ def test(app: App, /, **places: Any) -> int:
 
     It runs as the host runs it, but on a temporary store. Exit code 1 if an event fails.
     """
-    from moorage.doors.cli.hook_trial import try_hooks
-
     file = _file(**places)
     text = file.read()
     with in_place(file, text):

@@ -102,7 +102,7 @@ def fields(*values: object) -> str:
 
 def facts(pairs: Iterable[tuple[str, object]]) -> str:
     """Return names and values in two columns, without empty values."""
-    known = [(name, value) for name, value in pairs if value not in (None, "", [], {}, ())]
+    known = _known(pairs)
     width = max((len(name) for name, _ in known), default=0)
     return "\n".join(f"{name:<{width}}  {_fact(value)}" for name, value in known)
 
@@ -127,16 +127,17 @@ def flat(answer: Mapping[str, Any]) -> Iterator[tuple[str, object]]:
             yield name, value
 
 
+def _known(pairs: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
+    return [(name, value) for name, value in pairs if value not in (None, "", [], {}, ())]
+
+
 def _fact(value: object) -> str:
     return value.replace("\n", "\n    ") if isinstance(value, str) else encode_text(value)
 
 
 def groups(parts: Mapping[str, Iterable[tuple[str, object]]]) -> str:
     """Return groups of facts, each under its title; a group without facts is left out."""
-    known = {
-        title: [(name, value) for name, value in pairs if value not in (None, "", [], {}, ())]
-        for title, pairs in parts.items()
-    }
+    known = {title: _known(pairs) for title, pairs in parts.items()}
     width = max((len(name) for pairs in known.values() for name, _ in pairs), default=0)
     lines = []
     for title, pairs in known.items():

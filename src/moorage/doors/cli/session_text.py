@@ -13,7 +13,7 @@ from moorage.core.status import Status
 from moorage.core.work import LAUNCHER
 from moorage.doors.cli.hints import command_line, ref_of, shown_id
 from moorage.doors.cli.output import folded, groups, printable
-from moorage.doors.cli.terminal import paint, style_of_state
+from moorage.doors.cli.terminal import STATE_STYLES, paint
 from moorage.doors.cli.wording import ago, counted, seconds_text, span
 
 
@@ -35,7 +35,7 @@ def described(session: Session, waiting: Sequence[Approval] = ()) -> str:
 def _headline(session: Session) -> str:
     title = paint(printable(session.session_name or session.session_id), "bold")
     verb, _, word = _STATUS.get(session.status, f"is {session.status}").partition(" ")
-    told = f"{title} {verb} {paint(word, style_of_state(session.status.replace('_', ' ')))}"
+    told = f"{title} {verb} {paint(word, STATE_STYLES.get(session.status.replace('_', ' ')))}"
     return f"{told}." if session.is_final else f"{told}, in phase {session.phase}."
 
 

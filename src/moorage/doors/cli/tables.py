@@ -15,8 +15,8 @@ import click
 from moorage.core.errors import utc_text
 from moorage.core.session import Session
 from moorage.doors.cli.output import NOTHING, fields, hint, is_terminal, printable, say
+from moorage.doors.cli.terminal import STATE_STYLES, cut, paint, width_of
 from moorage.doors.cli.terminal import columns as terminal_columns
-from moorage.doors.cli.terminal import cut, paint, style_of_state, width_of
 from moorage.doors.cli.wording import ago, short_ids
 
 GAP = 2  # blanks between columns
@@ -143,7 +143,7 @@ def _cell(text: str, width: int, style: str | None) -> str:
 
 def _style(column: str, text: str) -> str | None:
     if column in STATES:
-        return style_of_state(text)
+        return STATE_STYLES.get(text)
     return "dim" if column in IDS or text == NOTHING else "bold" if column == "name" else None
 
 

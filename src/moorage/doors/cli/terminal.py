@@ -12,7 +12,7 @@ from typing import IO
 
 ELLIPSIS = "…"
 _CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36}
-_STATES = {
+STATE_STYLES = {  # of states and statuses
     "running": "green", "completed": "green", "approved": "green", "answered": "green", "valid": "green",
     "waiting": "yellow", "pending": "yellow", "queued": "yellow", "suspended": "blue",
     "failed": "red", "run failed": "red", "rejected": "red", "lost": "red", "revoked": "red",
@@ -38,11 +38,6 @@ def paint(text: str, style: str | None, *, stream: IO[str] | None = None) -> str
     if style is None or not text or not has_colour(stream):
         return text
     return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
-
-
-def style_of_state(word: str) -> str | None:
-    """Return the colour of a state or status."""
-    return _STATES.get(word)
 
 
 def width_of(text: str) -> int:

@@ -13,11 +13,10 @@ NO = 1
 def judge(moor: Moorage, ref: str, *, holder: str | None = None) -> Verdict:
     """Return the verdict on a session by id, name or prefix; a missing session is a "no", not an error."""
     try:
-        found: str = moor.resolve(ref)
+        found = moor.resolve(ref)
     except NotFound:
         found = ref
-    verdict: Verdict = moor.should_resume(found, holder=holder)
-    return verdict
+    return moor.should_resume(found, holder=holder)
 
 
 def tell(verdict: Verdict, *, as_json: bool) -> int:
