@@ -77,10 +77,6 @@ class Interaction:
         return self.session.session_id
 
     @property
-    def _root(self) -> str:
-        return self.session.root_session_id
-
-    @property
     def session(self) -> Session:
         """The session at the time of opening."""
         assert self._session is not None, "it is not open"
@@ -165,7 +161,7 @@ class Interaction:
             decided = [await self._moor.decide(each.approval_id, decision, note=note) for each in wanted]
             for approval in decided:
                 self._approvals.pop(approval.approval_id, None)
-            await self._moor.launch(self._root)  # this connection may not have launched anything yet
+            await self._moor.launch(self.session.root_session_id)  # this connection may not have launched anything yet
             self._move()
         return decided
 
@@ -221,7 +217,7 @@ class Interaction:
         self._following = asyncio.create_task(self._follow(self._session.last_entry))
         self._following.add_done_callback(lambda _: self._news.set())
         if self.earlier:
-            await self._moor.launch(self._root)
+            await self._moor.launch(self.session.root_session_id)
         if self._first is not None:
             await self._say(self._first, self._key)
 

@@ -31,11 +31,22 @@ class ParsedOperation:
         self, schema: gql.GraphQLSchema, document: gql.DocumentNode, node: gql.OperationDefinitionNode
     ) -> None:
         self.schema, self.document, self.node = schema, document, node
-        self.quick_schema, self.quick_document = quickened(schema, document, node)
+        self._quick_schema, self._quick_document = quickened(schema, document, node)
         self.name = None if node.name is None else node.name.value
         self.kind: gql.OperationType = node.operation
         self.price = Price(schema, node, fragments_of(document))
         self.rendering: Any = None  # of events, shared by all followers with the same document
+
+    def execute(self, variables: dict[str, Any] | None, context: object, root: object = None) -> Any:
+        """Return the result, or an awaitable of it."""
+        return gql.execute(
+            self._quick_schema,
+            self._quick_document,
+            root_value=root,
+            context_value=context,
+            variable_values=variables,
+            operation_name=self.name,
+        )
 
     @cached_property
     def is_same_for_all(self) -> bool:

@@ -10,7 +10,7 @@ from inspect import isawaitable
 from typing import Any
 
 import msgspec
-from graphql import ExecutionResult, execute, subscribe
+from graphql import ExecutionResult, subscribe
 from msgspec import Struct
 
 from moorage.core.codec import encode
@@ -67,13 +67,7 @@ class Engine:
         self, operation: ParsedOperation, request: GraphqlRequest, exchange: Exchange, visitor: Visitor
     ) -> Response:
         """Execute a query or a mutation and return its answer, errors included."""
-        result = execute(
-            operation.quick_schema,
-            operation.quick_document,
-            context_value=self._asking(exchange, visitor),
-            variable_values=request.variables,
-            operation_name=operation.name,
-        )
+        result = operation.execute(request.variables, self._asking(exchange, visitor))
         return answer_of(await result if isawaitable(result) else result)
 
     async def followed(
@@ -112,14 +106,7 @@ class Rendering:
 
     def answer(self, event: Event) -> bytes:
         """Return the answer of a subscription for an event."""
-        result = execute(
-            self._operation.quick_schema,
-            self._operation.quick_document,
-            root_value=event,
-            context_value=self._asking,
-            variable_values=self._variables,
-            operation_name=self._operation.name,
-        )
+        result = self._operation.execute(self._variables, self._asking, event)
         assert isinstance(result, ExecutionResult), "an event is resolved without waiting"
         return encoded(answer_of(result))
 
