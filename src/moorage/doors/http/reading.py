@@ -165,19 +165,10 @@ def read_query(operation: Operation, exchange: Exchange) -> Any:
 def query_of(exchange: Exchange) -> list[tuple[str, str]]:
     """Return the names and texts of the query."""
     text = exchange.scope["query_string"].decode("latin-1")
-    if not text:
-        return []
     try:
-        return _pairs(text)
+        return parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_QUERY, errors="strict")
     except ValueError as error:
         raise InvalidField("query", f"cannot be read ({error})") from None
-
-
-def _pairs(text: str) -> list[tuple[str, str]]:
-    if "&" in text or "%" in text or "+" in text:
-        return parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_QUERY, errors="strict")
-    name, _, value = text.partition("=")
-    return [(name, value)]
 
 
 def read_fields_of(exchange: Exchange, kind: Any, many: Iterable[str] = ()) -> Any:
