@@ -1782,7 +1782,7 @@ MUTANTS = (
     Mutant(
         "leases after a step of the clock",
         STEPS,
-        "        await deps.store.extend_leases(now)\n",
+        "        await extend_leases(deps.store, now)\n",
         "",
         (f"{CLOCK}::test_step_loses_no_turn_and_silence_after_it_does",),
     ),

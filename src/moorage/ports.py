@@ -367,13 +367,6 @@ class Work(Protocol):
     async def turns_of(self, launcher_id: str) -> list[LauncherTurn]:
         """Return the live turns of a launcher, of all owners, oldest first."""
 
-    async def extend_leases(self, at: datetime) -> int:
-        """Let the lease and the hold of every running turn end `lost_after` from `at`; return how many changed.
-
-        For turns of all owners: while there was no server, no launcher could renew, and after a step of the clock every
-        lease is of another time. Nothing else changes, no version either.
-        """
-
 
 class Documents(Protocol):
     """Keeps small JSON values that belong to no session: keys, secrets, launchers, heartbeats, registrations.

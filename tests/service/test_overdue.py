@@ -69,7 +69,7 @@ def calls(timed: Timed, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return call
 
-    for name in ("get", "get_many", "apply", "find_turn", "run", "runs", "extend_leases"):
+    for name in ("get", "get_many", "apply", "find_turn", "run", "runs", "overdue"):
         monkeypatch.setattr(timed.store, name, counted(name, getattr(timed.store, name)))
     return asked
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct, to_builtins
@@ -410,6 +410,17 @@ def expired(view: View, stamp: Stamp, *, living: Container[str] = (), gone: Cont
             draft.withdraw(run, RunState.EXPIRED, "expired")
     draft.wake()
     return draft.change()
+
+
+def extended(view: View, at: datetime) -> Change:
+    """Let the lease of a running turn, and the hold of its session, end `lost_after` from `at`; change nothing else."""
+    head, turn = view.session, view.work.running
+    if turn is None:
+        return Change(session=head)
+    later = turn.extended(at)
+    if head.hold is not None:
+        head = replace(head, hold=replace(head.hold, until=later.lease_until or at))
+    return Change(session=head, turns=(later,) if later != turn else ())
 
 
 def _given_out_again(draft: WorkDraft, turn: Turn) -> None:

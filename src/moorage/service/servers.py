@@ -6,16 +6,21 @@ extends all leases by the time that a launcher may be silent, before any lease i
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
+from moorage.core import work
 from moorage.core.document import DocumentKind
-from moorage.ports import Documents
+from moorage.core.errors import NotFound, SessionCorrupt
+from moorage.ports import Documents, Store
 from moorage.service.deps import Deps
 from moorage.service.documents import Collection
 
 SILENT_AFTER = timedelta(seconds=10)  # then no server is running
 BEAT_EVERY = timedelta(seconds=4)  # one missed heartbeat still leaves time for another
 KEPT_FOR = timedelta(hours=1)  # how long a heartbeat is stored; an older one is useless
+_NEVER = datetime.max.replace(tzinfo=UTC)  # by then every lease has ended
+_EVERY = 1 << 31  # more than all running turns
 
 _BEATS = Collection(DocumentKind.SERVER, datetime)
 
@@ -27,9 +32,21 @@ async def arrive(deps: Deps, server_id: str) -> int:
     if the server dies in between, the next one repeats both. Two servers that start together both extend: harmless.
     """
     beats, now = await heartbeats(deps.store), deps.clock.now()
-    helped = 0 if count_live(beats, now) else await deps.store.extend_leases(now)
+    helped = 0 if count_live(beats, now) else await extend_leases(deps.store, now)
     await note_beat(deps.store, server_id, now)
     return helped
+
+
+async def extend_leases(store: Store, at: datetime) -> int:
+    """Extend the lease and the hold of every running turn of all owners as from `at`; return how many turns changed.
+
+    While there was no server, no launcher could renew, and after a step of the clock every lease is of another time.
+    """
+    changed = 0
+    for owner, session_id in await store.overdue(_NEVER, _EVERY):
+        with suppress(NotFound, SessionCorrupt):  # deleted meanwhile, or damaged: the others count
+            changed += len((await store.apply(owner, session_id, lambda view: work.extended(view, at))).turns)
+    return changed
 
 
 async def note_beat(store: Documents, server_id: str, at: datetime) -> None:

@@ -26,7 +26,7 @@ from moorage.ports import Decision
 from moorage.service.deps import Deps
 from moorage.service.launchers import all_launchers, save_launcher
 from moorage.service.presence import GoneLaunchers, is_gone
-from moorage.service.servers import count_live, heartbeats
+from moorage.service.servers import count_live, extend_leases, heartbeats
 
 
 async def trusted_now(deps: Deps, *, is_extended: bool = False) -> datetime:
@@ -41,7 +41,7 @@ async def trusted_now(deps: Deps, *, is_extended: bool = False) -> datetime:
         now, steps = watch.look(), watch.steps
         if watch.extended >= steps:
             return now
-        await deps.store.extend_leases(now)
+        await extend_leases(deps.store, now)
         watch.extended = max(watch.extended, steps)
 
 

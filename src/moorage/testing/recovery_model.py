@@ -22,6 +22,7 @@ from moorage.ports import Decision, Store
 from moorage.service.approvals import decide_approval, request_approval
 from moorage.service.deps import Caller, Deps
 from moorage.service.runs import retry_run, stop_run, stop_session
+from moorage.service.servers import extend_leases
 from moorage.testing.builders import MANY
 from moorage.testing.comparison import CallOutcome, Comparison, Place
 from moorage.testing.promises import OPEN, AgentQuestion, Plain, Promises
@@ -199,7 +200,7 @@ class RecoveryRules(Comparison):
         """Set the clock, and extend the leases as servers do: no started turn is lost."""
         self.clock.step(by)
         now = self.clock.now()
-        self.both(lambda store: store.extend_leases(now))
+        self.both(lambda store: extend_leases(store, now))
 
         async def overdue(store: Store) -> list[tuple[str, str]]:
             return sorted(await store.overdue(now, MANY))

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime
 
-from msgspec.structs import replace
-
 from moorage.core.document import DocumentKind
 from moorage.core.errors import ItemNotFound, RunNotFound, SessionCorrupt, TurnNotFound
 from moorage.core.inbox import Item, ItemState, inbox_fingerprint
 from moorage.core.query import Page, make_cursor, read_cursor
 from moorage.core.run import Run, RunQuery, RunState
-from moorage.core.session import Change, Needs, Stamp
+from moorage.core.session import Needs, Stamp
 from moorage.core.turn import Turn
 from moorage.core.work import Claim, released
 from moorage.ports import Claimed, LauncherTurn
@@ -164,31 +162,6 @@ class RedisWork(RedisSessions):
         held = await queue.of_launcher(self.db, await self.known_owners(), launcher_id)
         awaits = await asyncio.gather(*(queue.awaits_child(self.db, o, turn.session_id) for _, o, turn in held))
         return [LauncherTurn(owner, turn, waits) for (_, owner, turn), waits in zip(held, awaits, strict=True)]
-
-    async def extend_leases(self, at: datetime) -> int:
-        count = 0
-        for owner in await self.known_owners():
-            ids = await self.db.one("ZRANGE", self.db.keys(owner).list("leases"), 0, -1)
-            for _, turn in await queue.turns_of(self.db, owner, [id_.decode() for id_ in ids]):
-                count += await self._extend(owner, turn.session_id, at)
-        return count
-
-    async def _extend(self, owner: str, session_id: str, at: datetime) -> bool:
-        async def story() -> bool:
-            unit = Unit(self, owner)
-            found = await unit.session(session_id)
-            turn = None if found is None else found.view().work.running
-            if found is None or turn is None:
-                return False
-            extended, head = turn.extended(at), found.session
-            if head.hold is not None:
-                head = replace(head, hold=replace(head.hold, until=extended.lease_until or at))
-            if extended != turn or head != found.session:
-                found.take(Change(session=head, turns=(extended,) if extended != turn else ()))
-                await self.commit(unit)
-            return extended != turn
-
-        return await self.told(owner, story, session_id)
 
 
 def _list_of_runs(keys: Keys, query: RunQuery) -> str:

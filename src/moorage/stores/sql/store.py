@@ -187,7 +187,6 @@ class SqlStore:
     find_turn = job(ports.Work.find_turn, lambda: sql.turns.find_turn, GLANCE)
     overdue = job(ports.Work.overdue, lambda: sql.turns.overdue, SNAPSHOT)
     turns_of = job(ports.Work.turns_of, lambda: sql.turns.turns_of, READ)
-    extend_leases = job(ports.Work.extend_leases, lambda: sql.turns.extend_leases, TRANSACT)
 
     async def claim(
         self, owners: tuple[str, ...], agents: tuple[str, ...], wish: Claim, stamp: Stamp, *, root: str | None = None

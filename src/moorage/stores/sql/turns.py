@@ -9,11 +9,11 @@ from moorage.core.errors import SessionCorrupt, TurnNotFound
 from moorage.core.fact import Backlog
 from moorage.core.turn import Turn
 from moorage.ports import LauncherTurn
-from moorage.stores.rows import json_text, kept, micros
+from moorage.stores.rows import micros
 from moorage.stores.sql.db import Db
 from moorage.stores.sql.lookup import OF_SESSION, may_be_ref
 from moorage.stores.sql.query import Query
-from moorage.stores.work_rows import due_at, turn_of
+from moorage.stores.work_rows import turn_of
 
 _SILENT = (
     f"SELECT s.owner, s.id FROM moor.turns t {OF_SESSION} "
@@ -84,27 +84,3 @@ _OWNERS = Query("owners")
 async def owners(db: Db) -> list[str]:
     """Return owners that have sessions."""
     return [row[0] for row in await db.all(_OWNERS(db))]
-
-
-_LOCK = Query("lock_running")  # for PostgreSQL only
-_RUNNING_TURNS = (
-    f"SELECT t.owner, t.n, t.session, t.body, t.id, s.id FROM moor.turns t {OF_SESSION} WHERE t.state = 'running'"
-)
-_EXTEND = "UPDATE moor.turns SET due_at = ?, body = ? WHERE owner = ? AND n = ?"
-_HOLD = Query("extend_hold")
-
-
-async def extend_leases(db: Db, at: datetime) -> int:
-    """Extend the lease of every running turn to its full length from `at`; skip damaged ones. Return their number."""
-    helped = 0
-    if db.is_postgres:
-        await db.all(_LOCK(db))
-    for owner, n, pk, *columns in await db.all(_RUNNING_TURNS):
-        with suppress(SessionCorrupt):
-            turn = turn_of(db, columns)
-            if (extended := turn.extended(at)) != turn:
-                body = kept(db.sealer, json_text(extended), "turn", turn.turn_id)
-                await db.run(_EXTEND, (due_at(extended), body, owner, n))
-                helped += 1
-            await db.run(_HOLD(db), (micros(extended.lease_until or at), owner, pk))
-    return helped

@@ -121,7 +121,7 @@ async def _items(page: Awaitable[Any]) -> list[Any]:
 
 
 OWNERLESS = {"check", "size", "pulse", "wait", "close", "overdue", "turns_of", "purge"}
-OWNERLESS |= {"document", "documents", "put_document", "owners", "extend_leases", "backlog", "on_commit"}
+OWNERLESS |= {"document", "documents", "put_document", "owners", "backlog", "on_commit"}
 OWNERLESS |= {"dump", "load", "hurry"}
 TESTED_APART = {"restore", "record_delegation", "once", "write_memory"}
 

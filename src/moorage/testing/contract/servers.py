@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from moorage.core.fact import Backlog
 from moorage.ports import Store
-from moorage.service.servers import KEPT_FOR, SILENT_AFTER, count_live, heartbeats, note_beat
+from moorage.service.servers import KEPT_FOR, SILENT_AFTER, count_live, extend_leases, heartbeats, note_beat
 from moorage.testing.builders import *
 from moorage.testing.work import *
 
@@ -14,7 +14,7 @@ HOUR = timedelta(hours=1)
 
 
 class ServerRules:
-    """Rules of `owners`, `backlog` and `extend_leases`, and of heartbeats."""
+    """Rules of `owners` and `backlog`, of heartbeats, and of extended leases."""
 
     async def test_servers_live_for_a_while_after_their_last_heartbeat(self, store: Store) -> None:
         assert await heartbeats(store) == []
@@ -81,7 +81,7 @@ class ServerRules:
         at = NOON + TOO_LATE
         until = at + claimed.turn.lost_after
 
-        assert await store.extend_leases(at) == 1
+        assert await extend_leases(store, at) == 1
 
         turn, session = await store.find_turn(OWNER, "s-1:t1"), await store.get(OWNER, "s-1")
         assert (turn.lease_until, turn.lost_at) == (until, until)
@@ -98,7 +98,7 @@ class ServerRules:
         await launch(store, "s-1", "run-1")
         claimed = await taken(store)
 
-        assert await store.extend_leases(NOON + LATE) == 1
+        assert await extend_leases(store, NOON + LATE) == 1
         assert await store.overdue(NOON + LATE, 9) == []
         assert await store.overdue(NOON + LATE + claimed.turn.lost_after, 9) == [(OWNER, "s-1")]
 
@@ -108,7 +108,7 @@ class ServerRules:
         claimed = await taken(store)
         before = await store.get(OWNER, "s-1")
 
-        await store.extend_leases(NOON)
+        await extend_leases(store, NOON)
 
         session = await store.get(OWNER, "s-1")
         assert (session.version, session.last_entry, session.updated_at, session.epoch) == (
@@ -127,7 +127,7 @@ class ServerRules:
             await launch(store, f"s-{number}", f"run-{number}")
             await store.claim((OWNER,), (AGENT,), a_claim(lost_after=lost_after), a_stamp())
 
-        assert await store.extend_leases(NOON) == 2
+        assert await extend_leases(store, NOON) == 2
 
         turns = [await store.find_turn(OWNER, f"s-{number}:t1") for number in (1, 2)]
         assert [turn.lost_at for turn in turns] == [NOON + timedelta(seconds=40), NOON + HOUR]
@@ -138,7 +138,7 @@ class ServerRules:
         await start(store, claimed)
         at, lost_after = NOON - 2 * HOUR, claimed.turn.lost_after
 
-        assert await store.extend_leases(at) == 1
+        assert await extend_leases(store, at) == 1
 
         turn = await store.find_turn(OWNER, "s-1:t1")
         assert (turn.lease_until, turn.lost_at) == (at + lost_after, at + lost_after)
@@ -153,7 +153,7 @@ class ServerRules:
         claimed = await taken(store)
         at = NOON - 2 * HOUR
 
-        assert await store.extend_leases(at) == 1
+        assert await extend_leases(store, at) == 1
         assert await store.overdue(at + claimed.turn.lost_after - timedelta(seconds=1), 9) == []
         await expire(store, at + claimed.turn.lost_after)
         assert await states_of(store, "s-1") == ["queued"]
@@ -164,13 +164,13 @@ class ServerRules:
         await launch(store, "s-1", "run-1")
         await taken(store, owners=(OWNER, OTHER), agents=(AGENT,))
 
-        assert await store.extend_leases(NOON) == 1
-        assert await store.extend_leases(NOON) == 0
-        assert await store.extend_leases(after(1)) == 1
+        assert await extend_leases(store, NOON) == 1
+        assert await extend_leases(store, NOON) == 0
+        assert await extend_leases(store, after(1)) == 1
 
     async def test_hold_of_a_person_is_not_extended(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         await store.apply(OWNER, "s-1", lambda view: view.session.resume("ann", "secret", a_stamp()))
 
         async with nothing_changes(store):
-            assert await store.extend_leases(NOON) == 0
+            assert await extend_leases(store, NOON) == 0

@@ -455,14 +455,6 @@ class ModelStore(Pulse, OneByOne):
         with self._lock:
             return [owner for owner, partition in self._partitions.items() if partition.records]
 
-    async def extend_leases(self, at: datetime) -> int:
-        """Extend every running turn, and its session's hold, to that time."""
-        with self._lock:
-            helped = sum(partition.extend_leases(at) for partition in self._partitions.values())
-            if helped:
-                self.beat()
-            return helped
-
     # Documents ----------------------------------------------------------------------------------
 
     async def document(self, kind: str, key: str) -> Document | None:
@@ -961,19 +953,6 @@ class Partition:
             return None
         given = [item for _, item in self.work.items(record.session_id) if item.state is ItemState.GIVEN]
         return Claimed(self.owner, record.head, change.turns[0], tuple(given), change.runs)
-
-    def extend_leases(self, at: datetime) -> int:
-        """Extend every running turn by a whole silence from then on; return the number of extended turns."""
-        helped = 0
-        for _, turn in self.work.turns(TurnState.RUNNING):
-            record = self.by_id[turn.session_id]
-            head, extended = record.head, turn.extended(at)
-            if extended != turn:
-                self.work.write(turn.session_id, Change(session=head, turns=(extended,)))
-                helped += 1
-            if head.hold is not None:
-                record.head = replace(head, hold=replace(head.hold, until=extended.lease_until or at))
-        return helped
 
     # The log ------------------------------------------------------------------------------------
 
