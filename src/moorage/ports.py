@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # hooks do without them
     from moorage.core.bundle import Bundle
     from moorage.core.document import Document
     from moorage.core.dump import DumpKind, DumpRecord
-    from moorage.core.fact import Backlog, Fate, SessionFact, Size
+    from moorage.core.fact import Fate, SessionFact, Totals
     from moorage.core.inbox import Item
     from moorage.core.once import Once
     from moorage.core.record import Record, RecordName, RecordNeeds, RecordQuery, RecordsView, RecordWrite
@@ -429,11 +429,8 @@ class Counting(Protocol):
     async def fates(self, owner: str, session_ids: list[str]) -> list[Fate]:
         """Return what became of these sessions, deleted ones too, in any order; nothing for unknown ones."""
 
-    async def size(self) -> Size | None:
-        """Return how much room the store takes; None if it cannot tell."""
-
-    async def backlog(self) -> Backlog:
-        """Return what waits in the store, of all owners."""
+    async def totals(self) -> Totals:
+        """Return what waits in the store, of all owners, and how much room it takes."""
 
 
 class Transfer(Protocol):

@@ -72,8 +72,8 @@ async def test_whatever_concerns_all_owners_asks_all_servers(store: RedisStore) 
         wanted = asked_at_birth(f"s-{number}", a_run(f"run-{number}"), at=NOON)
         await store.create(owner, wanted)
     assert sorted(await store.owners()) == sorted(OWNERS)
-    assert (await store.backlog()).queued == len(OWNERS)
-    size = await store.size()
+    assert (await store.totals()).backlog.queued == len(OWNERS)
+    size = (await store.totals()).size
     assert size is not None
     assert size.sessions == len(OWNERS)
     taken = []
@@ -82,7 +82,7 @@ async def test_whatever_concerns_all_owners_asks_all_servers(store: RedisStore) 
         await finish(store, claimed)
         taken.append(claimed.owner)
     assert sorted(taken) == sorted(OWNERS)
-    assert (await store.backlog()).queued == 0
+    assert (await store.totals()).backlog.queued == 0
     assert await store.check() == []
 
 

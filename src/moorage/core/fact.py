@@ -85,6 +85,13 @@ class Backlog(Struct, frozen=True, kw_only=True):
     dead_letters: int = 0  # waiting for a person
 
 
+class Totals(Struct, frozen=True):
+    """The waiting work of a store and its size."""
+
+    backlog: Backlog
+    size: Size | None  # None if the store cannot tell
+
+
 TokenCounts = tuple[float | None, float | None]  # input and output tokens
 
 

@@ -346,7 +346,7 @@ def _percentile(ordered: list[float], share: float) -> float | None:
 
 
 async def _storage(deps: Deps) -> Storage:
-    size = await deps.store.size()
+    size = (await deps.store.totals()).size
     if size is None:
         return Storage(bytes=None, sessions=None, bytes_per_session=PER_SESSION.measured(None))
     each = round(size.used_bytes / size.sessions, 1) if size.sessions else None

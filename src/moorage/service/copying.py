@@ -69,7 +69,7 @@ async def copy_store(
 async def _check_still(source: Store, at: datetime) -> None:
     if count_live(await heartbeats(source), at):
         raise StoreInUse("a server is using it")
-    if (await source.backlog()).running:
+    if (await source.totals()).backlog.running:
         raise StoreInUse(f"turns are running: {', '.join(await _running(source))}")
 
 

@@ -103,7 +103,8 @@ class Meter:
 
     async def look(self, store: Store, now: datetime) -> None:
         """Read the backlog from the store."""
-        backlog, size = await store.backlog(), await store.size()
+        totals = await store.totals()
+        backlog, size = totals.backlog, totals.size
         self._queued.set(backlog.queued)
         self._running.set(backlog.running)
         oldest = backlog.oldest_queued_at

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moorage.core.fact import Size
+from moorage.core.fact import Size, Totals
 from moorage.stores import sql
 from moorage.stores.postgres.connection import PostgresConnection
 from moorage.stores.postgres.migrate import edited_migrations
@@ -31,7 +31,10 @@ _SIZE = (
 )
 
 
-async def size(db: PostgresConnection) -> Size:
-    """Return the size of the tables with their indexes; free space inside them is reusable, and counts."""
+async def totals(db: PostgresConnection) -> Totals:
+    """Return the waiting work, and the size of the tables with their indexes.
+
+    Free space inside the tables is reusable, and counts.
+    """
     [(in_all, sessions)] = await db.all(_SIZE, (db.prefix[:-1],))
-    return Size(bytes=in_all, used_bytes=in_all, sessions=sessions)
+    return Totals(await sql.turns.backlog(db), Size(bytes=in_all, used_bytes=in_all, sessions=sessions))

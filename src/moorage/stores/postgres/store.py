@@ -118,7 +118,7 @@ class PostgresStore(SqlStore):
 
     # Care ---------------------------------------------------------------------------------------
 
-    size = job(ports.Counting.size, lambda: care.size, SNAPSHOT)
+    totals = job(ports.Counting.totals, lambda: care.totals, SNAPSHOT)
     check = job(ports.Store.check, lambda: care.check, SNAPSHOT)
 
     def on_commit(self, watcher: CommitWatcher) -> None:

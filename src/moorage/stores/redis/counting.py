@@ -9,7 +9,7 @@ from msgspec.json import Decoder
 from moorage.core.codec import encode_text
 from moorage.core.delegation import Delegation, Span
 from moorage.core.entry import Kind
-from moorage.core.fact import Backlog, Fate, SessionFact, Size, callback_counts, tokens_of
+from moorage.core.fact import Backlog, Fate, SessionFact, Size, Totals, callback_counts, tokens_of
 from moorage.core.inbox import ItemKind, ItemState
 from moorage.core.query import Page
 from moorage.core.session import Session, State
@@ -88,24 +88,19 @@ class RedisCounting(Base):
                     found.append(Fate(id_, State(heads.read_tombstone(raw).state), is_deleted=True))
         return found
 
-    async def size(self) -> Size | None:
-        """Return the memory that all clients of the servers use, and the number of sessions."""
-        db, owners = self.db, await self.known_owners()
-        sessions = sum(await gather(*(db.one("ZCARD", db.keys(owner).list("sessions")) for owner in owners)))
-        used = await db.used_memory()
-        return Size(bytes=used, used_bytes=used, sessions=sessions)
-
-    async def backlog(self) -> Backlog:
-        found = await gather(*(_backlog_of(self.db, owner) for owner in await self.known_owners()))
-        queued, running, callbacks, dead_letters = (sum(each[place] for each in found) for place in range(4))
-        times = [each[4] for each in found if each[4]]
-        return Backlog(
+    async def totals(self) -> Totals:
+        """Return the waiting work, the memory that all clients of the servers use, and the number of sessions."""
+        found = await gather(*(_totals_of(self.db, owner) for owner in await self.known_owners()))
+        sessions, queued, running, callbacks, dead_letters = (sum(each[place] for each in found) for place in range(5))
+        times, used = [each[5] for each in found if each[5]], await self.db.used_memory()
+        backlog = Backlog(
             queued=queued,
             running=running,
             oldest_queued_at=instant(min(times)) if times else None,
             callbacks=callbacks,
             dead_letters=dead_letters,
         )
+        return Totals(backlog, Size(bytes=used, used_bytes=used, sessions=sessions))
 
 
 async def _timed(db: RedisDb, key: str, span: Span, cursor: str | None, mark: int) -> list[tuple[int, int, str]]:
@@ -162,9 +157,10 @@ def delegation_ops(keys: Keys, delegation: Delegation, number: int) -> list[Op]:
     ]
 
 
-async def _backlog_of(db: RedisDb, owner: str) -> list[int]:
+async def _totals_of(db: RedisDb, owner: str) -> list[int]:
+    """Return the sizes of an owner's lists, and when the oldest queued turn was queued; 0 if there is none."""
     keys = db.keys(owner)
-    lists = [keys.list("queued"), keys.list("leases"), keys.list("callbacks"),
-             keys.list("inbox", ItemState.DEAD_LETTER.value)]  # fmt: skip
-    *counts, oldest = await db.read([*(("ZCARD", key) for key in lists), ("ZRANGE", lists[0], 0, 0, "WITHSCORES")])
+    dead_letters = keys.list("inbox", ItemState.DEAD_LETTER.value)
+    lists = [*(keys.list(name) for name in ("sessions", "queued", "leases", "callbacks")), dead_letters]
+    *counts, oldest = await db.read([*(("ZCARD", key) for key in lists), ("ZRANGE", lists[1], 0, 0, "WITHSCORES")])
     return [*counts, int(float(oldest[1])) if oldest else 0]

@@ -211,7 +211,6 @@ class SqlStore:
     delegations = job(ports.Counting.delegations, lambda: sql.counts.delegations, READ)
     facts = job(ports.Counting.facts, lambda: sql.facts.facts, READ)
     fates = job(ports.Counting.fates, lambda: sql.facts.fates, READ)
-    backlog = job(ports.Counting.backlog, lambda: sql.turns.backlog, SNAPSHOT)
     restore = job(ports.Transfer.restore, lambda: sql.changes.restore, WRITE)
     dump = job(ports.Transfer.dump, lambda: sql.dump.dump, READ)
     load = job(ports.Transfer.load, lambda: sql.load.load, TRANSACT)

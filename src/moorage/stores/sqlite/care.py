@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from moorage.core.fact import Size
+from moorage.core.fact import Size, Totals
 from moorage.stores import sql
 from moorage.stores.sqlite.driven import Driven
 from moorage.stores.sqlite.migrate import edited_migrations
@@ -25,13 +25,14 @@ async def check(db: Driven) -> list[str]:
     return problems + await sql.check.check(db)
 
 
-async def size(db: Driven) -> Size:
-    """Return the size of the file and its WAL; free pages count as unused."""
+async def totals(db: Driven) -> Totals:
+    """Return the waiting work, and the size of the file and its WAL; free pages count as unused."""
     raw = db.connection.raw
     pages, free, page_size = (int(raw.pragma(name)) for name in ("page_count", "freelist_count", "page_size"))
     [(sessions,)] = await db.all("SELECT count(*) FROM sessions")
     in_all = sum(_bytes_of(name) for name in (raw.filename, raw.filename_wal)) or pages * page_size  # if in memory
-    return Size(bytes=in_all, used_bytes=(pages - free) * page_size, sessions=sessions)
+    size = Size(bytes=in_all, used_bytes=(pages - free) * page_size, sessions=sessions)
+    return Totals(await sql.turns.backlog(db), size)
 
 
 def _bytes_of(path: str) -> int:

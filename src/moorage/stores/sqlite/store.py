@@ -84,7 +84,7 @@ class SqliteStore(SqlStore):
         token, expected = options.get("token"), options.get("expected")
         return await self._access.write(lambda db: log.append(db, owner, ref, messages, stamp, token, expected), weight)
 
-    size = job(ports.Counting.size, lambda: _care().size, SNAPSHOT)
+    totals = job(ports.Counting.totals, lambda: _care().totals, SNAPSHOT)
     check = job(ports.Store.check, lambda: _care().check, SNAPSHOT)
 
     def on_commit(self, watcher: CommitWatcher) -> None:

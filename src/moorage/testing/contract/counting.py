@@ -31,7 +31,7 @@ async def _callbacks(store: Store, span: Span | None = None) -> dict[str, Callba
 
 
 class CountingRules:
-    """Rules of `record_delegation`, `delegations`, `facts`, `fates` and `size`."""
+    """Rules of `record_delegation`, `delegations`, `facts`, `fates` and `totals`."""
 
     async def test_recorded_delegation_reads_back_whole(self, store: Store) -> None:
         delegation = a_delegation(
@@ -317,13 +317,13 @@ class CountingRules:
         assert await store.fates(OWNER, [f"s-{n}" for n in range(40_000)]) == [Fate("s-7", State.CREATED)]
 
     async def test_size_counts_sessions_of_all_owners_and_grows(self, store: Store) -> None:
-        before = await store.size()
+        before = (await store.totals()).size
         if before is None:
             pytest.skip("this store cannot tell")
         await store.create(OWNER, a_session("s-1"))
         await store.create(OTHER, a_session("s-1", owner=OTHER))
         await store.append(OWNER, "s-1", said("x" * 100_000), a_stamp())
-        size = await store.size()
+        size = (await store.totals()).size
 
         assert size is not None
         assert (before.sessions, size.sessions) == (0, 2)

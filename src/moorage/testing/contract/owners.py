@@ -120,8 +120,8 @@ async def _items(page: Awaitable[Any]) -> list[Any]:
     return list((await page).items)
 
 
-OWNERLESS = {"check", "size", "pulse", "wait", "close", "overdue", "turns_of", "purge"}
-OWNERLESS |= {"document", "documents", "put_document", "owners", "backlog", "on_commit"}
+OWNERLESS = {"check", "totals", "pulse", "wait", "close", "overdue", "turns_of", "purge"}
+OWNERLESS |= {"document", "documents", "put_document", "owners", "on_commit"}
 OWNERLESS |= {"dump", "load", "hurry"}
 TESTED_APART = {"restore", "record_delegation", "once", "write_memory"}
 

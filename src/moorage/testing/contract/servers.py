@@ -14,7 +14,7 @@ HOUR = timedelta(hours=1)
 
 
 class ServerRules:
-    """Rules of `owners` and `backlog`, of heartbeats, and of extended leases."""
+    """Rules of `owners` and `totals`, of heartbeats, and of extended leases."""
 
     async def test_servers_live_for_a_while_after_their_last_heartbeat(self, store: Store) -> None:
         assert await heartbeats(store) == []
@@ -31,7 +31,7 @@ class ServerRules:
         assert count_live(await heartbeats(store), NOON) == 1
 
     async def test_backlog_of_an_empty_store_is_nothing(self, store: Store) -> None:
-        assert await store.backlog() == Backlog()
+        assert (await store.totals()).backlog == Backlog()
 
     async def test_backlog_counts_waiting_work_of_all_owners(self, store: Store) -> None:
         await launch(store, "p-1", "run-p")
@@ -40,17 +40,17 @@ class ServerRules:
         for number, name in enumerate(("c-1", "c-2")):
             child = a_child_run(f"run-{name}", "p-1", "run-p")
             await launch(store, name, child, parent="p-1", at=after(number + 1))
-        assert await store.backlog() == Backlog(queued=2, running=1, oldest_queued_at=after(1))
+        assert (await store.totals()).backlog == Backlog(queued=2, running=1, oldest_queued_at=after(1))
 
         await finish(store, await taken(store, at=after(3)), at=after(3))  # c-1 calls back to a running parent
-        assert await store.backlog() == Backlog(queued=1, running=1, oldest_queued_at=after(2), callbacks=1)
+        assert (await store.totals()).backlog == Backlog(queued=1, running=1, oldest_queued_at=after(2), callbacks=1)
 
         await finish(store, await taken(store, at=after(3)), at=after(3))
-        assert await store.backlog() == Backlog(running=1, callbacks=2)
+        assert (await store.totals()).backlog == Backlog(running=1, callbacks=2)
 
         for attempt in range(3):
             await finish(store, parent if attempt == 0 else await taken(store), "failed")
-        assert await store.backlog() == Backlog(dead_letters=3)  # its message, and both callbacks
+        assert (await store.totals()).backlog == Backlog(dead_letters=3)  # its message, and both callbacks
 
     async def test_owners_are_those_with_sessions(self, store: Store) -> None:
         assert await store.owners() == []

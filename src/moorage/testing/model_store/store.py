@@ -40,7 +40,7 @@ from moorage.core.errors import (
     SessionNotFound,
 )
 from moorage.core.event import Event, Hit, deletion_event, event_of, search_words, snippet_of
-from moorage.core.fact import Backlog, CallbackCounts, Fate, SessionFact, Size, callback_counts, tokens_of
+from moorage.core.fact import Backlog, CallbackCounts, Fate, SessionFact, Totals, callback_counts, tokens_of
 from moorage.core.family import EVERY_TOMBSTONE, Deletion, Member, Tombstone, TombstoneQuery
 from moorage.core.ids import looks_like_ref
 from moorage.core.inbox import OPEN_ITEMS, Item, ItemKind, ItemState, inbox_fingerprint
@@ -516,23 +516,20 @@ class ModelStore(Pulse, OneByOne):
         with self._opened(owner) as partition:
             return [fate for session_id in dict.fromkeys(session_ids) if (fate := partition.fate_of(session_id))]
 
-    async def size(self) -> Size | None:
-        """Return None: the memory is shared with the rest of the process."""
-        return None
-
-    async def backlog(self) -> Backlog:
-        """Count the waiting work of all owners."""
+    async def totals(self) -> Totals:
+        """Count the waiting work of all owners. There is no size: the memory is shared with the rest of the process."""
         with self._lock:
             tables = [partition.work for partition in self._partitions.values()]
             queued = [turn for work in tables for _, turn in work.turns(TurnState.QUEUED)]
             items = [item for work in tables for _, item in work.items(None)]
-            return Backlog(
+            backlog = Backlog(
                 queued=len(queued),
                 running=sum(len(work.turns(TurnState.RUNNING)) for work in tables),
                 oldest_queued_at=min((turn.queued_at for turn in queued), default=None),
                 callbacks=sum(item.kind is ItemKind.CALLBACK and item.state in OPEN_ITEMS for item in items),
                 dead_letters=sum(item.state is ItemState.DEAD_LETTER for item in items),
             )
+            return Totals(backlog, None)
 
     def on_commit(self, watcher: CommitWatcher) -> None:
         """Do nothing: there are no commits to report."""
