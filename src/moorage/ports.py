@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
-from moorage.core.approval import Approval
+from moorage.core.approval import PENDING, Approval, ApprovalQuery
 from moorage.core.delegation import Delegation, Span
 from moorage.core.entry import Entry, Message
 from moorage.core.event import Event, Hit
@@ -289,18 +289,13 @@ class Approvals(Protocol):
     async def approval(self, owner: str, approval_id: str) -> Approval:
         """Return one approval. Raises ApprovalNotFound."""
 
-    async def approvals(
-        self, owner: str, *, ref: str | None = None, pending_only: bool = True, limit: int = 100
-    ) -> list[Approval]:
-        """Return approvals, oldest first."""
+    async def approvals(self, owner: str, query: ApprovalQuery = PENDING) -> list[Approval]:
+        """Return approvals by filters, oldest first; overdue ones in any order."""
 
     async def approvals_of(
         self, owner: str, session_ids: list[str], *, pending_only: bool = True, limit: int = 100
     ) -> list[list[Approval]]:
-        """Return what `approvals` returns for each id; nothing for an unknown one."""
-
-    async def due_approvals(self, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
-        """Return pending approvals whose time has run out."""
+        """Return what `approvals` returns for each id; nothing for a damaged session."""
 
 
 class RecordStore(Protocol):

@@ -7,7 +7,7 @@ import inspect
 from moorage.ports import Store
 
 ROLES = [each for each in Store.__mro__ if each.__module__ == Store.__module__]
-MOST_IN_A_ROLE, MOST_IN_ALL = 16, 58
+MOST_IN_A_ROLE, MOST_IN_ALL = 16, 57
 
 
 def own_methods(role: type) -> list[str]:

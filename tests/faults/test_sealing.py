@@ -14,6 +14,7 @@ import apsw
 import pytest
 
 from moorage import sync
+from moorage.core.approval import ApprovalQuery
 from moorage.core.errors import (
     EncryptionKeyMissing,
     EncryptionKeyWrong,
@@ -101,7 +102,7 @@ async def everything(store: SqliteStore) -> Any:
         await all_runs(store),
         [await turns_of(store, ref) for ref in sessions],
         [item for ref in sessions for item in await all_items(store, ref=ref)],
-        await store.approvals(OWNER, pending_only=False),
+        await store.approvals(OWNER, ApprovalQuery(pending_only=False)),
         await store.feed(OWNER, 0, 1000),
     )
 

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from moorage.agents.interface import Commands, Emit, Job
+from moorage.core.approval import ApprovalQuery
 from moorage.core.errors import ServerUnreachable, TurnLost
 from moorage.core.turn import Launcher, Retry, TurnState
 from moorage.core.work import TurnEnd
@@ -129,7 +130,7 @@ async def test_nothing_is_doubled_or_lost_with_lost_answers(stage: Stage) -> Non
             return (await stage.session(session_id)).pending_approvals > 0
 
         await stage.until(is_waiting)
-        [pending] = await stage.deps.store.approvals("local", ref=session_id)
+        [pending] = await stage.deps.store.approvals("local", ApprovalQuery(session_id=session_id))
         await decide_approval(stage.deps, stage.caller, pending.approval_id, "approve")
         run = await stage.settled(asked.run)
     assert run.result == "done"
@@ -141,7 +142,7 @@ async def test_nothing_is_doubled_or_lost_with_lost_answers(stage: Stage) -> Non
     } == dict.fromkeys(("turn_started", "error", "metadata", "checkpoint", "run_settled"), 1)
     said = [entry.text for entry in await stage.log(session_id, "message")]
     assert said == ["go", "at work", "done"]
-    assert len(await stage.deps.store.approvals("local", ref=session_id, pending_only=False)) == 1
+    assert len(await stage.deps.store.approvals("local", ApprovalQuery(session_id=session_id, pending_only=False))) == 1
     assert len(stage.jobs) == 1
     assert await problems_in(stage.deps.store, "local", [run.run_id]) == []
 

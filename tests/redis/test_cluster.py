@@ -10,6 +10,7 @@ import pytest
 import redis
 from redis.crc import key_slot
 
+from moorage.core.approval import ApprovalQuery
 from moorage.core.document import Document, DocumentKind
 from moorage.core.errors import InvalidField, StoreUnavailable
 from moorage.stores.redis.keys import Keys, global_key
@@ -92,7 +93,7 @@ async def test_url_that_takes_a_cluster_for_one_server_is_told_so(cluster: Redis
     async with asyncio.timeout(10):
         for owner in OWNERS:
             try:
-                await store.approvals(owner, limit=1)  # owners that are on this server are found
+                await store.approvals(owner, ApprovalQuery(limit=1))  # owners that are on this server are found
             except StoreUnavailable as error:
                 told.add("add `?cluster=true` to the URL" in error.message)
     await store.close()

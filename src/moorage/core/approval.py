@@ -142,6 +142,26 @@ class Approval(Struct, frozen=True, kw_only=True):
         return {**self.settled(), **{name: value for name, value in asked.items() if value}}
 
 
+class ApprovalQuery(Struct, frozen=True, kw_only=True):
+    """A query for approvals, of one session or of all."""
+
+    session_id: str | None = None
+    pending_only: bool = True
+    due_at: datetime | None = None  # only pending ones whose deadline has passed by then
+    limit: int = 100
+
+    def admits(self, approval: Approval) -> bool:
+        """Return whether an approval matches all filters."""
+        return (
+            self.session_id in (None, approval.session_id)
+            and (approval.state is ApprovalState.PENDING or not self.pending_only)
+            and (self.due_at is None or approval.is_due(self.due_at))
+        )
+
+
+PENDING = ApprovalQuery()
+
+
 def hash_of_plan(plan: Any) -> str | None:
     """Return the SHA-256 of the plan's canonical JSON; equal plans have equal hashes."""
     if plan is None:

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from moorage.core.approval import Approval, ApprovalState, hash_of_plan
+from moorage.core.approval import Approval, ApprovalQuery, ApprovalState, hash_of_plan
 from moorage.core.codec import check_json, encode
 from moorage.core.duration import check_ttl
 from moorage.core.errors import ApprovalClosed, ApprovalNotFound, InvalidField, NotFound, SessionCorrupt, TooLarge
 from moorage.core.ids import check_label, looks_like_ref
 from moorage.core.query import check_limit
 from moorage.core.session import MAX_CHECKPOINT_BYTES, Change, Needs, Stamp, View, check_said, check_text
-from moorage.service.deps import Caller, Deps, done_once, once_key, stamp_of
+from moorage.service.deps import Caller, Deps, done_once, id_of, once_key, stamp_of
 
 if TYPE_CHECKING:
     from moorage.core.once import OnceKey
@@ -137,7 +137,9 @@ async def list_approvals(
     deps: Deps, caller: Caller, ref: str | None = None, *, pending_only: bool = True, limit: int = 100
 ) -> list[Approval]:
     """Return approvals, oldest first."""
-    return await deps.store.approvals(caller.owner, ref=ref, pending_only=pending_only, limit=check_limit(limit))
+    limit, session_id = check_limit(limit), await id_of(deps, caller, ref)
+    query = ApprovalQuery(session_id=session_id, pending_only=pending_only, limit=limit)
+    return await deps.store.approvals(caller.owner, query)
 
 
 async def approvals_of(
@@ -203,7 +205,7 @@ def _check_id(approval_id: str) -> str:
 
 async def expire_approvals(deps: Deps, caller: Caller) -> None:
     """Close approvals that were not answered in time. A damaged or just deleted session does not block others."""
-    for approval in await deps.store.due_approvals(caller.owner, deps.clock.now()):
+    for approval in await deps.store.approvals(caller.owner, ApprovalQuery(due_at=deps.clock.now())):
         with suppress(SessionCorrupt, NotFound):
             await _expired(deps, caller, approval)
 

@@ -286,6 +286,11 @@ async def done_once(
         return await recall(done.ref)
 
 
+async def id_of(deps: Deps, caller: Caller, ref: str | None) -> str | None:
+    """Return the id of a session by its id or name; None for None. Raises SessionNotFound, SessionGone."""
+    return None if ref is None else (await deps.store.get(caller.owner, ref)).session_id
+
+
 def stamp_of(deps: Deps, caller: Caller) -> Stamp:
     """Return a stamp: now, by this caller, by this door."""
     return Stamp(deps.clock.now(), caller.by, caller.interface, deps.takes_turns)

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from moorage.core.approval import Approval
+from moorage.core.approval import Approval, ApprovalQuery
 from moorage.core.entry import MAX_MESSAGE_BYTES, Entry, Kind, Message, check_message
 from moorage.core.errors import HeldByAnother, IdTaken, NameTaken, NotFound, TooLarge
 from moorage.core.ids import looks_like_ref
@@ -319,7 +319,8 @@ async def outlook(deps: Deps, caller: Caller, project_dir: str | None, own_id: s
     asked: list[Approval] = []
     for session in ready:
         if session.pending_approvals:
-            asked += await deps.store.approvals(caller.owner, ref=session.session_id, limit=OUTLOOK)
+            of_session = ApprovalQuery(session_id=session.session_id, limit=OUTLOOK)
+            asked += await deps.store.approvals(caller.owner, of_session)
     return Outlook(approvals=asked[:OUTLOOK], resumable=resumable)
 
 

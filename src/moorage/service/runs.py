@@ -37,7 +37,7 @@ from moorage.core.query import LogQuery, Page, check_limit
 from moorage.core.run import MAX_ASKED, MAX_TURNS, Join, Mode, Run, RunQuery, RunState, check_join, check_mode
 from moorage.core.session import Asker, Birth, Change, Needs, Session, Stamp, View, check_metadata
 from moorage.core.status import Because, Reason
-from moorage.service.deps import Caller, Deps, stamp_of
+from moorage.service.deps import Caller, Deps, id_of, stamp_of
 from moorage.service.family import MAX_TREE
 from moorage.service.inline import pause
 from moorage.service.sessions import SessionRequest, new_session
@@ -423,10 +423,8 @@ async def list_runs(deps: Deps, caller: Caller, query: RunQuery) -> Page[Run]:
 
     Raises SessionNotFound, SessionGone.
     """
-    session_id, parent = [
-        None if ref is None else (await deps.store.get(caller.owner, ref)).session_id
-        for ref in (query.session_id, query.parent_session_id)
-    ]
+    session_id = await id_of(deps, caller, query.session_id)
+    parent = await id_of(deps, caller, query.parent_session_id)
     page = await deps.store.runs(caller.owner, replace(query, session_id=session_id, parent_session_id=parent))
     return Page(await told_runs(deps, caller.owner, page.items), page.next)
 

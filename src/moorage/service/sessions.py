@@ -47,7 +47,7 @@ from moorage.core.session import (
 from moorage.core.window import WindowSize
 from moorage.ports import Capability
 from moorage.service.conversation import add_entry, read_log, repair, session_with_window, window
-from moorage.service.deps import Caller, Deps, done_once, once_key, stamp_of, with_what_follows
+from moorage.service.deps import Caller, Deps, done_once, id_of, once_key, stamp_of, with_what_follows
 from moorage.service.status import reasons, told, told_one, without_due
 
 if TYPE_CHECKING:
@@ -175,9 +175,9 @@ async def resolve(deps: Deps, caller: Caller, ref: str) -> str:
 
 async def list_sessions(deps: Deps, caller: Caller, query: SessionQuery) -> Page[Session]:
     """Return a page of sessions."""
-    for name in ("parent", "root"):
-        if (ref := getattr(query, name)) is not None:
-            query = replace(query, **{name: (await deps.store.get(caller.owner, ref)).session_id})
+    if query.parent is not None or query.root is not None:
+        parent, root = await id_of(deps, caller, query.parent), await id_of(deps, caller, query.root)
+        query = replace(query, parent=parent, root=root)
     [page] = await deps.store.find(caller.owner, query)
     return Page(await told(deps, page.items), page.next)
 

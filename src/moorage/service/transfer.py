@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from moorage.core.approval import ApprovalQuery
 from moorage.core.bundle import Bundle, as_restored
 from moorage.core.codec import encode_text
 from moorage.core.context import WHOLE, items_in
@@ -95,7 +96,8 @@ async def _without_entries(deps: Deps, caller: Caller, session_id: str) -> Bundl
     head = await store.get(owner, session_id)
     while True:
         context = await store.list_records(owner, session_id, WHOLE, deps.clock.now())
-        approvals = await store.approvals(owner, ref=session_id, pending_only=False, limit=MAX_TREE)
+        every = ApprovalQuery(session_id=session_id, pending_only=False, limit=MAX_TREE)
+        approvals = await store.approvals(owner, every)
         before, head = head, await store.get(owner, session_id)
         if (head.version, head.context_version) == (before.version, before.context_version):
             return Bundle(session=head, entries=[], records=context, approvals=approvals)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from moorage.core import work
-from moorage.core.approval import Approval, hash_of_plan
+from moorage.core.approval import Approval, ApprovalQuery, hash_of_plan
 from moorage.core.bundle import Bundle
 from moorage.core.context import (
     EVERY_KEY,
@@ -349,7 +349,7 @@ async def bundle_of(store: Store, ref: str, at: datetime = NOON, owner: str = OW
     return Bundle(
         session=await store.get(owner, ref),
         entries=await whole_log(store, ref, owner),
-        approvals=await store.approvals(owner, ref=ref, pending_only=False, limit=MANY),
+        approvals=await store.approvals(owner, ApprovalQuery(session_id=ref, pending_only=False, limit=MANY)),
         records=await _records(store, owner, ref, at),
     )
 
@@ -365,7 +365,7 @@ async def dump(store: Store, owner: str = OWNER, at: datetime = NOON) -> dict[st
         "sessions": {session.session_id: await _dump_session(store, owner, session, at) for session in sessions},
         "memory": _plain(await _records(store, owner, None, at)),
         "order": [session.session_id for session in sessions],
-        "approvals": _plain(await store.approvals(owner, pending_only=False, limit=MANY)),
+        "approvals": _plain(await store.approvals(owner, ApprovalQuery(pending_only=False, limit=MANY))),
         "feed": _plain(await whole_feed(store, owner)),
         "feed_end": await store.feed_end(owner),
         "tombstones": _plain(await all_tombstones(store, owner)),

@@ -20,6 +20,7 @@ from hypothesis.stateful import Bundle as Pool
 from hypothesis.stateful import initialize, multiple, rule
 from msgspec.structs import replace
 
+from moorage.core.approval import ApprovalQuery
 from moorage.core.bundle import Bundle
 from moorage.core.delegation import Delegation, Span
 from moorage.core.entry import ROLES, Kind, Message
@@ -346,7 +347,7 @@ class StoreComparison(WorkRules):
     @rule(owner=owners)
     def expire_approvals(self, owner: str) -> None:
         async def due(store: Store) -> list[tuple[str, str]]:
-            found = await store.due_approvals(owner, self.clock.now())
+            found = await store.approvals(owner, ApprovalQuery(due_at=self.clock.now()))
             return sorted((approval.approval_id, approval.session_id) for approval in found)
 
         for name, session_id in self.both(due)[1]:
@@ -355,7 +356,7 @@ class StoreComparison(WorkRules):
     @rule(where=wheres, of_all=st.booleans(), pending_only=st.booleans(), limit=limits)
     def approvals(self, where: Place, of_all: bool, **options: Any) -> None:
         owner, ref = where
-        self.both(lambda store: store.approvals(owner, ref=None if of_all else ref, **options))
+        self.both(lambda store: store.approvals(owner, ApprovalQuery(session_id=None if of_all else ref, **options)))
 
     # Counting -----------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, multiple, rule
 
 from moorage.core import work
+from moorage.core.approval import ApprovalQuery
 from moorage.core.run import Join, Mode, Run, RunState
 from moorage.core.session import BY_AGENT, BY_PERSON, OUTCOMES, Asker, Change, Stamp, View
 from moorage.core.turn import Launcher, Retry, Turn, TurnState
@@ -400,7 +401,7 @@ class WorkComparison(WorkRules):
         return self._carry_one()
 
     def _do_what_people_do(self, owner: str) -> None:
-        for approval in self.both(lambda store: store.approvals(owner, limit=MANY))[1]:
+        for approval in self.both(lambda store: store.approvals(owner, ApprovalQuery(limit=MANY)))[1]:
             for is_over in (True, False):
                 self.answer(((owner, approval["session_id"]), approval["approval_id"]), is_over)
         for session in self.both(lambda store: all_sessions(store, owner, active_only=True))[1]:

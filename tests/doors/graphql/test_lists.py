@@ -108,7 +108,7 @@ async def test_a_session_with_its_history_is_one_read(url: str) -> None:
 
 
 # Time passes at every door, and each asks now and then whether there are keys (documents).
-CLOCKWORK = {"next_expiry", "due_approvals", "documents", "sweep", "pulse", "wait"}
+CLOCKWORK = {"next_expiry", "documents", "sweep", "pulse", "wait"}
 
 
 def check_family(nodes: list[Any], name: str) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from asyncio import gather
-from datetime import datetime
 
-from moorage.core.approval import Approval
-from moorage.core.errors import ApprovalNotFound, NotFound, SessionCorrupt
+from moorage.core.approval import PENDING, Approval, ApprovalQuery
+from moorage.core.errors import ApprovalNotFound, SessionCorrupt
 from moorage.stores.redis import heads
 from moorage.stores.redis.base import Base
 from moorage.stores.redis.lists import page_of, rows_of, walk
@@ -23,20 +22,18 @@ class RedisApprovals(Base):
             raise ApprovalNotFound(approval_id)
         return found[1]  # type: ignore[no-any-return]
 
-    async def approvals(
-        self, owner: str, *, ref: str | None = None, pending_only: bool = True, limit: int = 100
-    ) -> list[Approval]:
+    async def approvals(self, owner: str, query: ApprovalQuery = PENDING) -> list[Approval]:
         keys = self.db.keys(owner)
-        key = keys.list("pending" if pending_only else "approvals")
-        if ref is not None:
-            key = keys.list("approvals_of", await heads.id_of(self.db, owner, ref))
-        places = walk(self.db, key, None, min(limit + 1, 500), newest_first=False)
+        if query.due_at is not None:
+            due = await self.db.one("ZRANGEBYSCORE", keys.list("asked_until"), "-inf", micros(query.due_at))
+            found = await rows_of(self.db, keys("approvals"), APPROVALS, [id_.decode() for id_ in due])
+            return [one for one in found if one is not None and query.admits(one)][: query.limit]
+        key = keys.list("pending" if query.pending_only else "approvals")
+        if query.session_id is not None:
+            key = keys.list("approvals_of", query.session_id)
+        places = walk(self.db, key, None, min(query.limit + 1, 500), newest_first=False)
         page = await page_of(
-            places,
-            lambda ids: rows_of(self.db, keys("approvals"), APPROVALS, ids),
-            lambda one: one.state == "pending" or not pending_only,
-            limit,
-            0,
+            places, lambda ids: rows_of(self.db, keys("approvals"), APPROVALS, ids), query.admits, query.limit, 0
         )
         return page.items
 
@@ -45,14 +42,9 @@ class RedisApprovals(Base):
     ) -> list[list[Approval]]:
         async def one(session_id: str) -> list[Approval]:
             try:
-                return await self.approvals(owner, ref=session_id, pending_only=pending_only, limit=limit)
-            except (NotFound, SessionCorrupt):
+                query = ApprovalQuery(session_id=session_id, pending_only=pending_only, limit=limit)
+                return await self.approvals(owner, query)
+            except SessionCorrupt:
                 return []
 
         return list(await gather(*map(one, session_ids)))
-
-    async def due_approvals(self, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
-        keys = self.db.keys(owner)
-        ids = await self.db.one("ZRANGEBYSCORE", keys.list("asked_until"), "-inf", micros(at), "LIMIT", 0, limit)
-        found = await rows_of(self.db, keys("approvals"), APPROVALS, [id_.decode() for id_ in ids])
-        return [approval for approval in found if approval is not None]

@@ -2,41 +2,38 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
-from moorage.core.approval import Approval
+from moorage.core.approval import PENDING, Approval, ApprovalQuery
 from moorage.core.errors import ApprovalNotFound
 from moorage.stores.rows import approval_of, micros
 from moorage.stores.sql.db import Db
-from moorage.stores.sql.lookup import key_of, may_be_ref
+from moorage.stores.sql.lookup import may_be_ref, pk_of
 
 _SELECT = (
     "SELECT body, id, (SELECT s.id FROM moor.sessions s WHERE s.owner = t.owner AND s.pk = t.session) "
     "FROM moor.approvals t"
 )
 _ONE = f"{_SELECT} WHERE owner = ? AND id = ?"
-_DUE = (
-    f"{_SELECT} WHERE owner = ? AND state = 'pending' AND expires_at IS NOT NULL "
-    "AND expires_at <= ? ORDER BY expires_at LIMIT ?"
-)
 
 
-async def approvals(
-    db: Db, owner: str, *, ref: str | None = None, pending_only: bool = True, limit: int = 100
-) -> list[Approval]:
-    """Return approvals, oldest first."""
-    where, values, index = ["owner = ?"], list[Any]((owner,)), ""
-    if ref is not None:
+async def approvals(db: Db, owner: str, query: ApprovalQuery = PENDING) -> list[Approval]:
+    """Return approvals, oldest first; overdue ones in the order of their deadlines."""
+    where, values, index, order = ["owner = ?"], list[Any]((owner,)), "", "n"
+    if query.session_id is not None:
         index = "INDEXED BY approvals_by_session"
         where.append("session = ?")
-        values.append((await key_of(db, owner, ref)).pk)
-    if pending_only:
+        values.append(await pk_of(db, owner, query.session_id))
+    if query.due_at is not None:
+        where.append("state = 'pending' AND expires_at IS NOT NULL AND expires_at <= ?")
+        values.append(micros(query.due_at))
+        order = "expires_at"
+    elif query.pending_only:
         where.append("state = 'pending'")
-    if pending_only and ref is None:  # the condition of PostgreSQL's index
-        where.append("(state = 'pending') IS TRUE")
-    sql = f"{_SELECT} {index} WHERE {' AND '.join(where)} ORDER BY n LIMIT ?"
-    return [approval_of(row, db.opener) for row in await db.all(sql, (*values, limit))]
+        if query.session_id is None:  # the condition of PostgreSQL's index
+            where.append("(state = 'pending') IS TRUE")
+    sql = f"{_SELECT} {index} WHERE {' AND '.join(where)} ORDER BY {order} LIMIT ?"
+    return [approval_of(row, db.opener) for row in await db.all(sql, (*values, query.limit))]
 
 
 async def approval(db: Db, owner: str, approval_id: str, *, of_session: int | None = None) -> Approval:
@@ -46,8 +43,3 @@ async def approval(db: Db, owner: str, approval_id: str, *, of_session: int | No
     if row is None:
         raise ApprovalNotFound(approval_id)
     return approval_of(row, db.opener)
-
-
-async def due_approvals(db: Db, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
-    """Return pending approvals that are overdue."""
-    return [approval_of(row, db.opener) for row in await db.all(_DUE, (owner, micros(at), limit))]

@@ -19,7 +19,7 @@ from moorage.core.session import Session, State
 from moorage.stores.rows import json_text, micros
 from moorage.stores.session_rows import TIMES, sessions_of, states_of, status_conditions
 from moorage.stores.sql.db import FEED_ROOM, Db
-from moorage.stores.sql.lookup import HEAD, HEAD_OF_S
+from moorage.stores.sql.lookup import HEAD, HEAD_OF_S, pk_of
 from moorage.stores.sql.query import Query
 
 NARROW = 2000  # sessions of a time span that are sorted; with more of them, the list is walked
@@ -185,8 +185,7 @@ async def _add_family(db: Db, owner: str, query: SessionQuery, where: _Where) ->
     ):
         if session_id is None:
             continue
-        row = await db.one("SELECT pk FROM moor.sessions WHERE owner = ? AND id = ?", (owner, session_id))
-        where.add(condition, *[row[0] if row else -1] * condition.count("?"))
+        where.add(condition, *[await pk_of(db, owner, session_id)] * condition.count("?"))
         where.is_family = True
         where.index = index  # a family is small: the other filters check its members only
 

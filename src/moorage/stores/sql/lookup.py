@@ -15,6 +15,7 @@ from moorage.stores.sql.db import Db
 HEAD, HEAD_OF_S = head_columns(schema="moor."), head_columns("s", "moor.")
 KEY = "SELECT pk, id, task, shared_upto, has_pins, coalesce(root, pk) FROM moor.sessions"
 OF_SESSION = "ORDERED JOIN moor.sessions s ON s.owner = t.owner AND s.pk = t.session"
+_PK = "SELECT pk FROM moor.sessions WHERE owner = ? AND id = ?"
 _TOMBSTONE = "SELECT deleted_at, deleted_by, reason FROM moor.tombstones WHERE owner = ? AND id = ?"
 
 
@@ -49,6 +50,12 @@ class SessionColumns(NamedTuple):
 async def key_of(db: Db, owner: str, ref: str) -> SessionColumns:
     """Return the key of a session."""
     return SessionColumns(*await _found(db, _KEY, owner, ref))
+
+
+async def pk_of(db: Db, owner: str, session_id: str) -> int:
+    """Return the key of the session with exactly this id; -1 if there is none."""
+    row = await db.one(_PK, (owner, session_id)) if may_be_ref(session_id) else None
+    return row[0] if row else -1
 
 
 async def get(db: Db, owner: str, ref: str) -> Session:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from moorage.core.approval import Approval
+from moorage.core.approval import Approval, ApprovalQuery
 from moorage.core.entry import Kind
 from moorage.core.errors import NotFound, SessionCorrupt
 from moorage.core.query import LogQuery
@@ -48,10 +48,8 @@ async def approvals_of(
 ) -> list[list[Approval]]:
     """Return the approvals of each session, oldest first."""
 
-    async def one(session_id: str) -> list[Approval]:
-        return await approvals.approvals(db, owner, ref=session_id, pending_only=pending_only, limit=limit)
-
-    return [await _or_else([], one, each) for each in session_ids]
+    queries = [ApprovalQuery(session_id=each, pending_only=pending_only, limit=limit) for each in session_ids]
+    return [await _or_else([], approvals.approvals, db, owner, query) for query in queries]
 
 
 async def _or_else(nothing: T, read: Callable[..., Awaitable[T]], *values: object) -> T:

@@ -12,7 +12,7 @@ from moorage.core.query import MAX_POSITION, Page, make_cursor, read_cursor
 from moorage.core.run import SETTLED, Run, RunQuery, RunState
 from moorage.stores.rows import ITEM, Row
 from moorage.stores.sql.db import Db, T
-from moorage.stores.sql.lookup import OF_SESSION, key_of, may_be_ref
+from moorage.stores.sql.lookup import OF_SESSION, key_of, may_be_ref, pk_of
 from moorage.stores.work_rows import item_of, run_of
 
 _ONE = f"SELECT t.body, t.id, s.id FROM moor.runs t {OF_SESSION} WHERE t.owner = ?"
@@ -64,7 +64,7 @@ async def _runs(db: Db, owner: str, query: RunQuery, below: int) -> list[Row]:
         filters["parent = ?"] = query.parent_session_id
     index = "runs_by_state"
     if query.session_id is not None:
-        index, filters["session = ?"] = "runs_by_session", await _key(db, owner, query.session_id)
+        index, filters["session = ?"] = "runs_by_session", await pk_of(db, owner, query.session_id)
     elif by_other := _index_without_states(query):
         index, states = by_other, [f"({' OR '.join(states)})"] if states else []
     select = f"SELECT body, id, n FROM moor.runs INDEXED BY {index}"
@@ -77,11 +77,6 @@ def _index_without_states(query: RunQuery) -> str | None:
         return "runs_by_parent"
     is_open = query.open_only or query.state in (RunState.QUEUED, RunState.RUNNING)  # few, even of all owners together
     return None if query.agent is None or is_open else "runs_by_agent"
-
-
-async def _key(db: Db, owner: str, session_id: str) -> int:
-    row = await db.one("SELECT pk FROM moor.sessions WHERE owner = ? AND id = ?", (owner, session_id))
-    return row[0] if row else -1
 
 
 async def _walked(db: Db, select: str, filters: dict[str, Any], states: list[str], order: str, limit: int) -> list[Row]:

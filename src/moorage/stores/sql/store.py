@@ -163,7 +163,6 @@ class SqlStore:
     approval = job(ports.Approvals.approval, lambda: sql.approvals.approval, GLANCE)
     approvals = job(ports.Approvals.approvals, lambda: sql.approvals.approvals, SNAPSHOT)
     approvals_of = job(ports.Approvals.approvals_of, lambda: sql.many.approvals_of, SNAPSHOT)
-    due_approvals = job(ports.Approvals.due_approvals, lambda: sql.approvals.due_approvals, READ)
     records = job(ports.RecordStore.records, lambda: sql.records.records, GLANCE)
     write_memory = job(ports.RecordStore.write_memory, lambda: sql.records.write_memory, WRITE)
 

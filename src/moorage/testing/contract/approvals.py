@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from moorage.core.approval import ApprovalState
+from moorage.core.approval import ApprovalQuery, ApprovalState
 from moorage.core.entry import Kind
-from moorage.core.errors import AlreadyDecided, ApprovalClosed, ApprovalNotFound, SessionNotFound
+from moorage.core.errors import AlreadyDecided, ApprovalClosed, ApprovalNotFound
 from moorage.core.query import LogQuery
 from moorage.core.session import Change, Needs, Phase, State, View
 from moorage.ports import Store
@@ -20,7 +21,7 @@ TICK = timedelta(microseconds=1)
 
 
 class ApprovalRules:
-    """Rules of `approval`, `approvals` and `due_approvals`, and of `apply` where it concerns them."""
+    """Rules of `approval` and `approvals`, and of `apply` where it concerns them."""
 
     async def test_asked_approval_reads_back_whole(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
@@ -34,7 +35,8 @@ class ApprovalRules:
         await store.apply(OWNER, "s-1", asked(approval))
 
         assert await store.approval(OWNER, "approval-1") == approval
-        assert await store.approvals(OWNER) == await store.approvals(OWNER, ref="s-1") == [approval]
+        assert await store.approvals(OWNER) == [approval]
+        assert await store.approvals(OWNER, ApprovalQuery(session_id="s-1")) == [approval]
 
     @pytest.mark.parametrize("text", TEXTS)
     async def test_any_text_asked_comes_back_the_same(self, store: Store, text: str) -> None:
@@ -70,7 +72,7 @@ class ApprovalRules:
         assert (approval.decided_by, approval.decided_at) == ("tester", after(5))
         assert (session.state, session.phase, session.pending_approvals) == (State.ACTIVE, Phase.INITIALIZING, 0)
         assert await store.approvals(OWNER) == []
-        assert await store.approvals(OWNER, pending_only=False) == [approval]
+        assert await store.approvals(OWNER, ApprovalQuery(pending_only=False)) == [approval]
 
     async def test_unknown_approval_is_not_found(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
@@ -134,21 +136,21 @@ class ApprovalRules:
             await store.apply(OWNER, ref, asked(an_approval(ref, f"a-{n}", after(n))))
         await store.apply(OWNER, "s-1", answered("approve", after(9)), needs=Needs(approval="a-1"))
 
-        async def listed(**options: object) -> list[str]:
-            found = await store.approvals(OWNER, **options)  # type: ignore[arg-type]  # options differ
+        async def listed(**options: Any) -> list[str]:
+            found = await store.approvals(OWNER, ApprovalQuery(**options))
             return [approval.approval_id for approval in found]
 
         assert await listed() == ["a-0", "a-2"]
         assert await listed(pending_only=False) == ["a-0", "a-1", "a-2"]
         assert await listed(pending_only=False, limit=2) == ["a-0", "a-1"]
         assert await listed(limit=1) == ["a-0"]
-        assert await listed(ref="s-1") == []
-        assert await listed(ref="s-1", pending_only=False) == ["a-1"]
-        assert await listed(ref="s-2") == ["a-0", "a-2"]
+        assert await listed(session_id="s-1") == []
+        assert await listed(session_id="s-1", pending_only=False) == ["a-1"]
+        assert await listed(session_id="s-2") == ["a-0", "a-2"]
 
-    async def test_approvals_of_an_unknown_session_are_not_found(self, store: Store) -> None:
-        with pytest.raises(SessionNotFound):
-            await store.approvals(OWNER, ref="nobody")
+    async def test_unknown_session_has_no_approvals(self, store: Store) -> None:
+        for session_id in ("nobody", "né", ""):
+            assert await store.approvals(OWNER, ApprovalQuery(session_id=session_id)) == []
 
     async def test_approval_is_due_at_its_very_end(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
@@ -156,7 +158,7 @@ class ApprovalRules:
             await store.apply(OWNER, "s-1", asked(an_approval("s-1", name, expires_at=expires_at)))
 
         async def due(at: float) -> set[str]:
-            return {approval.approval_id for approval in await store.due_approvals(OWNER, after(at))}
+            return {approval.approval_id for approval in await store.approvals(OWNER, ApprovalQuery(due_at=after(at)))}
 
         assert (await due(4), await due(5), await due(10), await due(11)) == (
             set(),
@@ -164,7 +166,7 @@ class ApprovalRules:
             {"a-1", "a-4"},
             {"a-1", "a-2", "a-4"},
         )
-        assert len(await store.due_approvals(OWNER, after(11), limit=2)) == 2
+        assert len(await store.approvals(OWNER, ApprovalQuery(due_at=after(11), limit=2))) == 2
 
     async def test_settled_approval_is_not_due(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
@@ -173,7 +175,7 @@ class ApprovalRules:
         await store.apply(OWNER, "s-1", answered("approve", after(9)), needs=Needs(approval="a-1"))
         await store.apply(OWNER, "s-1", run_out(after(10)), needs=Needs(approval="a-2"))
 
-        assert await store.due_approvals(OWNER, after(11)) == []
+        assert await store.approvals(OWNER, ApprovalQuery(due_at=after(11))) == []
         assert (await store.approval(OWNER, "a-2")).state is ApprovalState.EXPIRED
         with pytest.raises(ApprovalClosed):
             await store.apply(OWNER, "s-1", answered("approve", after(11)), needs=Needs(approval="a-2"))
@@ -185,6 +187,6 @@ class ApprovalRules:
         await store.apply(OWNER, "s-1", answered("approve"), needs=Needs(approval="a-1"))
         await store.apply(OWNER, "s-1", finalized("abandoned"))
 
-        states = [approval.state for approval in await store.approvals(OWNER, pending_only=False)]
+        states = [approval.state for approval in await store.approvals(OWNER, ApprovalQuery(pending_only=False))]
         assert states == [ApprovalState.APPROVED, ApprovalState.WITHDRAWN]
         assert await store.approvals(OWNER) == []

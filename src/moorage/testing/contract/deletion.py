@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from moorage.core.approval import ApprovalQuery
 from moorage.core.errors import (
     ApprovalNotFound,
     HasChildren,
@@ -139,8 +140,8 @@ class DeletionRules:
             await store.apply(OWNER, ref, asked(an_approval(ref, f"approval-{ref}", expires_at=after(1))))
         await store.delete_tree(OWNER, "p-1", may_delete("p-1"), a_stamp())
 
-        assert [approval.session_id for approval in await store.approvals(OWNER, pending_only=False)] == ["s-1"]
-        assert [approval.session_id for approval in await store.due_approvals(OWNER, after(9))] == ["s-1"]
+        for query in (ApprovalQuery(pending_only=False), ApprovalQuery(due_at=after(9))):
+            assert [approval.session_id for approval in await store.approvals(OWNER, query)] == ["s-1"]
         with pytest.raises(ApprovalNotFound):
             await store.approval(OWNER, "approval-c-1")
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from moorage.core.approval import ApprovalQuery
 from moorage.core.entry import Kind
 from moorage.core.errors import EntryNotFound, IdTaken, NameTaken, SessionGone, SessionNotFound, VersionConflict
 from moorage.core.query import LogQuery
@@ -121,7 +122,7 @@ class ForkRules:
         fork = await store.fork(OWNER, "s-1", None, a_fork("f-1"))
 
         assert (fork.hold, fork.pending_approvals) == (None, 0)
-        assert await store.approvals(OWNER, ref="f-1", pending_only=False) == []
+        assert await store.approvals(OWNER, ApprovalQuery(session_id="f-1", pending_only=False)) == []
         assert await store.tree(OWNER, "f-1", 10) == [fork]
 
     async def test_decision_sees_the_source_the_entry_and_the_newest_checkpoint(self, store: Store) -> None:

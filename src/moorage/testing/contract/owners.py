@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from moorage.core.approval import ApprovalQuery
 from moorage.core.delegation import Delegation, Span
 from moorage.core.errors import (
     ApprovalNotFound,
@@ -48,7 +49,6 @@ UNKNOWN: dict[str, tuple[type[NotFound], StoreCall]] = {
     "records": (SessionNotFound, lambda store: store.records(OTHER, "theirs", [RecordName("n", "k")], NOON)),
     "list_records": (SessionNotFound, lambda store: store.list_records(OTHER, "theirs", RecordQuery(), NOON)),
     "approval": (ApprovalNotFound, lambda store: store.approval(OTHER, "approval-1")),
-    "approvals": (SessionNotFound, lambda store: store.approvals(OTHER, ref="theirs")),
     "inbox": (SessionNotFound, lambda store: store.inbox(OTHER, ref="theirs", states=EVERY_STATE, limit=10)),
     "run": (RunNotFound, lambda store: store.run(OTHER, "run-1")),
     "item": (ItemNotFound, lambda store: store.item(OTHER, "message:run-1")),
@@ -85,6 +85,12 @@ async def _approvals(store: Store) -> list[Any]:
     return [approval for some in found for approval in some]
 
 
+async def _listed_approvals(store: Store) -> list[Any]:
+    every, due = ApprovalQuery(pending_only=False), ApprovalQuery(due_at=after(10**9))
+    queries = every, due, ApprovalQuery(session_id="theirs")
+    return [approval for query in queries for approval in await store.approvals(OTHER, query)]
+
+
 async def _records(store: Store) -> list[Any]:
     found = await store.records_of(OTHER, ["theirs"], RecordName("n", "k"), NOON)
     return [record for record in found if record is not None]
@@ -103,8 +109,7 @@ NOTHING: dict[str, StoreCall] = {
     "sweep": _swept,
     "next_expiry": lambda store: store.next_expiry(OTHER),
     "tombstones": lambda store: _items(store.tombstones(OTHER, 10)),
-    "approvals": lambda store: store.approvals(OTHER, pending_only=False),
-    "due_approvals": lambda store: store.due_approvals(OTHER, after(10**9)),
+    "approvals": _listed_approvals,
     "delegations": lambda store: _items(store.delegations(OTHER, Span(), 10)),
     "facts": lambda store: _items(store.facts(OTHER, Span(), 10)),
     "fates": lambda store: store.fates(OTHER, ["theirs", "deleted"]),

@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from msgspec.structs import replace
 
+from moorage.core.approval import ApprovalQuery
 from moorage.core.bundle import Bundle
 from moorage.core.errors import IdTaken, KeyReused, NameTaken, ParentNotFound, SessionGone
 from moorage.core.session import Needs
@@ -54,7 +55,7 @@ class TransferRules:
         await store.restore(OTHER, await bundle_of(store, "s-1"))
 
         assert [approval.approval_id for approval in await store.approvals(OTHER)] == ["approval-1"]
-        assert len(await store.due_approvals(OTHER, after(60))) == 1
+        assert len(await store.approvals(OTHER, ApprovalQuery(due_at=after(60)))) == 1
         await store.apply(OTHER, "s-1", answered("approve"), needs=Needs(approval="approval-1"))
         assert (await store.get(OTHER, "s-1")).pending_approvals == 0
         assert (await store.get(OWNER, "s-1")).pending_approvals == 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from moorage.core.approval import Approval
+from moorage.core.approval import Approval, ApprovalQuery
 from moorage.core.entry import Kind
 from moorage.core.errors import NotFound, SessionCorrupt
 from moorage.core.query import LogQuery
@@ -56,8 +56,9 @@ class OneByOne:
         found = []
         for session_id in session_ids:
             try:
-                found.append(await self.approvals(owner, ref=session_id, pending_only=pending_only, limit=limit))
-            except MISSING:
+                query = ApprovalQuery(session_id=session_id, pending_only=pending_only, limit=limit)
+                found.append(await self.approvals(owner, query))
+            except SessionCorrupt:
                 found.append([])
         return found
 

@@ -21,7 +21,7 @@ from itertools import chain, dropwhile, islice
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from moorage.core.approval import Approval, ApprovalState
+from moorage.core.approval import PENDING, Approval, ApprovalQuery, ApprovalState
 from moorage.core.bundle import Bundle, as_restored
 from moorage.core.codec import encode
 from moorage.core.delegation import Delegation, Span
@@ -324,20 +324,11 @@ class ModelStore(Pulse, OneByOne):
                 raise ApprovalNotFound(approval_id)
             return partition.asked[approval_id].approval(approval_id)
 
-    async def approvals(
-        self, owner: str, *, ref: str | None = None, pending_only: bool = True, limit: int = 100
-    ) -> list[Approval]:
+    async def approvals(self, owner: str, query: ApprovalQuery = PENDING) -> list[Approval]:
         """Return approvals in the order they were asked."""
         with self._opened(owner) as partition:
-            one = None if ref is None else partition.find(ref)
-            asked = [record.approval(name) for name, record in partition.asked.items() if one in (None, record)]
-        return [approval for approval in asked if _is_pending(approval) or not pending_only][:limit]
-
-    async def due_approvals(self, owner: str, at: datetime, limit: int = 100) -> list[Approval]:
-        """Return pending approvals past their deadline."""
-        with self._opened(owner) as partition:
             asked = [record.approval(name) for name, record in partition.asked.items()]
-        return [approval for approval in asked if approval.is_due(at)][:limit]
+        return list(filter(query.admits, asked))[: query.limit]
 
     # Records ------------------------------------------------------------------------------------
 
