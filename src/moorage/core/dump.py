@@ -48,11 +48,14 @@ class DumpKind(StrEnum):
     DOCUMENT = "document"
 
 
-class DumpedTombstone(Struct, frozen=True, tag="tombstone"):
-    """The tombstone of a deleted session, in the order of deletions."""
+OwnedValue: TypeAlias = Tombstone | Approval | Run | Item | Delegation | Once
+
+
+class DumpedValue(Struct, frozen=True, tag="value"):
+    """A value of an owner, in the order of creation; requests under a key by operation and key."""
 
     owner: str
-    tombstone: Tombstone
+    value: OwnedValue
 
 
 class DumpedSession(Struct, frozen=True, tag="session"):
@@ -79,33 +82,12 @@ class DumpedRecord(Struct, frozen=True, tag="record"):
     record: Record
 
 
-class DumpedApproval(Struct, frozen=True, tag="approval"):
-    """An approval; in the order of their requests."""
-
-    owner: str
-    approval: Approval
-
-
-class DumpedRun(Struct, frozen=True, tag="run"):
-    """A run; in the order of their requests."""
-
-    owner: str
-    run: Run
-
-
 class DumpedTurn(Struct, frozen=True, tag="turn"):
     """A turn. A lower number was queued earlier, across all owners."""
 
     owner: str
     number: int
     turn: Turn
-
-
-class DumpedItem(Struct, frozen=True, tag="item"):
-    """An item of an inbox; in the order of their arrival."""
-
-    owner: str
-    item: Item
 
 
 class DumpedFeed(Struct, frozen=True, tag="feed"):
@@ -121,20 +103,6 @@ class DumpedFeed(Struct, frozen=True, tag="feed"):
     count: int
 
 
-class DumpedDelegation(Struct, frozen=True, tag="delegation"):
-    """A delegation; in the order of their recording."""
-
-    owner: str
-    delegation: Delegation
-
-
-class DumpedOnce(Struct, frozen=True, tag="once"):
-    """A request under an idempotency key; by owner, operation and key."""
-
-    owner: str
-    once: Once
-
-
 class DumpedDocument(Struct, frozen=True, tag="document"):
     """A document, including expired ones; by kind and key."""
 
@@ -142,19 +110,13 @@ class DumpedDocument(Struct, frozen=True, tag="document"):
 
 
 DumpRecord: TypeAlias = (
-    DumpedTombstone
-    | DumpedSession
-    | DumpedEntry
-    | DumpedRecord
-    | DumpedApproval
-    | DumpedRun
-    | DumpedTurn
-    | DumpedItem
-    | DumpedFeed
-    | DumpedDelegation
-    | DumpedOnce
-    | DumpedDocument
+    DumpedValue | DumpedSession | DumpedEntry | DumpedRecord | DumpedTurn | DumpedFeed | DumpedDocument
 )
+
+
+def type_of(record: DumpRecord) -> type[Struct]:
+    """Return the type that tells the kind of a record: of its value, if it is only that."""
+    return type(record.value if isinstance(record, DumpedValue) else record)
 
 
 def parts(record: DumpRecord) -> Iterator[bytes]:

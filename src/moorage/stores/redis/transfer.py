@@ -11,15 +11,19 @@ from msgspec.json import Decoder
 from msgspec.structs import replace
 
 from moorage.core import dump as dumps
+from moorage.core.approval import Approval
 from moorage.core.bundle import Bundle, as_restored
 from moorage.core.codec import encode_text
+from moorage.core.delegation import Delegation
 from moorage.core.document import LOAD_MARK, NOT_COPIED, Document, DocumentKind
 from moorage.core.dump import DumpKind, DumpRecord
 from moorage.core.errors import ParentNotFound, SessionGone
-from moorage.core.inbox import ItemState
+from moorage.core.family import Tombstone
+from moorage.core.inbox import Item, ItemState
 from moorage.core.once import Once
 from moorage.core.query import Page
 from moorage.core.record import PutRecord, Record
+from moorage.core.run import Run
 from moorage.core.session import Change
 from moorage.stores import seam
 from moorage.stores.redis import documents, heads
@@ -110,7 +114,7 @@ async def _page(db: RedisDb, owners: list[str], kind: DumpKind, limit: int, curs
 async def _tombstones(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
     keys = db.keys(owner)
     async for at, id_ in walk(db, keys.list("dead"), after, PART, newest_first=False):
-        yield at, dumps.DumpedTombstone(owner, heads.read_tombstone(await db.one("HGET", keys("dead"), id_)))
+        yield at, dumps.DumpedValue(owner, heads.read_tombstone(await db.one("HGET", keys("dead"), id_)))
 
 
 async def _sessions(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
@@ -178,7 +182,7 @@ async def _items(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
         names = [(member.partition("\0")[0], member.partition("\0")[2]) for _, member in places[:PART]]
         for (above, _), item in zip(places, await items_of(db, owner, names), strict=False):
             if item is not None:
-                yield above, dumps.DumpedItem(owner, item)
+                yield above, dumps.DumpedValue(owner, item)
 
 
 async def _feed(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
@@ -194,14 +198,14 @@ async def _feed(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
 async def _delegations(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
     keys = db.keys(owner)
     async for at, id_ in walk(db, keys.list("delegations"), after, PART, newest_first=False):
-        yield at, dumps.DumpedDelegation(owner, read_delegation(await db.one("HGET", keys("delegations"), id_)))
+        yield at, dumps.DumpedValue(owner, read_delegation(await db.one("HGET", keys("delegations"), id_)))
 
 
 async def _once(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
     flat = await db.one("HGETALL", db.keys(owner)("once"))
     for name, text in sorted((flat[n].decode(), flat[n + 1]) for n in range(0, len(flat), 2)):
         if after is None or name > after:
-            yield name, dumps.DumpedOnce(owner, _read_once(text))
+            yield name, dumps.DumpedValue(owner, _read_once(text))
 
 
 async def _documents(db: RedisDb, _: str, after: Any) -> PlacedRecords:
@@ -219,8 +223,8 @@ _READERS: dict[DumpKind, Callable[[RedisDb, str, Any], PlacedRecords]] = {
     DumpKind.SESSION: _sessions,
     DumpKind.ENTRY: _entries,
     DumpKind.RECORD: _records,
-    DumpKind.APPROVAL: _rows("approvals", APPROVALS, lambda owner, _, one: dumps.DumpedApproval(owner, one)),
-    DumpKind.RUN: _rows("runs", RUNS, lambda owner, _, one: dumps.DumpedRun(owner, one)),
+    DumpKind.APPROVAL: _rows("approvals", APPROVALS, lambda owner, _, one: dumps.DumpedValue(owner, one)),
+    DumpKind.RUN: _rows("runs", RUNS, lambda owner, _, one: dumps.DumpedValue(owner, one)),
     DumpKind.TURN: _rows("turns", TURNS, dumps.DumpedTurn),
     DumpKind.ITEM: _items,
     DumpKind.FEED: _feed,
@@ -290,7 +294,7 @@ async def _logs(db: RedisDb, keys: Keys, records: list[DumpRecord]) -> dict[int,
 
 async def _put(db: RedisDb, unit: Unit, keys: Keys, record: DumpRecord, logs: dict[int, str], number: int) -> None:
     match record:
-        case dumps.DumpedTombstone(_, tombstone):
+        case dumps.DumpedValue(_, Tombstone() as tombstone):
             unit.writes.append(("HSET", keys("dead"), tombstone.session_id, encode_text(tombstone)))
             unit.writes.append(("ZADD", keys.list("dead"), str(number), tombstone.session_id))
         case dumps.DumpedEntry(_, segment, entry):
@@ -300,19 +304,19 @@ async def _put(db: RedisDb, unit: Unit, keys: Keys, record: DumpRecord, logs: di
         case dumps.DumpedRecord(_, session_id, one):
             serial = (await _session(unit, str(session_id))).guard.serial
             unit.writes += await write_ops(db, keys, Book(keys, str(session_id), serial), [PutRecord(one, 0)])
-        case dumps.DumpedApproval(_, approval):
+        case dumps.DumpedValue(_, Approval() as approval):
             await _save(unit, approval, approval.approval_id, number, approvals=(approval,))
-        case dumps.DumpedRun(_, run):
+        case dumps.DumpedValue(_, Run() as run):
             await _save(unit, run, run.run_id, number, runs=(run,))
         case dumps.DumpedTurn(_, queued, turn):
             await _save(unit, turn, turn.turn_id, queued, turns=(turn,))
-        case dumps.DumpedItem(_, item):
+        case dumps.DumpedValue(_, Item() as item):
             await _save(unit, item, item.item_id, number, items=(item,))
         case dumps.DumpedFeed():
             unit.writes += _feed_ops(keys, record)
-        case dumps.DumpedDelegation(_, delegation):
+        case dumps.DumpedValue(_, Delegation() as delegation):
             unit.writes += delegation_ops(keys, delegation, number)
-        case dumps.DumpedOnce(_, once):
+        case dumps.DumpedValue(_, Once() as once):
             name = f"{once.operation}\0{once.key}"
             unit.writes.append(("HSET", keys("once"), name, encode_text(once)))
             unit.writes.append(("ZADD", keys.list("once"), str(micros(once.at)), name))

@@ -80,35 +80,26 @@ _RECORD = ", ".join(f"t.{column}" for column in records.COLUMNS.split(", "))
 _KINDS_NOT_COPIED = ", ".join(f"'{kind}'" for kind in NOT_COPIED)
 
 
-def _of_owner(table: str, columns: str, record_of: Callable[[Db, Row], DumpRecord]) -> _List:
-    return _List(Walk(f"moor.{table} t", ("t.n",), f"t.owner, {columns}"), record_of)
+def _of_owner(table: str, columns: str, value_of: Callable[[Db, Row], dumps.OwnedValue]) -> _List:
+    """Return how to read values of owners; `value_of` gets the columns."""
+    walk = Walk(table, ("t.n",), f"t.owner, {columns}")
+    return _List(walk, lambda db, row: dumps.DumpedValue(row[0], value_of(db, row[1:])))
 
 
-def _of_session(table: str, columns: str, record_of: Callable[[Db, Row], DumpRecord]) -> _List:
-    return _List(Walk(f"moor.{table} t {OF_SESSION}", ("t.n",), f"t.owner, {columns}"), record_of)
+def _of_session(table: str, columns: str, value_of: Callable[[Db, Row], dumps.OwnedValue]) -> _List:
+    return _of_owner(f"moor.{table} t {OF_SESSION}", columns, value_of)
 
 
 _ON_BOTH = {
-    DumpKind.TOMBSTONE: _of_owner(
-        "tombstones", TOMBSTONE, lambda _, row: dumps.DumpedTombstone(row[0], tombstone_of(row[2:]))
+    DumpKind.TOMBSTONE: _of_owner("moor.tombstones t", TOMBSTONE, lambda _, row: tombstone_of(row[1:])),
+    DumpKind.DELEGATION: _of_owner("moor.delegations t", f"{DELEGATION}, t.n", lambda _, row: delegation_of(row)),
+    DumpKind.APPROVAL: _of_session("approvals", "t.body, t.id, s.id", lambda db, row: approval_of(row, db.opener)),
+    DumpKind.RUN: _of_session("runs", "t.body, t.id, s.id", run_of),
+    DumpKind.TURN: _List(
+        Walk(f"moor.turns t {OF_SESSION}", ("t.n",), "t.owner, t.n, t.body, t.id, s.id"),
+        lambda db, row: dumps.DumpedTurn(row[0], row[1], turn_of(db, row[2:])),
     ),
-    DumpKind.DELEGATION: _of_owner(
-        "delegations", f"{DELEGATION}, t.n", lambda _, row: dumps.DumpedDelegation(row[0], delegation_of(row[1:]))
-    ),
-    DumpKind.APPROVAL: _of_session(
-        "approvals", "t.body, t.id, s.id", lambda db, row: dumps.DumpedApproval(row[0], approval_of(row[1:], db.opener))
-    ),
-    DumpKind.RUN: _of_session(
-        "runs", "t.body, t.id, s.id", lambda db, row: dumps.DumpedRun(row[0], run_of(db, row[1:]))
-    ),
-    DumpKind.TURN: _of_session(
-        "turns", "t.n, t.body, t.id, s.id", lambda db, row: dumps.DumpedTurn(row[0], row[1], turn_of(db, row[2:]))
-    ),
-    DumpKind.ITEM: _of_session(
-        "inbox",
-        f"s.id, {WHOLE_ITEM_OF_T}",
-        lambda db, row: dumps.DumpedItem(row[0], inbox_item_of(db, row[2:], row[1])),
-    ),
+    DumpKind.ITEM: _of_session("inbox", f"s.id, {WHOLE_ITEM_OF_T}", lambda db, row: inbox_item_of(db, row[1:], row[0])),
     DumpKind.RECORD: _List(
         Walk(
             "moor.records t LEFT JOIN moor.sessions s ON s.owner = t.owner AND s.pk = t.session",
@@ -120,7 +111,7 @@ _ON_BOTH = {
     ),
     DumpKind.ONCE: _List(
         Walk("moor.once", ("owner", "operation", "key"), "owner, operation, key, digest, ref, at", ()),
-        lambda _, row: dumps.DumpedOnce(row[0], Once(row[1], row[2], row[3], row[4], instant(row[5]))),
+        lambda _, row: dumps.DumpedValue(row[0], Once(row[1], row[2], row[3], row[4], instant(row[5]))),
     ),
     DumpKind.DOCUMENT: _List(
         Walk(

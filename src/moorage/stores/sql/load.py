@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
 from moorage.core import dump as dumps
+from moorage.core.approval import Approval
+from moorage.core.delegation import Delegation
 from moorage.core.document import LOAD_MARK
 from moorage.core.dump import DumpRecord
+from moorage.core.family import Tombstone
+from moorage.core.inbox import Item
+from moorage.core.once import Once
+from moorage.core.run import Run
 from moorage.core.session import Session
 from moorage.stores.rows import (
     APPROVALS,
@@ -39,8 +46,12 @@ _NOT_ON_SQLITE = {
 
 async def load(db: Db, records: Iterable[DumpRecord], mark: str | None) -> None:
     """Write records, and the mark of the progress."""
-    for kind, some in groupby(records, type):
-        await _WRITERS[kind](db, list(some))
+    for kind, some in groupby(records, dumps.type_of):
+        group = list(some)
+        if kind in _OWNED:
+            await _OWNED[kind](db, [(one.owner, one.value) for one in group if isinstance(one, dumps.DumpedValue)])
+        else:
+            await _WRITERS[kind](db, group)
     await documents.set_note(db, LOAD_MARK, mark)
 
 
@@ -98,9 +109,9 @@ async def _roots(db: Db, places: Iterable[tuple[str, int]]) -> dict[tuple[str, i
     return {place: found.get(place, place[1]) for place in wanted}
 
 
-async def _load_tombstones(db: Db, records: list[dumps.DumpedTombstone]) -> None:
+async def _load_tombstones(db: Db, owned: list[tuple[str, Tombstone]]) -> None:
     names = TOMBSTONE.split(", ")[1:]
-    rows = [{"owner": one.owner, **dict(zip(names, tombstone_row(one.tombstone), strict=True))} for one in records]
+    rows = [{"owner": owner, **dict(zip(names, tombstone_row(one), strict=True))} for owner, one in owned]
     await _insert(db, "tombstones", rows)
 
 
@@ -170,7 +181,7 @@ async def _load_records(db: Db, records: list[dumps.DumpedRecord]) -> None:
     await _insert(db, "records", rows)
 
 
-async def _load_values(db: Db, table: Table[Any], values: list[tuple[str, Any]], *places: Fields) -> None:
+async def _load_values(db: Db, values: list[tuple[str, Any]], *places: Fields, table: Table[Any]) -> None:
     """Write approvals, runs, turns or items with their owners."""
     known = await _found(db, _KEYS, ((owner, value.session_id) for owner, value in values))
     rows = [
@@ -187,7 +198,7 @@ async def _load_values(db: Db, table: Table[Any], values: list[tuple[str, Any]],
 
 async def _load_turns(db: Db, records: list[dumps.DumpedTurn]) -> None:
     values = [(record.owner, record.turn) for record in records]
-    await _load_values(db, TURNS, values, *({"n": record.number} for record in records))
+    await _load_values(db, values, *({"n": record.number} for record in records), table=TURNS)
     if db.is_postgres:
         await _continue_after(db, "turns_n_seq", max(record.number for record in records))
 
@@ -217,17 +228,19 @@ async def _load_feed(db: Db, records: list[dumps.DumpedFeed]) -> None:
         await db.many(_FEED_ENDS, sorted({record.owner: record.cursor for record in records}.items()))
 
 
+_OWNED: dict[type[Any], Callable[[Db, Any], Awaitable[None]]] = {  # of pairs of owner and value
+    Tombstone: _load_tombstones,
+    Approval: partial(_load_values, table=APPROVALS),
+    Run: partial(_load_values, table=RUNS),
+    Item: partial(_load_values, table=ITEMS),
+    Delegation: counts.write,
+    Once: once.write,
+}
 _WRITERS: dict[type[Any], Callable[[Db, Any], Awaitable[None]]] = {
-    dumps.DumpedTombstone: _load_tombstones,
     dumps.DumpedSession: _load_sessions,
     dumps.DumpedEntry: _load_entries,
     dumps.DumpedRecord: _load_records,
-    dumps.DumpedApproval: lambda db, some: _load_values(db, APPROVALS, [(one.owner, one.approval) for one in some]),
-    dumps.DumpedRun: lambda db, some: _load_values(db, RUNS, [(one.owner, one.run) for one in some]),
     dumps.DumpedTurn: _load_turns,
-    dumps.DumpedItem: lambda db, some: _load_values(db, ITEMS, [(one.owner, one.item) for one in some]),
     dumps.DumpedFeed: _load_feed,
-    dumps.DumpedDelegation: lambda db, some: counts.write(db, [(one.owner, one.delegation) for one in some]),
-    dumps.DumpedOnce: lambda db, some: once.write(db, [(one.owner, one.once) for one in some]),
     dumps.DumpedDocument: lambda db, some: documents.write(db, [one.document for one in some]),
 }

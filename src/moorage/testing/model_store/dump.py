@@ -16,7 +16,10 @@ from moorage.core.delegation import Delegation
 from moorage.core.dump import DumpKind, DumpRecord
 from moorage.core.entry import Entry
 from moorage.core.family import Tombstone
+from moorage.core.inbox import Item
+from moorage.core.once import Once
 from moorage.core.record import PutRecord, sort_key
+from moorage.core.run import Run
 from moorage.core.session import Change
 
 if TYPE_CHECKING:
@@ -41,7 +44,7 @@ NumberedRecords = Iterator[tuple[tuple[Any, ...], DumpRecord]]  # the sort key, 
 
 def _tombstones(partition: Partition) -> NumberedRecords:
     for place, tombstone in enumerate(partition.tombstones.values()):
-        yield (partition.owner, place), dumps.DumpedTombstone(partition.owner, tombstone)
+        yield (partition.owner, place), dumps.DumpedValue(partition.owner, tombstone)
 
 
 def _sessions(partition: Partition) -> NumberedRecords:
@@ -68,12 +71,12 @@ def _records(partition: Partition) -> NumberedRecords:
 
 def _approvals(partition: Partition) -> NumberedRecords:
     for place, (name, record) in enumerate(partition.asked.items()):
-        yield (partition.owner, place), dumps.DumpedApproval(partition.owner, _read_approval(record.approvals[name]))
+        yield (partition.owner, place), dumps.DumpedValue(partition.owner, _read_approval(record.approvals[name]))
 
 
 def _runs(partition: Partition) -> NumberedRecords:
     for number, run in partition.work.runs():
-        yield (number,), dumps.DumpedRun(partition.owner, run)
+        yield (number,), dumps.DumpedValue(partition.owner, run)
 
 
 def _turns(partition: Partition) -> NumberedRecords:
@@ -84,7 +87,7 @@ def _turns(partition: Partition) -> NumberedRecords:
 
 def _items(partition: Partition) -> NumberedRecords:
     for number, item in partition.work.items(None):
-        yield (number,), dumps.DumpedItem(partition.owner, item)
+        yield (number,), dumps.DumpedValue(partition.owner, item)
 
 
 def _feed(partition: Partition) -> NumberedRecords:
@@ -98,12 +101,12 @@ def _feed(partition: Partition) -> NumberedRecords:
 
 def _delegations(partition: Partition) -> NumberedRecords:
     for place, kept in enumerate(partition.delegated.values()):
-        yield (partition.owner, place), dumps.DumpedDelegation(partition.owner, _read_delegation(kept))
+        yield (partition.owner, place), dumps.DumpedValue(partition.owner, _read_delegation(kept))
 
 
 def _once(partition: Partition) -> NumberedRecords:
     for key, kept in partition.requests.items():
-        yield (partition.owner, *key), dumps.DumpedOnce(partition.owner, kept)
+        yield (partition.owner, *key), dumps.DumpedValue(partition.owner, kept)
 
 
 _READERS: dict[DumpKind, Callable[[Partition], NumberedRecords]] = {
@@ -127,7 +130,7 @@ _READERS: dict[DumpKind, Callable[[Partition], NumberedRecords]] = {
 def put(partition: Partition, record: DumpRecord) -> None:
     """Insert a record into its owner's partition unchanged."""
     match record:
-        case dumps.DumpedTombstone(_, tombstone):
+        case dumps.DumpedValue(_, Tombstone() as tombstone):
             partition.tombstones[tombstone.session_id] = tombstone
         case dumps.DumpedSession(serial, session, lineage):
             partition.shelve(session, lineage, serial)
@@ -135,20 +138,20 @@ def put(partition: Partition, record: DumpRecord) -> None:
             _put_entry(partition, segment, entry)
         case dumps.DumpedRecord(_, session_id, one):
             partition.book(session_id).write((PutRecord(one, 0),))
-        case dumps.DumpedApproval(_, approval):
+        case dumps.DumpedValue(_, Approval() as approval):
             partition.asked[approval.approval_id] = partition.by_id[approval.session_id]
             partition.by_id[approval.session_id].approvals[approval.approval_id] = encode(approval)
-        case dumps.DumpedRun(_, run):
+        case dumps.DumpedValue(_, Run() as run):
             partition.work.write(run.session_id, Change(session=partition.by_id[run.session_id].head, runs=(run,)))
         case dumps.DumpedTurn(_, number, turn):
             partition.work.write_turn(turn, number)
-        case dumps.DumpedItem(_, item):
+        case dumps.DumpedValue(_, Item() as item):
             partition.work.write(item.session_id, Change(session=partition.by_id[item.session_id].head, items=(item,)))
         case dumps.DumpedFeed():
             _put_feed(partition, record)
-        case dumps.DumpedDelegation(_, delegation):
+        case dumps.DumpedValue(_, Delegation() as delegation):
             partition.delegated[delegation.delegation_id] = encode(delegation)
-        case dumps.DumpedOnce(_, once):
+        case dumps.DumpedValue(_, Once() as once):
             partition.requests[once.operation, once.key] = once
 
 
