@@ -70,13 +70,13 @@ async def test_questions_of_many_owners_are_checked_some_at_a_time() -> None:
     dispatcher = TurnDispatcher(Deps(store, clock, entropy))
     owners = tuple(f"owner-{number:03}" for number in range(2 * OWNERS_AT_ONCE + 1))
     launcher = Launcher(launcher_id="one", name="test", registered_at=NOON, seen_at=NOON, slots=1, owners=owners)
-    seen, due = list[str](), store.due_approvals
+    seen, approvals = list[str](), store.approvals
 
-    async def due_approvals(owner: str, *rest: Any, **more: Any) -> Any:
+    async def looked_at(owner: str, *query: Any) -> Any:
         seen.append(owner)
-        return await due(owner, *rest, **more)
+        return await approvals(owner, *query)
 
-    store.due_approvals = due_approvals  # type: ignore[method-assign]
+    store.approvals = looked_at  # type: ignore[assignment, method-assign]
     for _ in range(3):
         await dispatcher.claim(launcher, {})
         await dispatcher.claim(launcher, {})  # a claim a moment later checks nothing
