@@ -306,9 +306,11 @@ def is_unresponsive(scene: Scene, session_id: str) -> bool:
 
 def strike(who: str, launcher: int, scene: Scene) -> None:
     """Kill one of them."""
-    agent = scene.pids()[0]
-    victim = {"agent": agent, "supervisor": parent_of(agent)}.get(who, launcher)
-    os.kill(victim, signal.SIGKILL)
+    if who in ("agent", "supervisor"):
+        agent = scene.pids()[0]
+        os.kill(agent if who == "agent" else parent_of(agent), signal.SIGKILL)
+    else:
+        os.kill(launcher, signal.SIGKILL)  # its agent may have ended by now
 
 
 def see_through(scene: Scene, session_id: str, ends: list[str], *, is_adopted: bool = False) -> None:

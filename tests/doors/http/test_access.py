@@ -42,7 +42,7 @@ def as_(text: str) -> dict[str, str]:
 
 
 async def test_a_key_that_asks_too_often_is_told_when_to_come_back(url: str) -> None:
-    async with opened(url, lambda deps: Authorizer(deps, rates=Rates(per_second=2, burst=3))) as (deps, http):
+    async with opened(url, lambda deps: Authorizer(deps, rates=Rates(per_second=1, burst=3))) as (deps, http):
         one, other = [(await create_key(deps)).text for _ in range(2)]
         answers = [await http.get("/sessions", headers=as_(one)) for _ in range(4)]
         assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
