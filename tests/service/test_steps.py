@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from moorage import config
+from moorage.core.status import Reason
 from moorage.core.turn import LOST_AFTER, Launcher, Retry
 from moorage.ports import Claimed, Store
 from moorage.service import deps as service
@@ -158,6 +159,17 @@ async def test_turn_of_a_launcher_in_this_process_is_never_lost(store: Store, cl
     await dispatcher.register(replace(launcher, draining=True))  # it has left
     await TurnDispatcher(deps).expire()
     assert await state(store) == "lost"
+
+
+@pytest.mark.parametrize("by", STEPS, ids=str)
+async def test_launcher_in_this_process_is_there_after_a_step(store: Store, clock: FakeClock, by: timedelta) -> None:
+    deps = process(store, clock)
+    await TurnDispatcher(deps).register(a_launcher(clock))
+    await launch(store, "s-1", "run-1", at=clock.now())
+    clock.step(by)
+    queued = await get_session(deps, Caller(owner=OWNER), "s-1")
+    assert queued.because is not None
+    assert queued.because.reason is Reason.LAUNCHER_BUSY
 
 
 async def test_lease_that_is_written_late_by_the_time_before_a_step_costs_no_turn(

@@ -63,12 +63,16 @@ async def reasons(deps: Deps, heads: list[Session]) -> list[Because | None]:
 
 
 async def _launchers(deps: Deps) -> list[Launcher]:
-    """Return the launchers, except those that this machine knows to be gone."""
+    """Return the launchers, except those that this machine knows to be gone.
+
+    A launcher of this process is here, whatever a stepped clock says about its last heartbeat.
+    """
     from moorage.service.launchers import all_launchers  # hooks do not load it
     from moorage.service.presence import is_gone
 
-    every, ours = await all_launchers(deps.store), deps.launchers
-    return [each for each in every if each.launcher_id in ours or not is_gone(each.launcher_id)]
+    every, ours, now = await all_launchers(deps.store), deps.launchers, deps.clock.now()
+    here = [replace(each, seen_at=now) for each in every if each.launcher_id in ours]
+    return here + [each for each in every if each.launcher_id not in ours and not is_gone(each.launcher_id)]
 
 
 async def _with_end(deps: Deps, head: Session, because: Because | None) -> Because | None:
