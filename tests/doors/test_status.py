@@ -375,3 +375,50 @@ async def test_question_of_an_agent_at_work_ends_every_wait(server: Serving, doo
         http.post(f"/approvals/{approval_id}/decision", json={"decision": "approve"})
         over = http.get(f"/runs/{run['run_id']}/result", params={"wait": 30}).json()
         assert (over["state"], over["result"], over["because"]) == ("completed", "done", None)
+
+
+# A holder leaves while a question waits for the end of its hold ------------------------------------
+
+SUSPEND = "mutation ($id: ID!, $token: String) { suspendSession(sessionId: $id, token: $token) { state } }"
+
+
+async def suspend(server: Serving, http: httpx2.Client, door: str, session_id: str, token: str) -> None:
+    if door == "rest":
+        assert http.post(f"/sessions/{session_id}/suspend", json={"token": token}).status_code == 200
+    elif door == "agent-sessions":
+        assert http.post(f"/agent-sessions/{session_id}/suspend", json={"token": token}).status_code == 200
+    elif door == "graphql":
+        async with Client(server.url) as gql:
+            await gql.data(SUSPEND, id=session_id, token=token)
+    elif door == "grpc":
+        async with grpc.aio.insecure_channel(server.grpc_place) as channel:
+            await Stubs(channel).sessions.SuspendSession(sp.SuspendSessionRequest(session=session_id, token=token))
+    elif door == "mcp":
+        failed, told = await mcp_call(server, "suspend_session", NEW, session_id=session_id, token=token)
+        assert not failed, told
+    else:
+        async with moorage.connect(server.url) as moor:
+            await moor.suspend(session_id, token=token)
+
+
+@pytest.mark.parametrize("door", ["rest", "agent-sessions", "graphql", "grpc", "mcp", "python"])
+async def test_question_that_waits_for_a_hold_is_answered_when_the_holder_suspends(server: Serving, door: str) -> None:
+    with server.http() as http:
+        session_id = http.post("/sessions", json={"agent_name": "echo-agent"}).json()["session_id"]
+        held = http.post(f"/sessions/{session_id}/resume", json={"hold": True}).json()["hold"]
+        asked = http.post("/runs", json={"session": session_id, "prompt": "hi", "mode": "async_poll", "queue": True})
+        run = asked.json()["run"]
+        assert run["because"]["reason"] == "held"
+        await suspend(server, http, door, session_id, held["token"])
+        over = http.get(f"/runs/{run['run_id']}/result", params={"wait": PATIENCE / 2}).json()
+        assert (over["state"], over["result"]) == ("completed", "Echo Agent Response: hi")
+
+
+def test_question_that_waits_for_a_hold_waits_on_when_a_person_suspends(server: Serving) -> None:
+    with server.http() as http:
+        session_id = http.post("/sessions", json={"agent_name": "echo-agent"}).json()["session_id"]
+        http.post(f"/sessions/{session_id}/resume", json={"hold": True})
+        asked = http.post("/runs", json={"session": session_id, "prompt": "hi", "mode": "async_poll", "queue": True})
+        assert http.post(f"/sessions/{session_id}/suspend", json={}).status_code == 200
+        run = http.get(f"/runs/{asked.json()['run_id']}/result", params={"wait": PATIENCE / 2}).json()
+        assert (run["state"], run["because"]["reason"]) == ("queued", "suspended")

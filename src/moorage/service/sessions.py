@@ -251,7 +251,8 @@ async def suspend_session(
 
     def decide(view: View) -> Change:
         caller.check_hold(view.session, token, stamp.at)
-        return view.session.suspend(stamp, checkpoint=kept, reason=why, by=by, token=token)
+        change = view.session.suspend(stamp, checkpoint=kept, reason=why, by=by, token=token)
+        return with_what_follows(view, change, stamp)
 
     return await _changed(deps, caller, ref, decide, version)
 
