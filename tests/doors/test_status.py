@@ -59,7 +59,7 @@ def serving(process: Process, home: Path) -> Serving:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
     folder = tmp_path_factory.mktemp("status")
     scripts = {"flaky": FLAKY, "sleeper": SLEEPER, "mother": MOTHER, "narrow": NARROW, "wrong": WRONG}
-    scripts["asking"] = ASKING
+    scripts |= {"asking": ASKING, "endless": "exec sleep 600"}
     settings = {"narrow": "max_concurrent = 1", "wrong": 'protocol = "jsonl"', "asking": 'protocol = "jsonl"'}
     for name, script in scripts.items():
         command = f'command = ["sh", "-c", {json.dumps(script)}]'
@@ -422,3 +422,48 @@ def test_question_that_waits_for_a_hold_waits_on_when_a_person_suspends(server: 
         assert http.post(f"/sessions/{session_id}/suspend", json={}).status_code == 200
         run = http.get(f"/runs/{asked.json()['run_id']}/result", params={"wait": PATIENCE / 2}).json()
         assert (run["state"], run["because"]["reason"]) == ("queued", "suspended")
+
+
+# A session that is deleted while callers wait for its answer ---------------------------------------
+
+ASK = 'mutation ($id: ID!) { sendMessageToSession(sessionId: $id, message: "go", wait: 30) { run { state } } }'
+
+
+async def refusal(server: Serving, door: str, session_id: str) -> str:
+    """The code of the error that a waiting caller gets."""
+    if door == "graphql":
+        async with Client(server.url) as gql:
+            answer = await gql.http.post("/graphql", json={"query": ASK, "variables": {"id": session_id}})
+            return str(answer.json()["errors"][0]["extensions"]["code"])
+    if door == "mcp":
+        failed, told = await mcp_call(server, "send_message", NEW, session_id=session_id, message="go", wait_seconds=30)
+        assert failed
+        return str(told["error"]["code"])
+    if door == "python":
+        async with moorage.connect(server.url) as moor:
+            with pytest.raises(moorage.MoorageError) as raised:
+                await moor.run(None, "go", session=session_id)
+            return raised.value.code
+    path, body = {
+        "messages": (f"/sessions/{session_id}/messages", {"content": "go", "wait": 30}),
+        "agent-sessions": (f"/agent-sessions/{session_id}/messages", {"message": "go", "wait": 30}),
+        "runs": ("/runs", {"session": session_id, "prompt": "go", "wait": 30}),
+    }[door]
+    async with httpx2.AsyncClient(base_url=server.url, timeout=PATIENCE) as http:
+        answer = await http.post(path, json=body)
+    assert answer.status_code == 410
+    return str(answer.json()["code"])
+
+
+@pytest.mark.parametrize("door", ["messages", "agent-sessions", "runs", "graphql", "mcp", "python"])
+async def test_caller_that_waits_is_told_that_the_session_was_deleted(server: Serving, door: str) -> None:
+    with server.http() as http:
+        session_id = http.post("/sessions", json={"agent_name": "endless"}).json()["session_id"]
+        waiting = asyncio.create_task(refusal(server, door, session_id))
+
+        def begun() -> bool:
+            return bool(http.get("/runs", params={"session": session_id}).json()["items"])
+
+        await asyncio.to_thread(until, begun)
+        http.delete(f"/sessions/{session_id}", params={"force": "true"})
+        assert await waiting == "session_gone"

@@ -15,7 +15,7 @@ from moorage.asking.interaction import Interaction
 from moorage.connection import Connection
 from moorage.core.answer import Answer, SessionAnswer, as_it_stands
 from moorage.core.entry import Entry
-from moorage.core.errors import AgentNotFound, InvalidDefinition, SessionNotFound
+from moorage.core.errors import AgentNotFound, InvalidDefinition, RunNotFound, SessionNotFound
 from moorage.core.run import Run
 from moorage.core.session import Session, State
 
@@ -159,7 +159,11 @@ class AgentExecutor:
         """Return the same with the current run, or the settled one if it settles within `wait` seconds."""
         if posted.run_id is None:
             return posted
-        run = await self.moor.result(posted.run_id, wait=wait)
+        try:
+            run = await self.moor.result(posted.run_id, wait=wait)
+        except RunNotFound:
+            await self.moor.get(posted.session_id)  # raises SessionGone if the session was deleted meanwhile
+            raise
         return as_it_stands(posted, run, await self._said(run))
 
     async def _said(self, run: Run) -> Entry | None:

@@ -473,13 +473,17 @@ async def wait_for_run(
     `because` has the reason why a run does not start or continue. A parent that asked in mode sync keeps waiting, and
     so does a caller that `hears` the questions of a running agent. The run is read after commits, but less often the
     longer it takes: a thousand callers must not read the store a thousand times for every commit.
+
+    Raises RunNotFound; SessionGone if the session is deleted meanwhile.
     """
+    session_id: str | None = None
     began = deps.clock.monotonic()
     ends = None if timeout is None else began + timeout
     look_at = began + LOOK_AT_REASON
     while True:
         seen = deps.store.pulse()
-        run = await deps.store.run(caller.owner, run_id)
+        run = await _run_in(deps, caller, run_id, session_id)
+        session_id = run.session_id
         now = deps.clock.monotonic()
         left = LOOK_AGAIN if ends is None else ends - now
         if run.is_settled:
@@ -495,6 +499,16 @@ async def wait_for_run(
             return run
         await deps.store.wait(seen, min(left, LOOK_AGAIN if is_due else look_at - now))
         await pause(min(left, (now - began) / 20, MOST_PAUSE))
+
+
+async def _run_in(deps: Deps, caller: Caller, run_id: str, session_id: str | None) -> Run:
+    """Return a run. Raises RunNotFound; SessionGone if the run was in this session, which was deleted."""
+    try:
+        return await deps.store.run(caller.owner, run_id)
+    except RunNotFound:
+        if session_id is not None:
+            await deps.store.get(caller.owner, session_id)
+        raise
 
 
 async def inbox(
