@@ -23,9 +23,11 @@ from msgspec.structs import replace
 from moorage import config
 from moorage.api import Context, EventListener, Moorage, WordListener
 from moorage.connection import Connection, LaunchOptions, caller_for, implements
+from moorage.core.codec import check_list
 from moorage.core.duration import check_wait
 from moorage.core.errors import InvalidField, StoreError, StoreUnavailable
 from moorage.core.event import Event
+from moorage.core.ids import check_is_text
 from moorage.core.policy import Verdict
 from moorage.core.query import Page, SessionQuery, number_of
 from moorage.core.session import Session
@@ -549,6 +551,7 @@ class LocalMoorage(OnStore, Connection):
         session: str | None = None,
     ) -> ToolAnswer:
         deps = await self.ready()
+        check_is_text(tool, "tool")
         if tool not in config.tools_of(deps):
             await deps.registered.look()
         return await tools.call_tool(
@@ -576,7 +579,7 @@ class LocalMoorage(OnStore, Connection):
         self, hours: float | None = None, *, states: Iterable[str] | None = None, **options: Any
     ) -> Cleanup:
         deps = await self.opened.open()  # expired sessions are deleted here, so that the answer includes them
-        wanted = None if states is None else tuple(states)
+        wanted = None if states is None else tuple(check_list(states, "states"))
         return await retention.cleanup(deps, self.caller, hours=hours, states=wanted, **options)
 
     # Approvals ------------------------------------------------------------------------------------
@@ -605,7 +608,7 @@ class LocalMoorage(OnStore, Connection):
 
     async def export(self, ref: str, *, tree: bool = False, format: str = "jsonl") -> AsyncIterator[str]:
         deps = await self.ready()
-        if format not in transfer.FORMATS:
+        if format not in tuple(transfer.FORMATS):
             raise InvalidField("format", f"is {format!r}; use one of {', '.join(transfer.FORMATS)}")
         async for line in transfer.FORMATS[format](deps, self.caller, ref, tree=tree):
             yield line

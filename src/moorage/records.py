@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from moorage.core.codec import check_json, encode
-from moorage.core.errors import StoreCorrupt, TooLarge
+from moorage.core.codec import check_json, check_list, encode
+from moorage.core.errors import InvalidField, StoreCorrupt, TooLarge
 from moorage.core.ids import uuid7
 from moorage.core.query import Page
 from moorage.core.record import (
@@ -76,6 +76,14 @@ def packed(value: Any) -> tuple[bytes, str]:
         return bytes(value), BYTES
     check_json(value, "value")
     return encode(value), JSON
+
+
+def _requests(writes: object, name: str) -> Requests:
+    """Return the writes as a list. Raises InvalidField."""
+    requests: Requests = check_list(writes, name)
+    if not all(isinstance(each, RecordRequest) for each in requests):
+        raise InvalidField(name, "must be a list of Put, Append, Drop and Touch")
+    return requests
 
 
 class Records:
@@ -182,6 +190,11 @@ class Records:
         version: int | None = None,
         memory: Sequence[RecordRequest] = (),
     ) -> RecordsWritten:
+        writes, memory, messages = (
+            _requests(writes, "writes"),
+            _requests(memory, "memory"),
+            check_list(messages, "messages"),
+        )
         size = sum(len(each.value) for each in (*writes, *memory) if isinstance(each, (Put, Append)))
         most = MAX_INLINE if size <= MAX_COMMIT else SMALL
         small, shared = await self._staged(ref, writes, most), await self._staged(None, memory, most)

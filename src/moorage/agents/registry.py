@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from moorage.agents.builtin import DEFINITIONS
 from moorage.core.agent import AgentDefinition, AgentKind, AgentRole, TomlTable, check_name, definition_of, wrong
 from moorage.core.errors import AgentExists, AgentNotFound, Conflict, InvalidDefinition, InvalidField
+from moorage.core.ids import check_is_text
 
 SUFFIX = ".toml"
 HEADINGS = tuple(role.value for role in AgentRole)
@@ -54,6 +55,7 @@ class Registry:
 
     def find(self, name: str) -> AgentDefinition | None:
         """Return an agent by name, disabled or not, or None. Raises InvalidDefinition if its file is invalid."""
+        check_is_text(name, "name")
         found = self.all().get(name)
         if found is None:
             for problem in self.problems():
@@ -92,6 +94,7 @@ class Registry:
             AgentNotFound: there is no such agent.
             Conflict: it comes with Moorage.
         """
+        check_is_text(name, "name")
         for path, agent in self._defined().items():
             if agent.name == name:
                 self._files.remove(path)
@@ -157,6 +160,8 @@ def read_definition(text: str, source: str) -> AgentDefinition:
 
 def read_table(table: TomlTable, source: str) -> AgentDefinition:
     """Return the definition in a table, with or without the heading of an agent. Raises InvalidDefinition."""
+    if not isinstance(table, dict):
+        raise InvalidField("definition", "must be a text or an object")
     heading = next(iter(table)) if len(table) == 1 and next(iter(table)) in HEADINGS else None
     try:
         return _described(table if heading is None else table[heading], AgentRole(heading or "agent"), source)

@@ -85,6 +85,8 @@ class Approval(Struct, frozen=True, kw_only=True):
         return replace(self, state=state, decision=answer, note=note, decided_at=at, decided_by=by)
 
     def _state_for(self, decision: str) -> ApprovalState:
+        if not isinstance(decision, str):
+            raise InvalidField("decision", "must be text")
         if decision in self.options:
             return _OFFERED.get(decision, ApprovalState.ANSWERED)
         if decision in _DECISIONS:

@@ -7,16 +7,29 @@ Data from a store is trusted to be JSON, but nothing more.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
-from moorage.core.errors import InvalidJson
+from moorage.core.errors import InvalidField, InvalidJson
 
 MAX_DEPTH = 64
 MAX_INTEGER = 2**63  # larger numbers differ between stores and languages
 
 _encoder = msgspec.json.Encoder()
+
+
+def check_items(values: object, name: str) -> Iterable[Any]:
+    """Return a list, or anything else that gives items; a text or an object is refused."""
+    if isinstance(values, (str, bytes, dict)) or not isinstance(values, Iterable):
+        raise InvalidField(name, "must be a list")
+    return values
+
+
+def check_list(values: object, name: str) -> list[Any]:
+    """Return the items as a list."""
+    return list(check_items(values, name))
 
 
 def check_json(value: Any, where: str) -> None:

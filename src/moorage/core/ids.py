@@ -49,6 +49,12 @@ def looks_like_ref(value: object) -> bool:
     return isinstance(value, str) and _is_id(value) is not None
 
 
+def check_is_text(value: object, field: str) -> None:
+    """Raise InvalidField for a name that is no text at all; whether one exists is for others to say."""
+    if not isinstance(value, str):
+        raise InvalidField(field, "must be text")
+
+
 def check_label(field: str, value: object, limit: int = MAX_LABEL) -> str:
     """Return a short human label (agent, task, key …): not empty, without control characters."""
     if not isinstance(value, str) or not value.strip():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import datetime
+from types import NoneType
 from typing import Any, Generic, TypeVar
 from zlib import crc32
 
@@ -95,11 +96,16 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
         for name in _INSTANTS:
             if (at := getattr(self, name)) is not None and not (isinstance(at, datetime) and at.tzinfo is not None):
                 raise InvalidField(name, "must be a time with a time zone, such as 2026-01-31T12:00:00Z")
+        for name in ("active_only", "resume_ready"):
+            if type(getattr(self, name)) not in (bool, NoneType):
+                raise InvalidField(name, "must be true or false")
         check_json(self.metadata_value, "metadata_value")
         _check_choice("state", self.state, tuple(State))
         _check_choice("status", self.status, STATUSES)
         if self.phase is not None and self.phase not in tuple(Phase):
             raise UnknownPhase(self.phase, Phase)
+        if self.sort is None:
+            raise InvalidField("sort", f"is missing; use one of {', '.join(SORTS)}")
         _check_choice("sort", self.sort, SORTS)
         check_limit(self.limit)
 

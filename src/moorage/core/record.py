@@ -392,6 +392,13 @@ def check_namespace(namespace: object, *, parts: bool = False) -> str:
     return checked
 
 
+def check_record_limit(limit: object) -> int:
+    """Return the number of records of a page. Raises InvalidField."""
+    if type(limit) is not int or not 1 <= limit <= MAX_WRITES:
+        raise InvalidField("limit", f"is {limit!r}; give 1 to {MAX_WRITES}")
+    return limit
+
+
 def check_record_key(key: object, field: str = "key", *, empty: bool = False) -> str:
     """Return a key, or a prefix if it may be empty: text of up to 1,024 bytes without a null character."""
     if not isinstance(key, str) or not (key or empty) or "\0" in key or HIGHEST in key or not is_text(key):

@@ -165,6 +165,8 @@ class RunQuery(Struct, frozen=True, kw_only=True):
         for name in ("session_id", "parent_session_id", "agent", "state"):
             if (value := getattr(self, name)) is not None and not (isinstance(value, str) and is_text(value)):
                 raise InvalidField(name, "must be text")
+        if type(self.open_only) is not bool:
+            raise InvalidField("open_only", "must be true or false")
         if self.state is not None and self.state not in tuple(RunState):
             raise InvalidField("state", f"is {self.state!r}; use one of {', '.join(RunState)}")
         if type(self.limit) is not int or not 1 <= self.limit <= 1000:

@@ -17,6 +17,7 @@ from typing import IO
 
 from msgspec import Struct
 
+from moorage.core.codec import check_items
 from moorage.core.errors import InvalidField, InvalidImport
 from moorage.service.histories.kinds import CLAUDE_CODE, KINDS, LOOK_AT, OPENAI, STATE, is_json, is_state, kind_of_lines
 from moorage.service.histories.lines import MAX_LINE
@@ -95,11 +96,11 @@ def find(sources: Iterable[Source], kind: str = AUTO) -> list[FoundFile]:
 
     Raises InvalidImport for a file of unknown kind, and for a folder without any known file.
     """
-    if kind not in SOURCES:
+    if kind not in tuple(SOURCES):
         raise InvalidField("source", f"is {kind!r}; use one of {', '.join(SOURCES)}")
     found: list[FoundFile] = []
     try:
-        for source in sources:
+        for source in check_items(sources, "paths"):
             found += _found_in(source, kind)
     except InvalidImport:
         for each in found:
@@ -117,14 +118,17 @@ def kind_of_stream(stream: IO[bytes], max_document: int = MAX_LIST) -> str | Non
 def _found_in(source: Source, kind: str) -> list[FoundFile]:
     try:
         if not isinstance(source, (str, os.PathLike)):
+            if not hasattr(source, "seek"):
+                raise InvalidField("paths", "must have names of files, or open files")
             return [_known(_from_stream(source, getattr(source, "name", None)), kind)]
         path = os.fspath(source)
         mode = os.stat(path).st_mode
         if stat.S_ISDIR(mode):
             return _in_folder(path.rstrip(os.sep) or os.sep, kind)
         return _single(path, kind) if stat.S_ISREG(mode) else [_piped(path, kind)]
-    except OSError as error:
-        raise InvalidImport(f"it cannot be read ({error.strerror})", file=str(source)) from None
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise InvalidImport(f"it cannot be read ({why})", file=str(source)) from None
 
 
 def _from_stream(stream: IO[bytes], name: object, *, is_copy: bool = False) -> FoundFile:

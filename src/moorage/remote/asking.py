@@ -79,6 +79,30 @@ def _variant(name: str, given: Arguments) -> Operation:
     return next(fitting, variants(name)[-1])
 
 
+def encoded(fields: Arguments) -> bytes:
+    """Return fields as a body. Raise InvalidJson with the name of the one that is no JSON."""
+    try:
+        return encode(fields)
+    except (TypeError, ValueError):
+        _blame(fields)
+        raise
+
+
+def _blame(fields: Arguments) -> None:
+    for name, value in fields.items():
+        try:
+            encode(value)
+        except (TypeError, ValueError):
+            check_json(value, name)
+
+
+def query_text(name: str, value: object) -> str:
+    """Return a value as text of a query. Raises InvalidField."""
+    if isinstance(value, str) and not is_text(value):
+        raise InvalidField(name, "must be text")
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def new_key() -> str:
     """Return a new unique key."""
     return uuid4().hex

@@ -26,7 +26,7 @@ from moorage import config, values
 from moorage.api import Context, EventListener, Moorage, WordListener
 from moorage.connection import Connection, caller_for, implements
 from moorage.core.answer import Answer, RunAnswer, answer_of
-from moorage.core.codec import decode, encode
+from moorage.core.codec import check_list, decode
 from moorage.core.duration import check_wait
 from moorage.core.entry import Entry, Kind, Message, check_messages, text_of
 from moorage.core.errors import InvalidField, MoorageError, NotFound, ServerUnreachable, SessionGone
@@ -35,7 +35,7 @@ from moorage.core.query import Page
 from moorage.core.run import Mode, Run, check_mode
 from moorage.core.session import check_metadata
 from moorage.files.finding import Source
-from moorage.remote.asking import CONTEXT, PARENTS, ask_for, new_key, read, segment, value_of
+from moorage.remote.asking import CONTEXT, PARENTS, ask_for, encoded, new_key, query_text, read, segment, value_of
 from moorage.remote.operations import OPERATIONS, Arguments
 from moorage.remote.records import RemoteRecords
 from moorage.remote.transport import DEADLINE, Ask, Headers, Later, QueryPairs, Transport, lines_of, messages_of
@@ -149,7 +149,7 @@ class RemoteMoorage(Connection):
             check_metadata(parameters, "parameters")
         path = f"/sessions/{segment('ref', ref)}/messages"
         headers = self._surroundings(session=True)  # each message has its key, so the request may be repeated
-        body = encode({"messages": said, "agent_name": agent, "parameters": parameters, **how})
+        body = encoded({"messages": said, "agent_name": agent, "parameters": parameters, **how})
         ask = Ask(verb="POST", path=path, body=body, headers=headers, is_repeatable=True)
         return await self._answer(ask, Answer)
 
@@ -203,8 +203,9 @@ class RemoteMoorage(Connection):
     async def _event_stream(self, path: str, cursor: int | str) -> AsyncIterator[AsyncIterator[SseMessage]]:
         headers = {"Accept": SSE, "Accept-Encoding": "identity"}
         if cursor != "end":
-            headers["Last-Event-ID"] = str(cursor)
-        ask = Ask(verb="GET", path=path, query=[("after", str(cursor))], headers=headers, is_repeatable=True)
+            headers["Last-Event-ID"] = query_text("after", cursor)
+        query = [("after", query_text("after", cursor))]
+        ask = Ask(verb="GET", path=path, query=query, headers=headers, is_repeatable=True)
         async with self._transport.streaming(ask) as response:
             yield messages_of(lines_of(response.aiter_bytes()), begins=response.headers.get("Last-Event-ID"))
 
@@ -239,7 +240,7 @@ class RemoteMoorage(Connection):
     async def _event_pages(self, path: str, after: int | str) -> AsyncIterator[Event]:
         cursor: int | str | None = after
         while cursor is not None:
-            ask = Ask(verb="GET", path=path, query=[("after", str(cursor))], is_repeatable=True)
+            ask = Ask(verb="GET", path=path, query=[("after", query_text("after", cursor))], is_repeatable=True)
             page = await self._answer(ask, Page[Event])
             for event in page.items:
                 yield event
@@ -343,14 +344,14 @@ class RemoteMoorage(Connection):
         dry_run: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> Cleanup:
-        wanted = None if states is None else list(states)
+        wanted = None if states is None else check_list(states, "states")
         done: Cleanup = await self.call("cleanup", {"hours": hours, "states": wanted, "dry_run": dry_run})
         if progress is not None:
             progress(done.removed)
         return done
 
     async def export(self, ref: str, *, tree: bool = False, format: str = "jsonl") -> AsyncIterator[str]:
-        query = [("tree", "true" if tree else "false"), ("format", str(format))]
+        query = [("tree", "true" if tree else "false"), ("format", query_text("format", format))]
         path = f"/sessions/{segment('ref', ref)}/export"
         ask = Ask(verb="GET", path=path, query=query, headers={"Accept": f"{NDJSON}, {TEXT}"}, is_repeatable=True)
         has_begun, patience = False, self._transport.patience()

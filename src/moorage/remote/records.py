@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from moorage.core.codec import encode
+from moorage.core.codec import check_list
 from moorage.core.entry import Message, check_messages
 from moorage.core.errors import InvalidField
 from moorage.core.query import Page
@@ -30,10 +30,11 @@ from moorage.core.record import (
     Touch,
     check_namespace,
     check_record_key,
+    check_record_limit,
     check_requests,
 )
 from moorage.core.render import like
-from moorage.remote.asking import segment
+from moorage.remote.asking import encoded, query_text, segment
 from moorage.remote.transport import Ask
 from moorage.service.records import RecordsWritten
 
@@ -190,18 +191,19 @@ class RemoteRecords:
 
     async def read_records(self, ref: str | None, namespace: str, keys: Sequence[str]) -> list[Record | None]:
         """Return records by their keys."""
-        return await self._found(f"{_base(ref)}/{segment('namespace', namespace)}", "keys", keys)
+        wanted = [check_record_key(key) for key in check_list(keys, "keys")]
+        return await self._found(f"{_base(ref)}/{segment('namespace', namespace)}", "keys", wanted)
 
     async def records_of(self, session_ids: Sequence[str], namespace: str, key: str) -> list[Record | None]:
         """Return a record of each session."""
         path = f"/records/{segment('', check_namespace(namespace))}/{segment('', check_record_key(key))}"
-        return await self._found(path, "session_ids", session_ids)
+        return await self._found(path, "session_ids", check_list(session_ids, "session_ids"))
 
     async def _found(self, path: str, field: str, names: Sequence[str]) -> list[Record | None]:
         """Return the records of these names, in several requests, because values may be large."""
         found = list[RecordDocument | None]()
         for start in range(0, len(names), KEYS_AT_ONCE):
-            body = encode({field: list(names[start : start + KEYS_AT_ONCE])})
+            body = encoded({field: names[start : start + KEYS_AT_ONCE]})
             ask = Ask(verb="POST", path=path, body=body, is_repeatable=True)
             found += (await self._answer(ask, FoundRecords)).items
         return [None if each is None else record_of(each) for each in found]
@@ -211,9 +213,10 @@ class RemoteRecords:
     ) -> Page[Record]:
         """Return a page of records; a server may need several requests for it."""
         path, items = f"{_base(ref)}/{segment('namespace', namespace)}", list[Record]()
+        check_record_limit(limit)
         while True:
             wanted = {**query, "after": after, "limit": limit - len(items), "values": values}
-            pairs = [(name, _text(value)) for name, value in wanted.items() if value is not None]
+            pairs = [(name, query_text(name, value)) for name, value in wanted.items() if value is not None]
             page = await self._answer(Ask(verb="GET", path=path, query=pairs, is_repeatable=True), Page[RecordDocument])
             items += [record_of(each, has_value=values) for each in page.items]
             after = page.next
@@ -240,17 +243,13 @@ class RemoteRecords:
         if memory:
             body["memory"] = [written_as(each) for each in memory]
         is_repeatable = version is None and all(map(_is_repeatable, [*requests, *memory]))
-        ask = Ask(verb="POST", path=_base(ref), body=encode(body), is_repeatable=is_repeatable)
+        ask = Ask(verb="POST", path=_base(ref), body=encoded(body), is_repeatable=is_repeatable)
         written: RecordsWritten = await self._answer(ask, RecordsWritten)
         return written
 
 
 def _base(ref: str | None) -> str:
     return "/memory" if ref is None else f"/sessions/{segment('ref', ref)}/records"
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _is_repeatable(request: RecordRequest) -> bool:

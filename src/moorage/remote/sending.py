@@ -8,7 +8,8 @@ from tempfile import SpooledTemporaryFile
 from typing import Any
 
 from moorage.core.bundle import Bundle
-from moorage.core.codec import encode
+from moorage.core.codec import check_items, encode
+from moorage.core.errors import InvalidImport
 from moorage.service.importing import History, ImportReport
 from moorage.service.transfer import bundle_lines, first_line
 
@@ -20,14 +21,16 @@ SendFiles = Callable[..., Awaitable[ImportReport]]
 def spooled(lines: Iterable[str | bytes]) -> Iterator[Any]:
     """Yield lines in a temporary file, because they may have to be sent twice."""
     with SpooledTemporaryFile(IN_MEMORY) as file:
-        for line in lines:
+        for number, line in enumerate(check_items(lines, "lines"), 1):
+            if not isinstance(line, (str, bytes)):
+                raise InvalidImport("a line is no text", line=number)
             add_line(file, line)
         yield file
 
 
 def add_line(file: Any, line: str | bytes) -> None:
     """Write a line unchecked: the server reports its errors."""
-    file.write(line.encode("utf-8", "surrogatepass") if isinstance(line, str) else bytes(line))
+    file.write(line.encode("utf-8", "surrogatepass") if isinstance(line, str) else line)
     file.write(b"\n")
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from moorage.core.approval import Approval, ApprovalQuery, ApprovalState, hash_of_plan
-from moorage.core.codec import check_json, encode
+from moorage.core.codec import check_json, check_list, encode
 from moorage.core.duration import check_ttl
 from moorage.core.errors import ApprovalClosed, ApprovalNotFound, InvalidField, NotFound, SessionCorrupt, TooLarge
 from moorage.core.ids import check_label, looks_like_ref
@@ -46,7 +46,7 @@ async def request_approval(
     if approval_id is not None:
         with suppress(ApprovalNotFound):
             return await deps.store.approval(caller.owner, approval_id)
-    lifetime, stamp, options = check_ttl(expires_in, "expires_in"), stamp_of(deps, caller), tuple(options)
+    lifetime, stamp, options = check_ttl(expires_in, "expires_in"), stamp_of(deps, caller), _check_options(options)
     once = once_key("request_approval", idempotency_key, [ref, question, plan, options, expires_in])
     session = await deps.store.get(caller.owner, ref)
     approval = Approval(
@@ -55,7 +55,7 @@ async def request_approval(
         question=check_said("question", question, "say what to decide"),
         plan=_check_plan(plan),
         plan_hash=hash_of_plan(plan),
-        options=_check_options(options),
+        options=options,
         asked_at=stamp.at,
         asked_by=caller.by,
         expires_at=None if lifetime is None else stamp.at + lifetime,
@@ -128,9 +128,10 @@ def _check_plan(plan: Any) -> Any:
 
 
 def _check_options(options: object) -> tuple[str, ...]:
-    if not isinstance(options, (list, tuple)) or len(options) > MAX_OPTIONS:
+    known = check_list(options, "options")
+    if len(known) > MAX_OPTIONS:
         raise InvalidField("options", f"must be a list of at most {MAX_OPTIONS} texts")
-    return tuple(check_label("options", option) for option in options)
+    return tuple(check_label("options", option) for option in known)
 
 
 async def list_approvals(

@@ -62,7 +62,7 @@ async def put_context(
     deps: Deps, caller: Caller, ref: str, key: str, value: Any, *, ttl: object = None, version: int | None = None
 ) -> ContextWritten:
     """Store a value under a key. `version` is that of the key: 0 if it must be new."""
-    return await _write(deps, caller, ref, put_key, {key: value}, ttl, version)
+    return await _write(deps, caller, ref, put_key, {check_key(key): value}, ttl, version)
 
 
 async def merge_context(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from moorage.core.codec import check_list
 from moorage.core.entry import Entry, Kind, Message, check_messages
 from moorage.core.errors import EntryNotFound, InvalidField, SessionGone
 from moorage.core.event import SESSION_DELETED, Event, Hit, event_of
@@ -176,9 +177,10 @@ async def read_log(
 ) -> Page[Entry]:
     """Return a page of the log, in order; `next` continues after the page."""
     check_limit(limit)
-    first, end, wanted = check_number(after) or 0, check_number(before), None if kinds is None else tuple(kinds)
-    if wanted is not None and (unknown := set(wanted) - set(Kind)):
-        raise InvalidField("kinds", f"has {', '.join(sorted(unknown))}; use some of {', '.join(Kind)}")
+    first, end = check_number(after) or 0, check_number(before)
+    wanted = None if kinds is None else tuple(check_list(kinds, "kinds"))
+    if wanted is not None and (unknown := [str(kind) for kind in wanted if kind not in tuple(Kind)]):
+        raise InvalidField("kinds", f"has {', '.join(sorted(set(unknown)))}; use some of {', '.join(Kind)}")
     entries = await deps.store.log(
         caller.owner, ref, LogQuery(after=first, before=end, limit=limit + 1, kinds=wanted, newest_first=newest_first)
     )

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from moorage.core.errors import AgentNotFound, InvalidDefinition, KeyReused
 from moorage.core.family import FamilyLimits
-from moorage.core.ids import check_label, uuid7
+from moorage.core.ids import check_is_text, check_label, uuid7
 from moorage.core.policy import ResumePolicy, RetentionPolicy
 from moorage.core.redact import SECRET_WORDS, Redactor
 from moorage.core.session import Change, Session, Stamp, View
@@ -160,7 +160,8 @@ class Deps:
         return self.new_id() if self._beside is None else self._beside.own_launcher
 
     def agent(self, name: str) -> AgentDefinition:
-        """Return an agent that can be started. Raises AgentNotFound, InvalidDefinition."""
+        """Return an agent that can be started. Raises AgentNotFound, InvalidDefinition, InvalidField."""
+        check_is_text(name, "agent")
         found = None if self.find_agent is None else self.find_agent(name) or self.registered.agents().get(name)
         if found is None or not found.enabled:
             raise self.no_agent(name)

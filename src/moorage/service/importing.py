@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from moorage.core.approval import Approval
 from moorage.core.brief import brief
 from moorage.core.bundle import Bundle, check_bundle
+from moorage.core.codec import check_items
 from moorage.core.context import ContextItem, items_in, record_of
 from moorage.core.entry import Entry
 from moorage.core.errors import (
@@ -111,7 +112,7 @@ async def import_lines(
     With `detach`, sessions whose parent does not exist here become roots instead of being refused.
     """
     report = ImportReport()
-    for bundle in exported(lines):
+    for bundle in exported(check_items(lines, "lines")):
         await bring_in(deps, caller, bundle, report, detach=detach, dry_run=dry_run)
     return report
 
@@ -281,6 +282,8 @@ def _parsed(lines: Iterable[str | bytes]) -> Iterator[tuple[int, _Line, int]]:
     decoder = msgspec.json.Decoder(_Line)
     started, empty = False, 0
     for number, text in enumerate(lines, 1):
+        if not isinstance(text, (str, bytes)):
+            raise InvalidImport("a line is no text", line=number)
         if not text.strip():
             empty += 1
             if empty > MAX_EMPTY:

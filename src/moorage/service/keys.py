@@ -16,7 +16,7 @@ from moorage.core.brief import brief
 from moorage.core.document import DocumentKind
 from moorage.core.duration import check_ttl
 from moorage.core.errors import InvalidField, KeyNotFound, NotFound, StoreError, Unauthorized
-from moorage.core.ids import check_label
+from moorage.core.ids import check_is_text, check_label
 from moorage.core.key import (
     ID_BYTES,
     SECRET_BYTES,
@@ -92,8 +92,9 @@ async def list_keys(deps: Deps, *, owner: str | None = None) -> list[Key]:
 async def revoke_key(deps: Deps, key_id: str, *, owner: str | None = None) -> Key:
     """Revoke a key for ever; with `owner`, only one of that owner's. Revoking twice is harmless.
 
-    Raises KeyNotFound.
+    Raises KeyNotFound, InvalidField.
     """
+    check_is_text(key_id, "key_id")
     key = await end_key(deps.store, key_id, deps.clock.now(), owner=owner)
     deps.known_keys.pop(key_id, None)
     return key

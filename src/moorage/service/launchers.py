@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from moorage.core.document import DocumentKind
 from moorage.core.errors import AmbiguousReference, LauncherNotFound
+from moorage.core.ids import check_is_text
 from moorage.core.turn import FORGOTTEN_AFTER, Launcher
 from moorage.ports import Documents, Store
 from moorage.service.deps import Caller, Deps
@@ -78,6 +79,7 @@ async def drain_launcher(deps: Deps, caller: Caller, ref: str, *, drain: bool) -
         LauncherNotFound: no launcher matches, or it works for other owners.
         AmbiguousReference: several match.
     """
+    check_is_text(ref, "launcher_id")
     found = _one_of(await list_launchers(deps, caller), ref)
     kept = await set_drain(deps.store, found.launcher_id, drain)
     does = "takes no more turns" if drain else "takes turns again"

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from moorage.core.codec import check_list
 from moorage.core.entry import Entry, check_messages
 from moorage.core.errors import InvalidField
 from moorage.core.query import Page
@@ -23,6 +24,7 @@ from moorage.core.record import (
     RecordWrite,
     check_namespace,
     check_record_key,
+    check_record_limit,
     check_requests,
     decide_records,
     needs_of,
@@ -53,6 +55,7 @@ async def read_records(
     deps: Deps, caller: Caller, ref: str | None, namespace: str, keys: Sequence[str]
 ) -> list[Record | None]:
     """Return records of a session, or of the owner without a ref, by their keys; None for a missing one."""
+    keys = check_list(keys, "keys")
     if len(keys) > MAX_WRITES:
         raise InvalidField("keys", f"has {len(keys)} items, at most {MAX_WRITES} are allowed")
     where = check_namespace(namespace, parts=True)
@@ -64,10 +67,11 @@ async def records_of(
     deps: Deps, caller: Caller, session_ids: Sequence[str], namespace: str, key: str
 ) -> list[Record | None]:
     """Return the record with one key of each session; None for a missing one."""
+    session_ids = check_list(session_ids, "session_ids")
     if len(session_ids) > MAX_WRITES:
         raise InvalidField("session_ids", f"has {len(session_ids)} items, at most {MAX_WRITES} are allowed")
     name = RecordName(check_namespace(namespace), check_record_key(key))
-    return await deps.store.records_of(caller.owner, list(session_ids), name, deps.clock.now())
+    return await deps.store.records_of(caller.owner, session_ids, name, deps.clock.now())
 
 
 async def list_records(
@@ -88,7 +92,7 @@ async def list_records(
         namespace=where,
         prefix=check_record_key(prefix, "prefix", empty=True),
         after=None if after is None else RecordName(where, check_record_key(after, "after")),
-        limit=_check_limit(limit) + 1,
+        limit=check_record_limit(limit) + 1,
         descending=descending,
         values=values,
     )
@@ -145,12 +149,6 @@ async def write_memory(deps: Deps, caller: Caller, requests: Sequence[RecordRequ
         return decide_records(requests, view, at)
 
     return RecordsWritten(records=_written(await deps.store.write_memory(caller.owner, needs_of(requests), decide)))
-
-
-def _check_limit(limit: int) -> int:
-    if not 1 <= limit <= MAX_WRITES:
-        raise InvalidField("limit", f"is {limit}; give 1 to {MAX_WRITES}")
-    return limit
 
 
 def _written(writes: Sequence[RecordWrite]) -> list[WrittenRecord]:

@@ -30,7 +30,7 @@ from moorage.core.errors import (
     RunSettled,
 )
 from moorage.core.family import born
-from moorage.core.ids import check_label
+from moorage.core.ids import check_is_text, check_label
 from moorage.core.inbox import Item, ItemState
 from moorage.core.once import AlreadyDone, OnceKey
 from moorage.core.query import LogQuery, Page, check_limit
@@ -152,6 +152,8 @@ async def _asked_unread(
     """
     if wish.parent is not None:
         return None
+    if agent is not None:
+        check_is_text(agent, "agent")
     (*before, message), known = messages, deps.startable()
     unnamed = await new_run(deps, caller, wish, None, message, None)
     stamp, how = stamp_of(deps, caller), way_of(caller, wish)

@@ -164,7 +164,7 @@ async def resolve(deps: Deps, caller: Caller, ref: str) -> str:
     except SessionCorrupt:
         return ref
     except SessionNotFound:
-        may_be_prefix = len(ref) >= MIN_PREFIX and looks_like_ref(ref)
+        may_be_prefix = looks_like_ref(ref) and len(ref) >= MIN_PREFIX
         found = await deps.store.match(caller.owner, ref, 11) if may_be_prefix else []
     if len(found) > 1:
         raise AmbiguousReference(ref, found[:10], cut=len(found) > 10)
