@@ -84,11 +84,11 @@ def test_a_query_goes_on_where_its_page_ended_whatever_the_page_size() -> None:
 
 
 def test_every_filter_is_part_of_the_cursors_mark() -> None:
-    cursor = SessionQuery().cursor_at(42)
     assert FILTERS.keys() | {"limit", "cursor"} == set(SessionQuery.__struct_fields__)
     for name, value in FILTERS.items():
+        known = SessionQuery(metadata_key="colour") if name == "metadata_value" else SessionQuery()
         with pytest.raises(InvalidCursor):
-            SessionQuery(**{name: value, "cursor": cursor}).position()
+            replace(known, **{name: value, "cursor": known.cursor_at(42)}).position()
 
 
 @pytest.mark.parametrize(
@@ -176,3 +176,8 @@ def test_hours_do_not_matter_to_a_mark_but_instants_do() -> None:
     early, late = SessionQuery(created_after=NOON), SessionQuery(created_after=NOON + timedelta(microseconds=1))
     with pytest.raises(InvalidCursor):
         replace(late, cursor=early.cursor_at(1)).position()
+
+
+def test_a_value_of_metadata_needs_its_key() -> None:
+    with pytest.raises(InvalidField, match="needs a metadata_key"):
+        SessionQuery(metadata_value="prod")

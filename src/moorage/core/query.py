@@ -100,6 +100,8 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
             if type(getattr(self, name)) not in (bool, NoneType):
                 raise InvalidField(name, "must be true or false")
         check_json(self.metadata_value, "metadata_value")
+        if self.metadata_value is not None and self.metadata_key is None:
+            raise InvalidField("metadata_value", "needs a metadata_key, under which it is looked for")
         _check_choice("state", self.state, tuple(State))
         _check_choice("status", self.status, STATUSES)
         if self.phase is not None and self.phase not in tuple(Phase):

@@ -290,6 +290,8 @@ class StoreComparison(WorkRules):
     )
     def find(self, owner: str, filters: dict[str, Any], times: dict[str, timedelta]) -> None:
         filters = {**filters, **{name: self.clock.now() - ago for name, ago in times.items()}}
+        if "metadata_key" not in filters:
+            filters.pop("metadata_value", None)
         self.both(lambda store: all_sessions(store, owner, **filters))
 
     @rule(where=wheres, limit=limits)
