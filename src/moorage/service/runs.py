@@ -23,6 +23,7 @@ from moorage.core.errors import (
     AgentNotFound,
     AsksAncestor,
     Conflict,
+    InvalidField,
     KeyReused,
     NotFound,
     ParentNotFound,
@@ -259,6 +260,8 @@ async def post(
     a token and no `run`, no run is requested.
     """
     wish, said = wish or Wish(), check_messages(messages)
+    if run and said[-1].role != "user":
+        raise InvalidField("run", f"asks for an answer to a user's message, and the last one has role {said[-1].role}")
     if run is None and agent is not None:
         run = True
     elif run is None and wish.token is not None:

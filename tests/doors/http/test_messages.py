@@ -48,6 +48,13 @@ async def test_a_users_message_asks_for_a_run_unless_told_not_to(http: httpx2.As
     assert len((await http.get("/runs", params={"session": session})).json()["items"]) == 1
 
 
+async def test_only_a_users_message_can_ask_for_a_run(http: httpx2.AsyncClient) -> None:
+    session = await made(http)
+    refused = await say(http, session, content="done", role="assistant", run=True)
+    assert (refused.status_code, refused.json()["code"]) == (422, "invalid_run")
+    assert (await http.get(f"/sessions/{session}")).json()["last_entry"] == 1
+
+
 async def test_the_reply_is_waited_for(served: Served, http: httpx2.AsyncClient) -> None:
     session = await made(http)
     async with launching(served):
