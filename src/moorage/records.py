@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from moorage.core.codec import check_json, check_list, encode
 from moorage.core.errors import InvalidField, StoreCorrupt, TooLarge
-from moorage.core.ids import uuid7
+from moorage.core.ids import check_ref, uuid7
 from moorage.core.query import Page
 from moorage.core.record import (
     BYTES,
@@ -98,10 +98,12 @@ class Records:
 
     async def get_many(self, ref: str, namespace: str, keys: Sequence[str]) -> Found:
         """Return records by their keys, in this order; None for a missing one."""
+        check_ref(ref)
         return await self._get_many(ref, namespace, keys)
 
     async def of_sessions(self, session_ids: Sequence[str], namespace: str, key: str) -> Found:
         """Return the record with this key of each session, in this order; None for a missing one."""
+        session_ids = check_list(session_ids, "session_ids")
         found = await self._backend.records_of(session_ids, namespace, key)
         both = zip(session_ids, found, strict=True)
         return [None if record is None else await self._whole(session_id, record) for session_id, record in both]
@@ -118,6 +120,7 @@ class Records:
         values: bool = True,
     ) -> Page[Record]:
         """Return a page of records, sorted by key; pass `next` as `after` for more."""
+        check_ref(ref)
         return await self._list(
             ref, namespace, prefix=prefix, after=after, limit=limit, descending=descending, values=values
         )
@@ -127,12 +130,14 @@ class Records:
         version: int | None = None,
     ) -> WrittenRecord:  # fmt: skip
         """Store bytes or a JSON value. `version` is the expected version; 0 for a new record."""
+        check_ref(ref)
         return await self._put(ref, namespace, key, value, ttl, version)
 
     async def delete(
         self, ref: str, namespace: str, key: str = "", *, prefix: bool = False, version: int | None = None
     ) -> None:
         """Delete a record, or with `prefix` all records whose keys have this prefix. A missing key is no error."""
+        check_ref(ref)
         await self._write(ref, [Drop(namespace=namespace, key=key, prefix=prefix, version=version)])
 
     async def write(
@@ -149,6 +154,7 @@ class Records:
 
         `memory` are writes to the owner's own records, in the same commit.
         """
+        check_ref(ref)
         return await self._write(ref, writes, messages, token, version, memory)
 
     # The same for sessions and for the owner ---------------------------------------------------------

@@ -38,6 +38,16 @@ CALLS: list[tuple[str, Call]] = [
     ("get", lambda moor, _: moor.get("a/b ?#%.é")),
     ("get", lambda moor, _: moor.get("..")),
     ("get", lambda moor, _: moor.get("")),
+    ("create", lambda moor, _: moor.create(session_id="")),
+    ("create", lambda moor, _: moor.create(parent="")),
+    ("fork", lambda moor, _: moor.fork("s-1", session_id="")),
+    ("run", lambda moor, _: moor.run("echo-agent", "Go on", session="")),
+    ("run", lambda moor, _: moor.run("echo-agent", "Go on", parent="")),
+    ("call_tool", lambda moor, _: moor.call_tool("")),
+    ("children", lambda moor, _: moor.children(None)),  # type: ignore[arg-type]
+    ("context.get", lambda moor, _: moor.context.get(None)),  # type: ignore[arg-type]
+    ("records.put", lambda moor, _: moor.records.put(None, "n", "k", 1)),  # type: ignore[arg-type]
+    ("records.list", lambda moor, _: moor.records.list(None, "n")),  # type: ignore[arg-type]
     ("get", lambda moor, _: moor.get(None)),  # type: ignore[arg-type]
     ("context.put", lambda moor, _: moor.context.put(None, "k", 1)),  # type: ignore[arg-type]
     ("context.put", lambda moor, _: moor.context.put("s-1", None, 1)),  # type: ignore[arg-type]

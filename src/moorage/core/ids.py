@@ -7,10 +7,10 @@ parameters, so that these functions stay pure.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from moorage.core.codec import is_text
-from moorage.core.errors import InvalidField, InvalidId
+from moorage.core.errors import InvalidField, InvalidId, SessionNotFound
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -53,6 +53,12 @@ def check_is_text(value: object, field: str) -> None:
     """Raise InvalidField for a name that is no text at all; whether one exists is for others to say."""
     if not isinstance(value, str):
         raise InvalidField(field, "must be text")
+
+
+def check_ref(ref: Any) -> None:
+    """Raise SessionNotFound for what names no session; None would mean all sessions, or the owner's memory."""
+    if not isinstance(ref, str):
+        raise SessionNotFound(ref)
 
 
 def check_label(field: str, value: object, limit: int = MAX_LABEL) -> str:

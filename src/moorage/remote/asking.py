@@ -24,6 +24,7 @@ from moorage.core.context import check_key, check_values
 from moorage.core.duration import check_ttl, check_wait
 from moorage.core.entry import check_message
 from moorage.core.errors import InvalidField, MoorageError, Unsupported
+from moorage.core.ids import check_session_id
 from moorage.core.query import Page
 from moorage.core.session import Session, check_checkpoint, check_metadata
 from moorage.remote.operations import Arguments, Operation, variants
@@ -43,6 +44,7 @@ def ask_for(name: str, given: Arguments) -> tuple[Operation, Ask]:
     """Return the request that calls a method with these arguments."""
     if given.get("count_tokens") is not None:
         raise Unsupported("count_tokens cannot be sent to a server; leave it out, or count the tokens here")
+    _check_names(name, given)
     given = {parameter: value for parameter, value in given.items() if value is not UNSET}
     chosen = _variant(name, given)
     named = [name for name in chosen.in_path.values() if name != "key"]  # checked where the path is built
@@ -124,6 +126,16 @@ def _is_repeatable(operation: Operation, told: Arguments) -> bool:
 # Requests ----------------------------------------------------------------------------------------
 
 
+def _check_names(method: str, given: Arguments) -> None:
+    """Refuse empty names of sessions, which a server takes for none."""
+    if method in ("create", "fork", "run") and given.get("session_id") == "":
+        check_session_id("")
+    if method in ("create", "run") and given.get("parent") == "":
+        raise errors.ParentNotFound("")
+    if method == "run" and given.get("session") == "":
+        raise errors.SessionNotFound("")
+
+
 def _ready(name: str, value: Any) -> Any:
     """Return a value that can be sent, or raise the error of the rules."""
     if value is None:
@@ -197,6 +209,7 @@ def _unknown(name: str, value: Any) -> MoorageError:
         "item_id": errors.ItemNotFound,
         "key_id": errors.KeyNotFound,
         "name": errors.AgentNotFound,
+        "tool": errors.ToolNotFound,
     }
     return kinds.get(name, errors.SessionNotFound)(value)
 

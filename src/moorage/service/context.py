@@ -24,6 +24,7 @@ from moorage.core.context import (
     replace_all,
 )
 from moorage.core.duration import check_ttl
+from moorage.core.ids import check_ref
 from moorage.core.record import CONTEXT, RecordName
 from moorage.core.session import Change, Needs, View
 from moorage.service.deps import Caller, Deps
@@ -51,6 +52,7 @@ async def read_context(deps: Deps, caller: Caller, ref: str, key: str | None = N
 
 async def read_items(deps: Deps, caller: Caller, ref: str, key: str | None = None) -> dict[str, ContextItem]:
     """Return the context with versions and expiries."""
+    check_ref(ref)
     at = deps.clock.now()
     if key is None:
         return items_in(await deps.store.list_records(caller.owner, ref, WHOLE, at))

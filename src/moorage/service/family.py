@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from moorage.core.brief import brief
 from moorage.core.errors import InvalidField, SessionCorrupt
 from moorage.core.family import Deletion, Member, Tombstone, TombstoneQuery, check_deletion
-from moorage.core.ids import check_label
+from moorage.core.ids import check_label, check_ref
 from moorage.core.query import Page, SessionQuery, check_limit
 from moorage.core.session import Session
 from moorage.core.turn import LEASE, name_of
@@ -36,6 +36,7 @@ async def children_of(
     deps: Deps, caller: Caller, ref: str, *, limit: int = 50, cursor: str | None = None
 ) -> Page[Session]:
     """Return the session's children, oldest first."""
+    check_ref(ref)
     return await list_sessions(deps, caller, SessionQuery(parent=ref, sort="created", limit=limit, cursor=cursor))
 
 
