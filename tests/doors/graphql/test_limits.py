@@ -180,7 +180,9 @@ async def test_batches_are_answered_in_order_and_bounded(gql: Client, served: Se
     assert answers[0] == {"data": {"__typename": "Query"}}
     assert answers[1]["errors"][0]["extensions"]["code"] == "invalid_query"
     assert answers[2] == {"data": {"agentSession": {"state": "CREATED"}}}
-    for size in (0, 11, 5_000):
+    empty = (await gql.post([])).json()["errors"][0]
+    assert (empty["extensions"]["code"], "empty" in empty["message"]) == ("invalid_query", True)
+    for size in (11, 5_000):
         answer = (await gql.post([{"query": "mutation { createAgentSession { state } }"}] * size)).json()
         assert answer["errors"][0]["extensions"]["code"] == "query_too_large"
     assert len((await served.moorage().list()).items) == 1

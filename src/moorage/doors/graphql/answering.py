@@ -109,7 +109,9 @@ class Answering:
     async def _answer_batch(self, exchange: Exchange, visitor: Visitor, requests: list[GraphqlRequest]) -> None:
         """Answer several operations, one after the other; all together have the cost limit of one."""
         limits = self.engine.limits
-        if not 0 < len(requests) <= limits.operations:
+        if not requests:
+            raise DocumentRefused([InvalidQuery("the batch is empty; put an operation into it")])
+        if len(requests) > limits.operations:
             raise DocumentRefused([QueryTooLarge("operations in a batch", limits.operations)])
         left, answers = limits.cost, list[Response]()
         for request in requests:
