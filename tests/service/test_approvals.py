@@ -79,6 +79,15 @@ def test_answer_outside_the_options_is_refused(place: Place) -> None:
     assert moor.approval(asked.approval_id) == asked
 
 
+@pytest.mark.parametrize("options", [["blue", "blue"], "blue", 5, [5], ["x"] * 1000])
+def test_options_that_a_person_could_not_choose_from_are_refused(place: Place, options: Any) -> None:
+    moor = place.connect()
+    session = moor.create("planner")
+    with pytest.raises(InvalidField, match="options"):
+        moor.request_approval(session.id, "Which?", options=options)
+    assert moor.get(session.id).last_entry == session.last_entry
+
+
 # Time -------------------------------------------------------------------------------------------
 
 

@@ -131,7 +131,10 @@ def _check_options(options: object) -> tuple[str, ...]:
     known = check_list(options, "options")
     if len(known) > MAX_OPTIONS:
         raise InvalidField("options", f"must be a list of at most {MAX_OPTIONS} texts")
-    return tuple(check_label("options", option) for option in known)
+    named = tuple(check_label("options", option) for option in known)
+    if len(set(named)) < len(named):
+        raise InvalidField("options", "has one twice; a person could not tell them apart")
+    return named
 
 
 async def list_approvals(
