@@ -184,11 +184,20 @@ def test_a_client_does_not_notice_that_the_server_was_restarted(tmp_path: Path) 
 
 def test_invalid_message_is_refused_and_dropped(tmp_path: Path) -> None:
     with server_process(tmp_path) as server, talking(tmp_path, "--url", f"http://127.0.0.1:{server.port}") as talk:
-        for line, code in ((b"nonsense", -32700), (b"[1, 2]", -32600), (b'"text"', -32600), (b"\xff\xfe", -32700)):
-            talk.say(line)
-            assert talk.hear()["error"]["code"] == code
-        talk.say(b"")
-        assert said(talk.ask(called(1, "echo-agent", input="hi"))) == "Echo Agent Response: hi"
+        _check_refusals(talk)
+
+
+def test_invalid_message_is_refused_and_dropped_without_a_server(tmp_path: Path) -> None:
+    with talking(tmp_path) as talk:
+        _check_refusals(talk)
+
+
+def _check_refusals(talk: Talk) -> None:
+    for line, code in ((b"nonsense", -32700), (b"[1, 2]", -32600), (b'"text"', -32600), (b"\xff\xfe", -32700)):
+        talk.say(line)
+        assert talk.hear()["error"]["code"] == code
+    talk.say(b"")
+    assert said(talk.ask(called(1, "echo-agent", input="hi"))) == "Echo Agent Response: hi"
 
 
 @pytest.mark.parametrize("alone", [True, False])

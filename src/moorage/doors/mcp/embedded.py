@@ -13,6 +13,7 @@ import mcp_types as types
 from mcp.server.stdio import stdio_server
 from mcp.shared.message import SessionMessage
 from msgspec.structs import replace
+from pydantic import ValidationError
 
 from moorage.client import connect
 from moorage.doors.mcp.changes import STDIO
@@ -29,7 +30,7 @@ async def serve(url: str) -> None:
         async with stdio_server() as (reading, writing), anyio.create_task_group() as group:
             asked, read = anyio.create_memory_object_stream[SessionMessage | Exception]()
             write, answered = anyio.create_memory_object_stream[SessionMessage]()
-            group.start_soon(waiting.carry_in, reading, asked)
+            group.start_soon(waiting.carry_in, reading, asked, writing)
             group.start_soon(waiting.carry_out, answered, writing)
             with server.stream_of(STDIO):
                 await server.run(read, write, server.create_initialization_options())
@@ -43,10 +44,14 @@ class PendingRequests:
         self._ids: set[Any] = set()
         self._is_idle = anyio.Event()
 
-    async def carry_in(self, source: Any, target: Any) -> None:
-        """Forward messages of the client; return when all are answered."""
+    async def carry_in(self, source: Any, target: Any, back: Any) -> None:
+        """Forward messages of the client, and refuse what is none; return when all are answered."""
         async with target:
             async for item in source:
+                if isinstance(item, Exception):  # the library says nothing, and its client would wait
+                    if (refusal := _refusal(item)) is not None:
+                        await back.send(SessionMessage(refusal))
+                    continue
                 self._note(item)
                 await target.send(item)
             with anyio.move_on_after(GOODBYE_WITHIN):
@@ -61,8 +66,8 @@ class PendingRequests:
                 if isinstance(item.message, types.JSONRPCResponse | types.JSONRPCError):
                     self._forget(item.message.id)
 
-    def _note(self, item: SessionMessage | Exception) -> None:
-        message = None if isinstance(item, Exception) else item.message
+    def _note(self, item: SessionMessage) -> None:
+        message = item.message
         if isinstance(message, types.JSONRPCRequest):
             self._ids.add(message.id)
         elif isinstance(message, types.JSONRPCNotification) and message.method == "notifications/cancelled":
@@ -73,3 +78,14 @@ class PendingRequests:
         if not self._ids:
             self._is_idle.set()
             self._is_idle = anyio.Event()
+
+
+def _refusal(error: Exception) -> types.JSONRPCError | None:
+    """Return the answer to a line that is no message; its id, if it has one, is not known. None for an empty line."""
+    code, why = types.INVALID_REQUEST, "this line is not a single JSON-RPC message"
+    first = error.errors()[0] if isinstance(error, ValidationError) else None
+    if first is not None and first["type"] == "json_invalid":
+        code, why = types.PARSE_ERROR, "this line is not JSON"
+        if not str(first["input"]).strip():
+            return None
+    return types.JSONRPCError(jsonrpc="2.0", id=None, error=types.ErrorData(code=code, message=why))
