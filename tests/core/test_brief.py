@@ -53,6 +53,10 @@ def test_reason_within_an_answer_is_whole(moor: sync.Moorage) -> None:
     assert repr(reply).count("(") == repr(reply).count(")")
 
 
+def test_words_of_an_enumeration_are_texts(moor: sync.Moorage) -> None:
+    assert "scopes=['read', 'write']" in repr(moor.create_key().key)
+
+
 def test_secrets_are_not_shown(moor: sync.Moorage) -> None:
     session = moor.create()
     back, key = moor.resume(session.id), moor.create_key()

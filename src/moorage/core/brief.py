@@ -47,6 +47,8 @@ def short(value: Any) -> str:
         return f"{value:%Y-%m-%dT%H:%M:%SZ}"
     if isinstance(value, (list, tuple)) and (len(value) > FEW or is_brief(value[0])):
         return f"[{len(value)} {'item' if len(value) == 1 else 'items'}]"
+    if isinstance(value, (list, tuple)):
+        value = [str(each) if isinstance(each, str) else each for each in value]  # words of an enumeration as texts
     return repr(value) if is_brief(value) else _cut(repr(value))
 
 
