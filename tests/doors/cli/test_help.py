@@ -71,6 +71,7 @@ def test_help_explains_and_shows_examples(cli: Cli, name: str) -> None:
     assert [line for line in examples if "moorage " in line]
     for option in ("--url", "--json"):
         assert option in done.out
+    assert not [line for line in done.lines[2:] if line.endswith("...")], "a summary does not fit on its line"
 
 
 @pytest.mark.parametrize(("name", "example"), EXAMPLES)

@@ -118,9 +118,9 @@ def remove(app: App, name: str) -> None:
 @click.argument("prompt", default="Hello", metavar="[PROMPT]")
 @click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Stop the run after this long.")
 def check(app: App, name: str, prompt: str, timeout: float | None) -> int:
-    """Run an agent once in a scratch session and report every line that does not validate.
+    """Run an agent once and report its invalid output.
 
-    The agent runs on this machine, even with --url, and the session is deleted afterwards. Approvals are rejected.
+    It runs on this machine, even with --url, in a scratch session that is deleted afterwards. Approvals are rejected.
     Exit code 1 if there are problems or the run did not complete.
     """
     checked = asyncio.run(_checked(name, prompt, timeout))

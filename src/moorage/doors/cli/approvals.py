@@ -98,9 +98,10 @@ def _propose(found: list[Approval]) -> None:
 @approvals.subcommand("show", "moorage approvals show plan-prod", "moorage approvals show 0199a3f2-7c1e --json")
 @approval_argument
 def show(app: App, approval: str) -> None:
-    """Show one approval with its plan, and how the plan differs from the session's last one.
+    """Show one approval, its plan, and the changes to it.
 
-    APPROVAL is its id, the beginning of it, or a session that waits for exactly one.
+    The changes are those since the session's last plan. APPROVAL is its id, the beginning of it, or a session that
+    waits for exactly one.
     """
     asked = app.moor.approval(_approval_id(app, approval))
     others = app.moor.approvals(asked.session_id, pending_only=False, limit=MAX_LIMIT)

@@ -194,7 +194,9 @@ def expected_version_option(told: str) -> Callable[[F], F]:
     return click.option("--expected-version", "version", type=int, metavar="N", help=told)
 
 
-host_option = click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Where to listen.")
+host_option = click.option(
+    "--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to listen at."
+)
 slots_option = number_option("--slots", 1, 1000, 16, "Maximum of parallel turns.")
 session_argument = click.argument("session", type=SESSION, metavar="SESSION")
 optional_session_argument = click.argument("session", type=SESSION, metavar="[SESSION]", required=False)

@@ -41,7 +41,7 @@ HOLDER = "[env: MOORAGE_HOLDER; else this terminal, else this process]"
 )
 @session_argument
 @click.option("--checkpoint", type=OBJECT, metavar="JSON|@FILE", help="State for the next process: a JSON object.")
-@click.option("--reason", metavar="TEXT", help="Why the session is paused.")
+@click.option("--reason", metavar="TEXT", help="The reason for the pause.")
 @version_option
 @token_option
 def suspend(app: App, /, session: str, **known: Any) -> None:
@@ -58,7 +58,7 @@ def suspend(app: App, /, session: str, **known: Any) -> None:
 )
 @optional_session_argument
 @click.argument("prompt", required=False, metavar="[PROMPT|-]")
-@click.option("--holder", metavar="NAME", help=f"Who takes it.  {HOLDER}")
+@click.option("--holder", metavar="NAME", help=f"The name of the holder.  {HOLDER}")
 @version_option
 @wide_option
 def resume(app: App, /, session: str | None, prompt: str | None, **known: Any) -> int:
@@ -83,11 +83,11 @@ def resume(app: App, /, session: str | None, prompt: str | None, **known: Any) -
 @click.argument("prompt", required=False, metavar="[PROMPT|-]")
 @version_option
 def agent_resume(app: App, session: str | None, prompt: str | None, version: int | None) -> int:
-    """Let a session's agent continue; on a terminal, talk with it.
+    """Let a session's agent continue, and talk with it.
 
-    A suspended session becomes active, and a turn starts if input waits. Without SESSION: list sessions that could be
-    resumed. With PROMPT, its agent is asked, as by `run`, and its answer is printed; exit code 1 if the run did not
-    complete.
+    A suspended session becomes active, and a turn starts if input waits. On a terminal, a chat follows. Without
+    SESSION: list sessions that could be resumed. With PROMPT, its agent is asked, as by `run`, and its answer is
+    printed; exit code 1 if the run did not complete.
     """
     if session is None:
         return _suggest(app)
@@ -206,7 +206,7 @@ def release(app: App, session: str, token: str | None) -> None:
 @click.option("--task-id", metavar="ID", help="… and of this task …")
 @click.option("--host", type=SESSION, metavar="SESSION", help="… or a child of this session …")
 @click.option("--project-dir", type=FOLDER, metavar="FOLDER", help="… or in this project folder.")
-@click.option("--holder", metavar="NAME", help=f"Who would take it.  {HOLDER}")
+@click.option("--holder", metavar="NAME", help=f"The name of the holder.  {HOLDER}")
 def should_resume(app: App, /, session: str | None, holder: str | None, **place: Any) -> int:
     """Say whether a session should be resumed automatically.
 

@@ -34,7 +34,7 @@ def keys() -> None:
     "scopes",
     multiple=True,
     type=click.Choice([scope.value for scope in Scope]),
-    help="What it allows. Can be repeated.  [default: read, write]",
+    help="A right of the key. Can be repeated.  [default: read, write]",
 )
 @click.option("--name", metavar="NAME", help="A name for the key.")
 @many_option("--owners", told="With scope launch: an owner whose turns it takes.", metavar="OWNER")
@@ -68,9 +68,10 @@ def state_of(key: Key) -> str:
 @click.option("--owner", metavar="OWNER", help="Only keys of this owner.")
 @wide_option
 def list_(app: App, owner: str | None) -> None:
-    """List keys, oldest first, without their secrets; also revoked and expired ones.
+    """List keys, oldest first; also revoked and expired ones.
 
-    Piped, one line for each: id, state, owner, scopes, name, when it ends, when it was last used.
+    The secrets are not stored. Piped, one line for each: id, state, owner, scopes, name, when it ends, when it was
+    last used.
     """
     found = app.moor.keys(owner=owner).items
     columns, spare = ("name", "key", "state", "owner", "scopes", "expires", "last used"), ("last used", "expires")

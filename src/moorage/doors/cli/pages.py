@@ -19,9 +19,9 @@ ROWS = 50  # of a table, without --limit
 
 def page_options(command: F) -> F:
     """Add `--limit` and `--cursor`."""
-    most = f"At most so many ({ROWS} in a table, else all)."
+    most = f"Show at most N; by default {ROWS} in a table, all in a pipe."
     limited = click.option("--limit", type=click.IntRange(min=1), metavar="N", help=most)
-    told = "Go on from the `next` of an earlier --json answer."
+    told = "Continue from the `next` of an earlier --json answer."
     return limited(click.option("--cursor", metavar="CURSOR", help=told)(command))
 
 

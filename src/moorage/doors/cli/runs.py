@@ -72,7 +72,7 @@ ASKED_PAUSE = 0.5  # seconds between two checks of a run whose agent waits for a
 @click.option("--correlation", metavar="TEXT", help="A value that the callback returns.")
 @click.option("--parameters", type=OBJECT, metavar="JSON|@FILE", help="Parameters for the agent.")
 @click.option("--idempotency-key", metavar="KEY", help="Requests with the same key create one run.")
-@click.option("--purpose", metavar="TEXT", help="What the session is for.")
+@click.option("--purpose", metavar="TEXT", help="The purpose of the session.")
 @click.option("--task-id", metavar="ID", help="The task it belongs to.")
 @click.option("--metadata", type=OBJECT, metavar="JSON", help="Metadata of the session.")
 @click.option("--project-dir", type=FOLDER, metavar="FOLDER", help="The folder in which the agent works.")
@@ -83,9 +83,9 @@ ASKED_PAUSE = 0.5  # seconds between two checks of a run whose agent waits for a
 def run(app: App, /, agent: str, prompt: str | None, **options: Any) -> int:
     """Ask an agent and print its answer; without a prompt, chat.
 
-    Leaving is not stopping. On a server the run goes on after Ctrl-C, Ctrl-D or a hang-up, and `attach`
-    comes back to it; a second Ctrl-C within two seconds stops it. Without a server this command is the
-    launcher, so leaving suspends the session. Exit code 1 if the run did not complete.
+    With a server, the run continues after Ctrl-C, Ctrl-D or a hang-up, and `attach` returns to it; a second Ctrl-C
+    within two seconds stops it. Without a server this command is the launcher, so leaving suspends the session. Exit
+    code 1 if the run did not complete.
     """
     options = {name: value for name, value in options.items() if value is not None}
     if options.pop("no_session"):
