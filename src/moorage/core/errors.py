@@ -315,7 +315,7 @@ class SessionNotFound(NotFound):
 
     def __init__(self, ref: str) -> None:
         super().__init__(
-            f"there is no session {_shown(ref)}; `moorage list` shows what there is", session_id=_plain(ref)
+            f"there is no session {_shown(ref)}; `moorage list` lists all sessions", session_id=_plain(ref)
         )
 
 
@@ -324,8 +324,8 @@ class ParentNotFound(NotFound):
 
     def __init__(self, ref: str) -> None:
         super().__init__(
-            f"there is no session {_shown(ref)} to be the parent, so nothing was created; `moorage list` shows what "
-            "there is",
+            f"there is no session {_shown(ref)} to be the parent, so nothing was created; `moorage list` lists all "
+            "sessions",
             parent=_plain(ref),
         )
 
@@ -335,7 +335,7 @@ class ApprovalNotFound(NotFound):
 
     def __init__(self, approval_id: str) -> None:
         super().__init__(
-            f"there is no approval {_shown(approval_id)}; `moorage approvals` shows what waits",
+            f"there is no approval {_shown(approval_id)}; `moorage approvals` lists the open ones",
             approval_id=_plain(approval_id),
         )
 
@@ -355,7 +355,7 @@ class RunNotFound(NotFound):
 
     def __init__(self, run_id: str) -> None:
         shown = _plain(run_id)
-        super().__init__(f"there is no run {shown!r}; `moorage runs` shows what there is", run_id=shown)
+        super().__init__(f"there is no run {shown!r}; `moorage runs` lists all runs", run_id=shown)
 
 
 class TurnNotFound(NotFound):
@@ -363,7 +363,7 @@ class TurnNotFound(NotFound):
 
     def __init__(self, turn_id: str) -> None:
         shown = _plain(turn_id)
-        super().__init__(f"there is no turn {shown!r}; `moorage runs` shows what there is", turn_id=shown)
+        super().__init__(f"there is no turn {shown!r}; `moorage runs` lists all runs", turn_id=shown)
 
 
 class LauncherNotFound(NotFound):
@@ -371,7 +371,7 @@ class LauncherNotFound(NotFound):
 
     def __init__(self, launcher_id: str) -> None:
         shown = _plain(launcher_id)
-        way_out = "`launchers` lists what there is; a new one registers first (POST /launchers)"
+        way_out = "`moorage launchers` lists all; a new one registers first (POST /launchers)"
         super().__init__(f"there is no launcher {shown!r}; {way_out}", launcher_id=shown)
 
 
@@ -380,7 +380,7 @@ class ItemNotFound(NotFound):
 
     def __init__(self, item_id: str) -> None:
         shown = _plain(item_id)
-        super().__init__(f"there is no item {shown!r}; `moorage inbox` shows what there is", item_id=shown)
+        super().__init__(f"there is no item {shown!r}; `moorage inbox` lists all items", item_id=shown)
 
 
 class KeyNotFound(NotFound):
@@ -388,7 +388,7 @@ class KeyNotFound(NotFound):
 
     def __init__(self, key_id: str) -> None:
         shown = _plain(key_id)
-        super().__init__(f"there is no key {shown!r}; `moorage keys list` shows those there are", key_id=shown)
+        super().__init__(f"there is no key {shown!r}; `moorage keys list` lists all keys", key_id=shown)
 
 
 class RecordNotFound(NotFound):
@@ -426,7 +426,7 @@ class AgentNotFound(NotFound):
         what = f"there is no agent {shown!r} that could be started" if shown else "no agent is named; name one"
         meant = f"; did you mean {' or '.join(nearest)}?" if nearest else ";"
         super().__init__(
-            f"{what}{meant} `moorage agents list` shows those there are",
+            f"{what}{meant} `moorage agents list` lists all agents",
             agent_name=shown,
             nearest=list(nearest),
         )
@@ -575,7 +575,7 @@ class SummaryFailed(Conflict):
 
     def __init__(self, session_id: str, agent: str, why: str) -> None:
         super().__init__(
-            f"{agent} gave no summary of session {session_id}: {why}; what it summed up before is kept, ask again",
+            f"{agent} gave no summary of session {session_id}: {why}; earlier summaries are kept; ask again",
             session_id=session_id,
             agent=agent,
             why=why,
@@ -876,8 +876,8 @@ class OutcomeUnknown(StoreError):
 
     def __init__(self, where: str, why: str) -> None:
         super().__init__(
-            f"the connection to {where} broke while a change was being committed ({why}): it was made whole or not at "
-            "all; read before you repeat it, or repeat it under the same key",
+            f"the connection to {where} broke while a change was being committed ({why}): it is complete or absent; "
+            "read before you repeat it, or repeat it under the same key",
             store=where,
         )
 

@@ -41,7 +41,7 @@ def test_exit_codes_of_real_processes(cli: Cli, plan: str, line: str, code: int)
 def test_an_error_in_words_is_one_line_with_a_next_step(cli: Cli) -> None:
     done = run("get", "no-such-session")
     assert done.out == ""
-    assert done.err == "moorage: there is no session 'no-such-session'; `moorage list` shows what there is\n"
+    assert done.err == "moorage: there is no session 'no-such-session'; `moorage list` lists all sessions\n"
 
 
 def test_closed_pipe_is_no_error(cli: Cli, plan: str) -> None:
@@ -142,8 +142,8 @@ def test_any_folder_will_do(cli: Cli, plan: str, tmp_path: Path) -> None:
 
 def test_commands_in_an_error_repeat_the_url(cli: Cli) -> None:
     url = "sqlite:///elsewhere.db"
-    assert f"`moorage list --url {url}` shows what there is" in cli("show", "nothing-here", "--url", url).err
-    assert "`moorage list` shows what there is" in cli("show", "nothing-here").err
+    assert f"`moorage list --url {url}` lists all sessions" in cli("show", "nothing-here", "--url", url).err
+    assert "`moorage list` lists all sessions" in cli("show", "nothing-here").err
     assert "--url" not in cli("show", "nothing-here", "--url", url, "--json").json["detail"]
 
 

@@ -54,7 +54,7 @@ class NoSuchPath(NotFound):
     """No route has this path."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"there is nothing at {path[:200]}; GET /openapi.json lists what there is", path=path[:200])
+        super().__init__(f"there is nothing at {path[:200]}; GET /openapi.json lists the routes", path=path[:200])
 
 
 class WrongVerb(Conflict):
