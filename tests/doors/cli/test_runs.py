@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from moorage.core.status import Because, Reason
+from moorage.doors.cli.waiting import why_yet
 from tests.doors.cli.agent_files import ASKING, BROKEN, ERRAND, FAILING, MISSPEAKING, SLOW, define
 from tests.doors.cli.running import Cli, Terminal, run
 from tests.doors.cli.talking import CTRL_C, a_talk
@@ -260,6 +262,15 @@ def test_result_says_after_a_moment_why_it_waits(cli: Cli) -> None:
     waited = cli("result", run_id, "--wait", "1.1")
     told = "The run waits for a launcher, and none is running that takes it."
     assert (waited.code, waited.err.count(told)) == (1, 2), "when the wait begins to be one, and at its end"
+
+
+@pytest.mark.parametrize("launches", [True, False])
+def test_command_that_is_the_launcher_does_not_ask_for_one(launches: bool) -> None:
+    told = why_yet(Because(reason=Reason.NO_LAUNCHER), "s-1", launches=launches)
+    assert (told is None) is launches
+    held = why_yet(Because(reason=Reason.HELD, by="ann"), "s-1", launches=launches)
+    assert held is not None
+    assert "ann" in held
 
 
 def test_person_who_asks_wakes_a_suspended_session(cli: Cli) -> None:

@@ -26,7 +26,7 @@ from moorage.doors.cli.edge import UsageProblem, at_this_door
 from moorage.doors.cli.leaving import SUSPENDED, Departure, SignalQueue
 from moorage.doors.cli.output import complain, hint, printable, say
 from moorage.doors.cli.plans import short_plan
-from moorage.doors.cli.waiting import queued_signals, telling_why, why
+from moorage.doors.cli.waiting import queued_signals, telling_why, why_yet
 from moorage.executor import AgentExecutor, ExecutionEvent, Interaction
 
 HELP = {
@@ -155,7 +155,7 @@ class Chat:
         because = session.because
         if because is None or (session.live_turn is not None and not because.is_silence):
             return None
-        return why(because, session.session_id)
+        return why_yet(because, session.session_id, launches=self._moor.launching.launches)
 
     def _tell_return(self) -> None:
         """Print that the server answers again, and why the agent waits."""

@@ -45,7 +45,7 @@ from moorage.doors.cli.output import complain, fields, hint, is_terminal, note, 
 from moorage.doors.cli.plans import short_plan
 from moorage.doors.cli.tables import TableRow, named, show_rows, wide_option
 from moorage.doors.cli.verdicts import NO
-from moorage.doors.cli.waiting import MOMENT, cancelled_by_signals, queued_signals, telling_why, why
+from moorage.doors.cli.waiting import MOMENT, cancelled_by_signals, queued_signals, telling_why, why, why_yet
 from moorage.doors.cli.wording import ago, counted
 from moorage.executor import Interaction
 
@@ -200,7 +200,9 @@ async def _why_it_waits(moor: Connection, run_id: str | None, *, hears: bool = F
         return None
     run = await moor.get_run(run_id)
     is_told = run.because is None or (hears and run.is_asking)
-    return None if is_told or run.because is None else why(run.because, run.session_id)
+    if is_told or run.because is None:
+        return None
+    return why_yet(run.because, run.session_id, launches=moor.launching.launches)
 
 
 async def _tell_problems(moor: Connection, run: Run) -> None:

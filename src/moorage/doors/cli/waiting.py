@@ -29,6 +29,11 @@ def why(because: Because, session_id: str) -> str:
     return f"The run waits {because.in_words}.{ways.get(because.reason, '')}"
 
 
+def why_yet(because: Because, session_id: str, *, launches: bool) -> str | None:
+    """Return why a run has not started yet; None while the launcher of this process starts."""
+    return None if launches and because.reason is Reason.NO_LAUNCHER else why(because, session_id)
+
+
 @asynccontextmanager
 async def telling_why(look: Look, show: Callable[[str], None] = hint) -> AsyncIterator[None]:
     """Within the block, show the line of `look` after a moment, and again whenever it changes."""
