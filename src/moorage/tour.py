@@ -1,6 +1,6 @@
-"""A guided tour: `python -m moorage.tour` lives one session through, in a temporary folder.
+"""A guided tour: `python -m moorage.tour` shows one session from its creation to its end, in a temporary folder.
 
-Every step opens the store anew, as another process would: what the next one finds was kept.
+Every step opens the store anew, as another process would.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from tempfile import TemporaryDirectory
 from moorage.api import Moorage
 from moorage.client import connect
 
-NAME = "plan-prod"
-Shown = tuple[str, str, str]  # a command, the call that does the same, and what came of it
+NAME, CHILD = "plan-prod", "cost"
+Shown = tuple[str, str, str]  # a command, the call that does the same, and the result
 
 
 async def create(moor: Moorage) -> Shown:
-    """Open a session for an agent, under a name of your choice"""
+    """Create a session for an agent, with a name"""
     session = await moor.create(agent="terraform-architect", name=NAME, parent=None)  # also if an agent takes the tour
     return (
         f"moorage create --agent terraform-architect --name {NAME}",
         f'await moor.create(agent="terraform-architect", name="{NAME}")',
-        f"session {session.id}, {session.state}, in phase {session.phase}",
+        f"{session.name} is {session.state}, in phase {session.phase}",
     )
 
 
 async def talk(moor: Moorage) -> Shown:
-    """Say something; it is on disk before the call returns"""
+    """Send a message; it is on disk when the call returns"""
     reply = await moor.send(NAME, "Plan the change")
     return (
         f'moorage send {NAME} "Plan the change"',
@@ -39,29 +39,37 @@ async def talk(moor: Moorage) -> Shown:
 
 
 async def delegate(moor: Moorage) -> Shown:
-    """Give a part of the work to a child; it knows its parent, and goes when its parent goes"""
-    child = await moor.create(agent="cost-checker", parent=NAME)
+    """Give a part of the work to a child; deleting the parent deletes it, too"""
+    child = await moor.create(agent="checker", name=CHILD, parent=NAME)
     return (
-        f"moorage create --agent cost-checker --parent {NAME}",
-        f'await moor.create(agent="cost-checker", parent="{NAME}")',
-        f"session {child.id}, child of {child.parent_session_name}",
+        f"moorage create --agent checker --name {CHILD} --parent {NAME}",
+        f'await moor.create(agent="checker", name="{CHILD}", parent="{NAME}")',
+        f"{child.name} is a child of {child.parent_session_name}",
     )
 
 
 async def ask(moor: Moorage) -> Shown:
-    """Ask a person, wait for days if need be, and be that person"""
+    """Ask a person for approval; no process has to run while the session waits"""
     asked = await moor.request_approval(NAME, "Apply the plan?")
-    status = (await moor.get(NAME)).status
-    approval = await moor.approve(asked.approval_id)
     return (
-        f'moorage request-approval {NAME} "Apply the plan?" && moorage approve {asked.approval_id}',
-        f'await moor.approve((await moor.request_approval("{NAME}", "Apply the plan?")).approval_id)',
-        f"the session was {status}; its question is now {approval.state}, by {approval.decided_by}",
+        f'moorage request-approval {NAME} "Apply the plan?"',
+        f'await moor.request_approval("{NAME}", "Apply the plan?")',
+        f"the approval is {asked.state}, the session is {(await moor.get(NAME)).status}",
+    )
+
+
+async def answer(moor: Moorage) -> Shown:
+    """Answer as that person"""
+    approval = await moor.approve((await moor.approvals(NAME))[0].approval_id)
+    return (
+        f"moorage approve {NAME}",
+        f'await moor.approve((await moor.approvals("{NAME}"))[0].approval_id)',
+        f"the approval is {approval.state}, by {approval.decided_by}",
     )
 
 
 async def pause(moor: Moorage) -> Shown:
-    """Pause, and hand over where you are"""
+    """Suspend the session, with a checkpoint for the process that resumes it"""
     session = await moor.suspend(NAME, checkpoint={"step": 3})
     return (
         f"""moorage suspend {NAME} --checkpoint '{{"step": 3}}'""",
@@ -70,18 +78,18 @@ async def pause(moor: Moorage) -> Shown:
     )
 
 
-async def pick_up(moor: Moorage) -> Shown:
-    """Pick it up, in this process or another, today or next month"""
+async def resume(moor: Moorage) -> Shown:
+    """Resume it, in this process or another; only one process gets the hold"""
     back = await moor.resume(NAME)
     return (
         f"moorage resume {NAME}",
         f'await moor.resume("{NAME}")',
-        f"checkpoint {back.checkpoint}, messages {[entry.text for entry in back.messages]}, yours to drive",
+        f"checkpoint {back.checkpoint}, messages {[entry.text for entry in back.messages]}, a hold",
     )
 
 
 async def close(moor: Moorage) -> Shown:
-    """Close it; from now on it can be read, forked or deleted, and nothing else"""
+    """Finalize it; then it can only be read, exported, forked and deleted"""
     session = await moor.finalize(NAME, "completed", summary="Applied")
     return (
         f"moorage finalize {NAME} completed --summary Applied",
@@ -90,27 +98,28 @@ async def close(moor: Moorage) -> Shown:
     )
 
 
-STEPS = (create, talk, delegate, ask, pause, pick_up, close)
+STEPS = (create, talk, delegate, ask, answer, pause, resume, close)
 
 
 async def walk(url: str) -> None:
-    """Take the steps one after another, and tell."""
+    """Take the steps one after another, and print them."""
     for number, step in enumerate(STEPS, 1):
         async with connect(url) as moor:
             shell, python, result = await step(moor)
-        print(f"{number}. {step.__doc__}.\n     shell   {shell}\n     python  {python}\n     →       {result}\n")
+        print(f"{number}. {step.__doc__}.\n   shell  {shell}\n   python {python}\n   →      {result}\n")
 
 
 def main() -> None:
-    """Take the tour in a folder that is gone afterwards."""
-    print("Moorage keeps an agent's session alive. This is the life of one, in a temporary folder.\n")
+    """Take the tour in a folder that is deleted afterwards."""
+    print("One session, from its creation to its end, in a temporary folder.")
+    print("Each step is a command, or a call in Python.\n")
     with TemporaryDirectory(prefix="moorage-tour-") as folder:
         asyncio.run(walk(f"sqlite:///{folder}/moorage.db"))
-    print(f"Now one that stays:\n\n     {command()} create --agent my-agent --name my-first-session")
+    print(f"Create a session that stays:\n\n   {command()} create --agent my-agent --name my-first-session")
 
 
 def command() -> str:
-    """How `moorage` is called from here."""
+    """Return how to call `moorage` from the current folder."""
     beside = os.path.join(os.path.dirname(sys.executable), "moorage")
     return shlex.quote(os.path.relpath(beside)) if beside.startswith(os.getcwd() + os.sep) else "moorage"
 
