@@ -126,3 +126,15 @@ def test_context_is_readable_on_a_phone(page: Page, stage: Stage) -> None:
     expect(value).to_contain_text("04:00")
     assert value.evaluate("each => each.scrollHeight <= each.clientHeight + 1")
     assert page.locator(".memory").evaluate("each => each.scrollWidth <= each.parentElement.clientWidth + 1")
+
+
+def test_names_of_sessions_are_whole_on_a_phone(page: Page, stage: Stage) -> None:
+    name = f"upgrade-node-{uuid4().hex[:4]}"
+    session = stage.run("broken", "do it", session_name=name, mode="async_poll")["session"]["session_id"]
+    stage.until_status(session, "run_failed")
+    page.set_viewport_size(PHONE)
+    page.goto(f"{stage.url}/#/sessions?name_prefix={name}")
+    row = page.locator(".rows [role=row]")
+    expect(row.get_by_role("button", name="Retry")).to_be_visible()
+    whole = "each => each.scrollWidth <= each.clientWidth && each.scrollHeight <= each.clientHeight"
+    assert row.locator(".c-name > a").evaluate(whole)
