@@ -42,6 +42,12 @@ def stored(file: str, thread: str = "t") -> dict[str, int]:
         return {record.key: record.size for record in page.items}
 
 
+def sizes_of_checkpoints(file: str, thread: str = "t") -> list[int]:
+    """Sizes of the checkpoints of a thread, oldest first."""
+    with sync.connect(file) as moor:
+        return [record.size for record in moor.records.list(thread, "langgraph.checkpoint").items]
+
+
 # Every store -----------------------------------------------------------------------------------------
 
 
@@ -114,6 +120,24 @@ def test_long_list_costs_what_was_added(saver: MoorageSaver, file: str) -> None:
     assert len(added) == 3
     assert sum(added.values()) < 3 * 500
     assert thread.values()["messages"] == messages
+
+
+def test_unchanged_value_is_written_at_most_twice(saver: MoorageSaver, file: str) -> None:
+    thread = Thread(saver)
+    kept: dict[str, Any] = {"facts": "x" * 1000, "few": "y" * 100}
+    thread.put(step=0, **kept)
+    first = sizes_of_checkpoints(file)
+    thread.put(step=1, unchanged=kept)
+    shared = stored(file)
+    for step in range(2, 5):
+        thread.put(step=step, unchanged=kept)
+
+    assert [size > 1000 for size in [*first, *sizes_of_checkpoints(file)[1:]]] == [True, False, False, False, False]
+    assert stored(file) == shared
+    assert len([size for size in shared.values() if size > 1000]) == 1
+    with MoorageSaver(file, key="another channel") as other:
+        found = [each.checkpoint["channel_values"] for each in other.list(config_of())]
+    assert found == [{"step": step, **kept} for step in (4, 3, 2, 1, 0)]
 
 
 def test_loaded_list_costs_what_was_added(saver: MoorageSaver, file: str) -> None:

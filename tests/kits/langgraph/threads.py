@@ -26,8 +26,15 @@ class Thread:
         self.saver, self.config = saver, config_of(thread, namespace)
         self.versions: dict[str, Any] = {}
 
-    def put(self, metadata: dict[str, Any] | None = None, *, format: int | None = None, **values: Any) -> str:
-        arguments = self._arguments(metadata, values)
+    def put(
+        self,
+        metadata: dict[str, Any] | None = None,
+        *,
+        format: int | None = None,
+        unchanged: dict[str, Any] | None = None,
+        **values: Any,
+    ) -> str:
+        arguments = self._arguments(metadata, values, unchanged)
         if format is not None:
             arguments[1]["v"] = format
         self.config = self.saver.put(*arguments)
@@ -43,9 +50,12 @@ class Thread:
         assert found is not None
         return found.checkpoint["channel_values"]
 
-    def _arguments(self, metadata: dict[str, Any] | None, values: dict[str, Any]) -> Any:
+    def _arguments(
+        self, metadata: dict[str, Any] | None, values: dict[str, Any], unchanged: dict[str, Any] | None = None
+    ) -> Any:
         new = {channel: self.saver.get_next_version(self.versions.get(channel), None) for channel in values}
         self.versions |= new
         checkpoint = empty_checkpoint()
-        checkpoint["channel_values"], checkpoint["channel_versions"] = values, dict(self.versions)
+        checkpoint["channel_values"] = {**(unchanged or {}), **values}
+        checkpoint["channel_versions"] = dict(self.versions)
         return self.config, checkpoint, {"source": "loop", "step": 1, "parents": {}, **(metadata or {})}, new

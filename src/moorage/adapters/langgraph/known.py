@@ -12,6 +12,7 @@ from moorage.adapters.langgraph.layout import InlineValue, ValuePlace
 from moorage.adapters.langgraph.lists import KnownList
 
 MOST_ITEMS = 200_000  # of cached lists, of all threads together
+BYTES_OF_AN_ITEM = 1024  # other values count as so many items
 
 Spot = tuple[str, str]  # a session id and a checkpoint namespace
 
@@ -28,14 +29,14 @@ class Known(NamedTuple):
     @property
     def size(self) -> int:
         """Return the cache size of the checkpoint."""
-        return 1 + sum(len(each.items) for each in self.lists.values())
+        inline = sum(len(each.data) for each in self.places.values() if isinstance(each, InlineValue))
+        return 1 + inline // BYTES_OF_AN_ITEM + sum(len(each.items) for each in self.lists.values())
 
     def place_of(self, channel: str, checkpoint: Checkpoint, new_versions: ChannelVersions) -> ValuePlace | None:
         """Return where a value is stored that a following checkpoint did not change."""
         version = checkpoint["channel_versions"].get(channel)
         is_old = channel not in new_versions and version is not None and self.versions.get(channel) == version
-        place = self.places.get(channel) if is_old else None
-        return None if isinstance(place, InlineValue) else place  # writing an inline value again is cheap
+        return self.places.get(channel) if is_old else None
 
 
 class Threads:

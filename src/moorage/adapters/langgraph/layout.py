@@ -30,7 +30,8 @@ CHECKPOINTS, WRITES, VALUES = "langgraph.checkpoint", "langgraph.write", "langgr
 APPROVALS = "langgraph.approval"  # interrupt id to approval id
 HEAD, EPOCH = "head", "epoch"  # keys of VALUES
 LONGEST = 200  # characters of a part of a key; a longer part is replaced by its digest
-SMALL = 512  # bytes of a value that is stored in its checkpoint
+SMALL = 512  # bytes of a value that every checkpoint has a copy of
+INLINE = 2048  # bytes of a value that its first checkpoint has; later ones share a record, if it is not small
 
 
 class InlineValue(Struct, frozen=True, array_like=True, tag=0):

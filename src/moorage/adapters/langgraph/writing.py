@@ -34,7 +34,7 @@ from moorage.adapters.langgraph.layout import (
     version_of,
     write_key,
 )
-from moorage.adapters.langgraph.lists import SHORTEST, KnownList, ListPlan
+from moorage.adapters.langgraph.lists import SHORTEST, Frame, KnownList, ListPlan
 from moorage.adapters.langgraph.messages import said_by
 from moorage.adapters.langgraph.reading import TRIES, Saver, ThreadReader
 from moorage.adapters.langgraph.stored import config_of, namespace_of, records_of, thread_of
@@ -65,6 +65,9 @@ class CheckpointDraft:
 
     def keep(self, channel: str, place: ValuePlace) -> None:
         """Reuse a value of the checkpoint before."""
+        if isinstance(place, InlineValue):
+            self._places[channel] = self._placed((place.kind, place.data), layout.SMALL)
+            return
         self.shares, self._places[channel] = True, place
         if channel in self._before.lists:
             self._lists[channel] = self._before.lists[channel]
@@ -105,8 +108,11 @@ class CheckpointDraft:
         self._say(channel, value, plan.fresh)
 
     def _stored(self, value: Any) -> ValuePlace:
-        frame = self._saver.serde.dumps_typed(value)
-        if len(frame[1]) <= layout.SMALL:
+        return self._placed(self._saver.serde.dumps_typed(value), layout.INLINE)
+
+    def _placed(self, frame: Frame, inline: int) -> ValuePlace:
+        """Store a value in the checkpoint if it has at most `inline` bytes, else in a record that others can share."""
+        if len(frame[1]) <= inline:
             return InlineValue(*frame)
         key = new_key()
         self.writes.append(_value(key, layout.pack(frame)))
