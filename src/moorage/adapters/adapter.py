@@ -14,7 +14,7 @@ from importlib import metadata
 from typing import Any, Self, TypeVar
 
 from moorage.adapters.channel import Channel, ConnectionWork, ConnectTarget, channel_to, settled
-from moorage.adapters.foreign_ids import as_text, session_id_of
+from moorage.adapters.foreign_ids import HASHED, as_text, parts_of, session_id_of
 from moorage.adapters.projection import ProjectedMessage
 from moorage.api import Moorage
 from moorage.core.errors import IdTaken, SessionGone, SessionNotFound, StoreUnavailable, Unsupported
@@ -50,6 +50,17 @@ def _numbers(version: str) -> list[int]:
             break
         numbers.append(int(part))
     return numbers
+
+
+def parts_in(session: Session) -> tuple[str, ...]:
+    """Return the parts by which a framework identifies a session; none if they are not known.
+
+    They are in its id: the metadata of a fork names its source.
+    """
+    known = session.session_id
+    if known.startswith(HASHED):
+        known = session.metadata.get("framework_id", HASHED)
+    return () if known.startswith(HASHED) else parts_of(known)
 
 
 class Adapter:
@@ -153,15 +164,23 @@ class Adapter:
                 await moor.create(session_id=ref, **self._birth(parts, **birth))
             return await moor.records.write(ref, writes, messages=messages)
 
-    async def _with_record(self, moor: Moorage, label: str, key: str) -> list[tuple[Session, Record]]:
-        """Return all sessions with a label that have a record of this key, oldest first, and that record."""
-        found: list[tuple[Session, Record]] = []
+    async def _with_record(
+        self, moor: Moorage, start: tuple[str, ...], count: int, key: str
+    ) -> list[tuple[tuple[str, ...], Session, Record]]:
+        """Return the sessions whose ids have so many parts and begin with these, oldest first, and one record of each.
+
+        Sessions without the record are left out, as are forks with an id that the framework cannot ask for.
+        """
+        found = []
         cursor = None
         while True:
-            page = await moor.list(label=label, sort="created", limit=1000, cursor=cursor)
+            page = await moor.list(label=self._label(*start), sort="created", limit=1000, cursor=cursor)
             ids = [session.session_id for session in page.items]
             records = await moor.records.of_sessions(ids, self.framework, key) if ids else []
-            found += [(session, record) for session, record in zip(page.items, records, strict=True) if record]
+            for session, record in zip(page.items, records, strict=True):
+                parts = parts_in(session)
+                if record is not None and len(parts) == count and parts[: len(start)] == start:
+                    found.append((parts, session, record))
             cursor = page.next
             if cursor is None:
                 return found

@@ -38,7 +38,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from moorage.adapters.adapter import Adapter
 from moorage.adapters.batches import in_batches, read_all, read_last
-from moorage.adapters.foreign_ids import parts_of, session_id_of
+from moorage.adapters.foreign_ids import session_id_of
 from moorage.adapters.formats import adk
 from moorage.adapters.payload import form_of, packed, unpacked
 from moorage.adapters.projection import ProjectedMessage, with_distinct_keys
@@ -93,13 +93,12 @@ class MoorageSessionService(Adapter, BaseSessionService):
         """Return the sessions of an app, or of one of its users, without events; the last changed one is last."""
 
         async def read(moor: Moorage) -> list[Session]:
-            label = self._label(app_name) if user_id is None else self._label(app_name, user_id)
-            held = await self._with_record(moor, label, STATE)
-            names = [parts_of(session.metadata["framework_id"])[1:] for session, _ in held]
-            shared = await self._shared(moor, app_name, [user for user, _ in names])
+            start = (app_name,) if user_id is None else (app_name, user_id)
+            held = await self._with_record(moor, start, 3, STATE)
+            shared = await self._shared(moor, app_name, [user for (_, user, _), _, _ in held])
             found = [
-                _session((app_name, user, name), session.session_id, record, shared[user], [])
-                for (user, name), (session, record) in zip(names, held, strict=True)
+                _session((app, user, name), session.session_id, record, shared[user], [])
+                for (app, user, name), session, record in held
             ]
             return sorted(found, key=lambda one: (one.last_update_time, one.user_id, one.id))
 

@@ -23,7 +23,7 @@ from claude_agent_sdk import fold_session_summary
 
 from moorage.adapters.adapter import Adapter
 from moorage.adapters.batches import appended, read_all
-from moorage.adapters.foreign_ids import as_text, parts_of
+from moorage.adapters.foreign_ids import as_text
 from moorage.adapters.formats import claude
 from moorage.adapters.payload import form_of, packed, unpacked
 from moorage.adapters.projection import ProjectedMessage, with_distinct_keys
@@ -172,8 +172,8 @@ class MoorageSessionStore(Adapter):
         """Return the names of a project's sessions, and the records of their summaries."""
 
         async def read(moor: Moorage) -> list[tuple[str, Record]]:
-            found = await self._with_record(moor, self._label(project_key), SUMMARY)
-            return [(parts_of(session.metadata["framework_id"])[1], record) for session, record in found]
+            found = await self._with_record(moor, (project_key,), 2, SUMMARY)
+            return [(name, record) for (_, name), _, record in found]
 
         return await self._read(read)
 

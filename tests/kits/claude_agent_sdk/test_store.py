@@ -140,3 +140,14 @@ async def test_line_that_is_no_json_is_refused_and_nothing_is_written(url: str) 
             await store.append(KEY, [{"type": "x"}, {"type": "x", "value": object()}])
 
         assert await store.load(KEY) is None
+
+
+async def test_fork_is_listed_under_its_own_name(url: str) -> None:
+    async with moorage.connect(url) as moor:
+        store = MoorageSessionStore(moor)
+        await store.append({"project_key": "p", "session_id": "s"}, [{"type": "user", "uuid": "u"}])
+        await moor.fork("p::s", session_id="p::t")
+        await moor.fork("p::s", session_id="no-transcript")
+
+        assert [one["session_id"] for one in await store.list_sessions("p")] == ["s", "t"]
+        assert await store.load({"project_key": "p", "session_id": "t"}) == [{"type": "user", "uuid": "u"}]

@@ -279,3 +279,18 @@ async def test_runner_goes_on_where_it_was(tmp_path: Path) -> None:
     assert found is not None
     assert texts(found) == ["I am Anna", "first: I am Anna", "Who am I?", "first: I am Anna"]
     assert found.state["answer"] == "first: I am Anna"
+
+
+async def test_fork_is_listed_under_its_own_name(url: str) -> None:
+    async with moorage.connect(url) as moor:
+        service = MoorageSessionService(moor)
+        await service.create_session(app_name="shop", user_id="anna", session_id="s", state={"n": 1})
+        await moor.fork("shop::anna::s", session_id="shop::anna::t")
+        await moor.fork("shop::anna::s", session_id="no-session-of-adk")
+
+        for user in ("anna", None):
+            listed = await service.list_sessions(app_name="shop", user_id=user)
+            assert [(one.id, one.user_id, one.state) for one in listed.sessions] == [
+                ("s", "anna", {"n": 1}),
+                ("t", "anna", {"n": 1}),
+            ]

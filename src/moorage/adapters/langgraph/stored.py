@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from langchain_core.runnables import RunnableConfig
 
-from moorage.adapters.foreign_ids import parts_of
+from moorage.adapters.adapter import parts_in
 from moorage.adapters.langgraph.layout import VALUES
 from moorage.adapters.langgraph.messages import FRAMEWORK
 from moorage.api import Moorage
@@ -69,8 +69,7 @@ async def each_thread(moor: Moorage) -> AsyncIterator[tuple[str, str]]:
     while True:
         page = await moor.list(metadata_key="framework", metadata_value=FRAMEWORK, limit=PAGE, cursor=cursor)
         for session in page.items:
-            text = session.metadata.get("framework_id")
-            if isinstance(text, str):
-                yield session.session_id, parts_of(text)[0]
+            if len(parts := parts_in(session)) == 1:
+                yield session.session_id, parts[0]
         if (cursor := page.next) is None:
             return
