@@ -18,6 +18,7 @@ pytest.importorskip("langgraph.checkpoint.base", reason="langgraph-checkpoint is
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 
+import moorage
 from moorage import sync
 from moorage.adapters.langgraph import MoorageSaver
 from moorage.core.errors import InvalidField, StoreUnavailable, TooLarge
@@ -106,6 +107,27 @@ async def test_thread_ids_may_be_anything(url: str, thread_id: Any) -> None:
 
 
 # Writes ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [3, 12])
+async def test_fork_goes_on_as_a_thread_of_its_own(url: str, count: int) -> None:
+    async with moorage.connect(url) as moor:
+        saver, messages = MoorageSaver(moor), some_messages(10 + count)
+        await Thread(saver).aput(messages=messages[:count])
+        await moor.fork("t", session_id="f")
+        found = await saver.aget_tuple(config_of("f"))
+        assert found is not None
+        fork = Thread(saver, "f")
+        fork.config = found.config
+        for more in (1, 10):  # past the longest list that is stored as one value
+            await fork.aput(messages=messages[: count + more])
+        await fork.aput(messages=messages[-3:])
+
+        texts = [message.content for message in messages]
+        assert [entry.text for entry in (await moor.messages("f")).items] == texts
+        assert [entry.text for entry in (await moor.messages("t")).items] == texts[:count]
+        threads = [each.config["configurable"]["thread_id"] async for each in saver.alist(None)]
+        assert sorted(threads) == ["f", "f", "f", "f", "t"]
 
 
 def test_long_list_costs_what_was_added(saver: MoorageSaver, file: str) -> None:

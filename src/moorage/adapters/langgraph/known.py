@@ -25,6 +25,7 @@ class Known(NamedTuple):
     versions: ChannelVersions
     places: dict[str, ValuePlace]
     lists: dict[str, KnownList]
+    short: dict[str, KnownList]  # lists with messages that are stored as one value
 
     @property
     def size(self) -> int:

@@ -141,6 +141,14 @@ class KnownList:
                 yield Slice(each.segment, each.start + low, each.start + high)
 
 
+def short_list(value: Any) -> KnownList | None:
+    """Return a list that is stored as one value, if it has messages: to find those that a later version adds."""
+    if type(value) is not list or len(value) >= SHORTEST or not any(type(item) in MESSAGES for item in value):
+        return None
+    held = [held_by(item) if type(item) in MESSAGES else UNKNOWN for item in value]
+    return KnownList(list(value), held, [])
+
+
 class ListPlan:
     """How to store a list: which slices it is made of, and which segments are new."""
 

@@ -35,7 +35,7 @@ from moorage.adapters.langgraph.layout import (
     checkpoint_key,
     version_of,
 )
-from moorage.adapters.langgraph.lists import KnownList
+from moorage.adapters.langgraph.lists import KnownList, short_list
 from moorage.adapters.langgraph.stored import (
     config_of,
     each_record,
@@ -280,4 +280,6 @@ def _known(header: Header, checkpoint: Checkpoint, epoch: int, before: Known | N
         for channel, place in header.values.items()
         if isinstance(place, Listed)
     }
-    return Known(header.checkpoint_id, epoch, checkpoint["channel_versions"], header.values, lists)
+    values = checkpoint["channel_values"]
+    short = {channel: known for channel, value in values.items() if (known := short_list(value)) is not None}
+    return Known(header.checkpoint_id, epoch, checkpoint["channel_versions"], header.values, lists, short)

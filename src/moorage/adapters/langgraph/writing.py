@@ -34,7 +34,7 @@ from moorage.adapters.langgraph.layout import (
     version_of,
     write_key,
 )
-from moorage.adapters.langgraph.lists import SHORTEST, Frame, KnownList, ListPlan
+from moorage.adapters.langgraph.lists import SHORTEST, Frame, KnownList, ListPlan, short_list
 from moorage.adapters.langgraph.messages import said_by
 from moorage.adapters.langgraph.reading import TRIES, Saver, ThreadReader
 from moorage.adapters.langgraph.stored import config_of, namespace_of, records_of, thread_of
@@ -62,9 +62,12 @@ class CheckpointDraft:
         self.said: list[ProjectedMessage] = []
         self._places: dict[str, ValuePlace] = {}
         self._lists: dict[str, KnownList] = {}
+        self._short: dict[str, KnownList] = {}
 
     def keep(self, channel: str, place: ValuePlace) -> None:
         """Reuse a value of the checkpoint before."""
+        if channel in self._before.short:
+            self._short[channel] = self._before.short[channel]
         if isinstance(place, InlineValue):
             self._places[channel] = self._placed((place.kind, place.data), layout.SMALL)
             return
@@ -74,13 +77,15 @@ class CheckpointDraft:
 
     def add(self, channel: str, value: Any) -> None:
         """Store a value that may have changed."""
-        if type(value) is not list:
-            self._places[channel] = self._stored(value)
-        elif len(value) < SHORTEST:
-            self._places[channel] = self._stored(value)
-            self._say(channel, value, range(len(value)))
-        else:
+        if type(value) is list and len(value) >= SHORTEST:
             self._add_list(channel, value)
+            return
+        self._places[channel] = self._stored(value)
+        if type(value) is list:
+            before = self._before.short.get(channel) or self._before.lists.get(channel)
+            self._say(channel, value, _unknown(value, before))
+        if (known := short_list(value)) is not None:
+            self._short[channel] = known
 
     def finish(self, checkpoint: Checkpoint, metadata: CheckpointMetadata, parent: str | None) -> Known:
         """Add the checkpoint itself, and return the data to cache."""
@@ -90,7 +95,7 @@ class CheckpointDraft:
         key = checkpoint_key(namespace, checkpoint["id"])
         self.writes.append(Put(namespace=CHECKPOINTS, key=key, value=layout.pack(header)))
         epoch = self._before.epoch or 1
-        return Known(checkpoint["id"], epoch, checkpoint["channel_versions"], self._places, self._lists)
+        return Known(checkpoint["id"], epoch, checkpoint["channel_versions"], self._places, self._lists, self._short)
 
     @property
     def guards(self) -> list[RecordRequest]:
@@ -105,7 +110,8 @@ class CheckpointDraft:
         self.writes += [_value(key, layout.pack(frames)) for key, frames in plan.segments.items()]
         self.shares = self.shares or len(plan.segments) < len(plan.slices)
         self._places[channel], self._lists[channel] = Listed(plan.slices), plan.known()
-        self._say(channel, value, plan.fresh)
+        short = self._before.short.get(channel)
+        self._say(channel, value, plan.fresh if short is None else _unknown(value, short))
 
     def _stored(self, value: Any) -> ValuePlace:
         return self._placed(self._saver.serde.dumps_typed(value), layout.INLINE)
@@ -121,6 +127,13 @@ class CheckpointDraft:
     def _say(self, channel: str, items: list[Any], fresh: Sequence[int]) -> None:
         if self._saver._projection and not self._spot[1]:  # the parent graph keeps a subgraph's relevant messages
             self.said += said_by(channel, ((index, items[index]) for index in fresh))
+
+
+def _unknown(items: list[Any], known: KnownList | None) -> Sequence[int]:
+    """Return the indexes of the items that a known list does not have."""
+    if known is None:
+        return range(len(items))
+    return [found for found in known.find(items) if isinstance(found, int)]
 
 
 class ThreadWriter(ThreadReader):
@@ -166,7 +179,7 @@ class ThreadWriter(ThreadReader):
     async def _draft(
         self, moor: Moorage, spot: Spot, checkpoint: Checkpoint, parent: str | None, new_versions: ChannelVersions
     ) -> CheckpointDraft:
-        before = self.known.find(spot) or Known(None, await _epoch(moor, spot[0]), {}, {}, {})
+        before = self.known.find(spot) or Known(None, await _epoch(moor, spot[0]), {}, {}, {}, {})
         draft = CheckpointDraft(self.saver, spot, before)
         for channel, value in checkpoint["channel_values"].items():
             place = before.place_of(channel, checkpoint, new_versions) if before.checkpoint_id == parent else None
