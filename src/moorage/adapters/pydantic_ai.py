@@ -20,6 +20,7 @@ require("pydantic-ai", "pydantic-ai-slim", "2.66")
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Self
 
 import msgspec
@@ -31,7 +32,7 @@ from pydantic_ai.conversation_store import (
     ConversationStore,
 )
 
-from moorage.adapters.adapter import Adapter
+from moorage.adapters.adapter import Adapter, parts_in
 from moorage.adapters.batches import in_batches, read_all, read_last
 from moorage.adapters.channel import ConnectTarget
 from moorage.adapters.foreign_ids import session_id_of
@@ -116,9 +117,13 @@ class Conversations(Adapter):
 
     framework = pydantic_ai.FRAMEWORK
 
+    def __init__(self, url: ConnectTarget = None, **settings: Any) -> None:
+        super().__init__(url, **settings)
+        self._forks: dict[str, str] = {}  # newest entries of forks made by Moorage, and their sessions
+
     async def record(self, conversation_id: str) -> ConversationRecord | None:
         async def read(moor: Moorage) -> ConversationRecord | None:
-            return await self._in_session((conversation_id,), lambda ref: self._stored(moor, ref))
+            return await self._in_session((conversation_id,), lambda ref: self._stored(moor, ref, conversation_id))
 
         async def stored(moor: Moorage) -> ConversationRecord | None:
             try:
@@ -139,7 +144,8 @@ class Conversations(Adapter):
                 page = await moor.list(label=label, sort="-updated", limit=size, cursor=cursor)
                 ids = [session.session_id for session in page.items]
                 held = await moor.records.of_sessions(ids, self.framework, RECORD) if ids else []
-                found += [record for record in map(_record_of, held) if record is not None]
+                both = zip(page.items, map(_record_of, held), strict=True)
+                found += [_renamed(record, *parts_in(session)) for session, record in both if record is not None]
                 cursor = page.next
                 if cursor is None:
                     break
@@ -170,11 +176,17 @@ class Conversations(Adapter):
 
     # Reading ----------------------------------------------------------------------------------------
 
-    async def _stored(self, moor: Moorage, ref: str) -> ConversationRecord | None:
-        return _record_of(await moor.records.get(ref, self.framework, RECORD))
+    async def _stored(self, moor: Moorage, ref: str, conversation_id: str) -> ConversationRecord | None:
+        record = _record_of(await moor.records.get(ref, self.framework, RECORD))
+        if record is None or record.conversation_id == conversation_id:
+            return record
+        if record.head_id is not None:
+            self._forks[record.head_id] = ref
+        return _renamed(record, conversation_id)
 
     async def _history(self, moor: Moorage, head_id: str, limit: int | None) -> ConversationHistory:
-        for ref in await self._sessions_with(moor, head_id):
+        fork = self._forks.get(head_id)
+        for ref in [*await self._sessions_with(moor, head_id), *([fork] if fork else [])]:
             with suppress(KeyError, NotFound):
                 return await self._own_history(moor, ref, head_id, limit)
         raise KeyError(head_id)
@@ -199,12 +211,14 @@ class Conversations(Adapter):
         held, stored = await self._held(moor, ref)
         if (None if stored is None else stored.revision) != expected:
             raise ConversationConflict(record.conversation_id)
+        copied = await self._copied(moor, ref, record, stored)
         entries = [*await self._borrowed(moor, ref, record, stored, new), *new]
         if held is None:
             await self._make(moor, ref, record)
         messages = _said(entries) if self._projection else []
         put = _put(self.framework, [record], 0 if held is None else held.version)
-        *ahead, marks = in_batches([_mark(self.framework, entry.id, ref) for entry in entries], PAGE) or [[]]
+        named = [_mark(self.framework, entry.id, ref) for entry in [*copied, *entries]]
+        *ahead, marks = in_batches(named, PAGE) or [[]]
         for some in ahead:  # the memory may name a session before it has the entries
             await moor.memory.write(some)
         writes = [*_appends(self.framework, entries), put]
@@ -221,6 +235,14 @@ class Conversations(Adapter):
         except SessionNotFound:
             return None, None
         return held, _record_of(held)
+
+    async def _copied(
+        self, moor: Moorage, ref: str, record: ConversationRecord, stored: ConversationRecord | None
+    ) -> ConversationHistory:
+        """Return the entries of a fork made by Moorage that is saved for the first time: the memory lacks them."""
+        if stored is None or stored.conversation_id == record.conversation_id:
+            return []
+        return (await read_all(moor, ref, self.framework, ENTRIES, _batch))[0]
 
     async def _borrowed(
         self,
@@ -265,6 +287,11 @@ def _record_of(held: Record | None) -> ConversationRecord | None:
     """Return the record of a conversation, unless it is being deleted."""
     found = [] if held is None else _records.validate_json(held.value)
     return found[0] if found else None
+
+
+def _renamed(record: ConversationRecord, *names: str) -> ConversationRecord:
+    """Return a record under the id of its session: a fork made by Moorage has that of its source."""
+    return replace(record, conversation_id=names[0]) if len(names) == 1 else record
 
 
 def _put(namespace: str, records: list[ConversationRecord], version: int) -> Put:

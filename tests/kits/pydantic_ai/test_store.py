@@ -204,3 +204,26 @@ async def test_agent_goes_on_where_it_was(tmp_path: Path) -> None:
             answers.append(result.output)
 
     assert answers == ["1 messages", "3 messages"]
+
+
+async def test_fork_is_a_conversation_of_its_own(url: str) -> None:
+    async with moorage.connect(url) as moor:
+        store, said = MoorageConversationStore(moor), ["Hello", "re Hello", "More", "re More"]
+        await store.save(Conversation(conversation_id="c", messages=turn("Hello")))
+        await moor.fork("c", session_id="f")
+        fork = await store.load("f")
+        assert fork is not None
+        fork.messages += turn("More")
+        await store.save(fork)
+        other = MoorageConversationStore(moor)
+
+        assert fork.conversation_id == "f"
+        assert sorted(record.conversation_id for record in await other.read_records()) == ["c", "f"]
+        assert [entry.text for entry in (await moor.messages("f")).items] == said
+        source = await other.load("c")
+        assert source is not None
+        assert texts(source.messages) == said[:2]
+        await moor.delete("c")
+        left = await other.load("f")
+        assert left is not None
+        assert texts(left.messages) == said
