@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from moorage.agents.interface import Commands, Emit, Job
 from moorage.core.family import FamilyLimits
+from moorage.ports import Claimed
 from moorage.service.deps import Settings
+from moorage.service.turns import TurnDispatcher
 from tests.launcher.stage import Stage, echo, on
 from tests.launcher.test_families import callbacks
 
@@ -67,3 +70,28 @@ async def test_a_thousand_sessions_are_at_work_at_once(tmp_path: Path) -> None:
         assert [run.result for run in runs] == [f"echo: {number}" for number in range(MANY)]
         assert len(stage.jobs) == MANY
         assert {run.turns for run in runs} == {1}
+
+
+async def test_a_single_turn_is_followed_by_few_claims_that_find_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way, most = 0, 0
+    claim = TurnDispatcher.claim
+
+    async def counted(self: TurnDispatcher, *args: Any, **options: Any) -> Claimed | None:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        try:
+            return await claim(self, *args, **options)
+        finally:
+            under_way -= 1
+
+    monkeypatch.setattr(TurnDispatcher, "claim", counted)
+    async with on(f"sqlite:///{tmp_path / 'moorage.db'}", tmp_path) as stage:
+        stage.plays("agent", echo)
+        async with stage.launcher(slots=16):
+            asked = await stage.ask("agent")
+            assert (await stage.settled(asked.run)).result == "echo: go"
+            await stage.quiet()
+    assert most == 2

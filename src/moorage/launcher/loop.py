@@ -72,7 +72,7 @@ class Loop:
         self._ended_sessions: dict[str, float] = {}  # lost sessions, and when their agents had ended
         self._has_news, self._is_draining, self._in_a_hurry = asyncio.Event(), False, asyncio.Event()
         self._claiming = asyncio.Lock()
-        self._at_once = 1  # number of turns that the next claim asks for; several while each claim gets a turn
+        self._at_once = 1  # number of turns that the next claim asks for; it doubles while each claim gets a turn
 
     @property
     def at_work(self) -> set[str]:
@@ -151,7 +151,7 @@ class Loop:
             name = each.session.session_name or each.session.session_id
             self._begin(each.turn, name, self._carry(each, agents[str(each.turn.agent_name)]))
         if wishes:
-            self._at_once = AT_ONCE if len(claimed) == len(wishes) else 1
+            self._at_once = min(2 * len(wishes), AT_ONCE) if len(claimed) == len(wishes) else 1
         for answer in answers:
             if isinstance(answer, BaseException):
                 raise answer
