@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -343,6 +344,33 @@ async def test_write_waits_only_a_moment_for_others_that_do_not_come(store: Sqli
     async with asyncio.timeout(30):
         await store.append(OWNER, "s-1", said("alone"), a_stamp())
     assert threaded(store)._writer._expected == 1
+
+
+async def test_writes_wait_together_as_long_as_more_come(store: SqliteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "GATHER_SECONDS", 1234)
+    monkeypatch.setattr(threads, "GATHER_MOST", 1234)
+    loop, sizes, due = asyncio.get_running_loop(), list[int](), list[Callable[[], object]]()
+    call_later = loop.call_later
+
+    def noted(delay: float, function: Callable[..., object], *args: Any) -> asyncio.TimerHandle:
+        if delay == threads.GATHER_SECONDS:
+            due.append(partial(function, *args))
+        return call_later(delay, function, *args)
+
+    monkeypatch.setattr(loop, "call_later", noted)
+    store.on_commit(lambda tasks, _: sizes.append(tasks))
+    threaded(store)._writer._expected = 64
+    writes = list[asyncio.Future[Any]]()
+    for number in range(3):
+        writes.append(asyncio.ensure_future(store.append(OWNER, "s-1", said(f"m{number}"), a_stamp())))
+        await asyncio.sleep(0)
+        if number > 0:
+            due.pop()()
+        assert len(due) == 1, "another one came, so they wait for more"
+    due.pop()()
+    async with asyncio.timeout(30):
+        await asyncio.gather(*writes)
+    assert sizes == [3]
 
 
 async def test_writer_expects_those_it_has_answered_and_those_that_came_meanwhile(

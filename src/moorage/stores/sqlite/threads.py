@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 MAX_GROUP = 64
 MAX_GROUP_BYTES = 1024 * 1024
 MAX_GROUP_SECONDS = 0.005
-GATHER_SECONDS = 0.001
+GATHER_SECONDS = 0.001  # tasks wait for more until none has come for so long
+GATHER_MOST = 0.01  # seconds that the first of them waits
 LOOK_EVERY_WHEN_QUIET = 0.05  # seconds: each look wakes the processor
 QUIET_LOOKS = 50  # looks in a row that saw no commit
 READERS = 4
@@ -221,9 +222,10 @@ class _Readers:
 class _Gathering(list[_Task]):
     """Tasks of one loop that wait for more tasks, and the timer that ends the wait."""
 
-    def __init__(self, timer: asyncio.TimerHandle | None) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.timer = timer
+        self.timer: asyncio.TimerHandle | None = None
+        self.until = time.monotonic() + GATHER_MOST
 
 
 class _Writer:
@@ -246,15 +248,23 @@ class _Writer:
         """Queue a task. Wait briefly for as many other tasks of its loop as are expected, and queue them together.
 
         Every call into SQLite releases the interpreter's lock. A loop that is still submitting tasks would take it each
-        time, and that would slow down both threads.
+        time, and that would slow down both threads. So the wait goes on while more tasks come.
         """
         tasks = self._gathering.get(task.loop)
         if tasks is None:
-            timer = task.loop.call_later(GATHER_SECONDS, self.put_gathered, task.loop) if self._expected > 1 else None
-            tasks = self._gathering[task.loop] = _Gathering(timer)
+            tasks = self._gathering[task.loop] = _Gathering()
         tasks.append(task)
         if len(tasks) >= self._expected:
             self.put_gathered(task.loop)
+        elif tasks.timer is None:
+            self._put_soon(task.loop, tasks)
+
+    def _put_soon(self, loop: asyncio.AbstractEventLoop, tasks: _Gathering, before: int = 0) -> None:
+        """Queue these tasks once none has come for a moment; `before` is how many there were a moment ago."""
+        if len(tasks) > before and time.monotonic() < tasks.until:
+            tasks.timer = loop.call_later(GATHER_SECONDS, self._put_soon, loop, tasks, len(tasks))
+        else:
+            self.put_gathered(loop)
 
     def put_gathered(self, loop: asyncio.AbstractEventLoop) -> None:
         """Queue the tasks of a loop that wait for more tasks."""
