@@ -17,6 +17,7 @@ from moorage.asking.jobs import HearText, Task, TellWhy, job_of, memory_of, perf
 from moorage.core.agent import AgentDefinition
 from moorage.core.answer import Answer, answer_of
 from moorage.core.entry import Kind, text_of
+from moorage.core.render import like
 from moorage.core.run import Run
 from moorage.core.turn import Turn, TurnState
 from moorage.core.work import AnotherTurn, TurnEnd
@@ -38,14 +39,7 @@ async def answered(
 ) -> Answer:
     """Ask an agent in a session and wait for the answer. Cancelling the wait stops the run."""
     assert task.session is not None
-    call = Call(
-        agent=agent,
-        input=task.input,
-        session=task.session,
-        parent=task.parent,
-        parameters=task.parameters,
-        tools=tuple(task.tools),
-    )
+    call = like(Call, task, agent=agent, tools=tuple(task.tools))
     known = await call.recalled(deps, caller)
     if agent.answers_at_once:
         with suppress(AnotherTurn):  # then it is queued

@@ -13,6 +13,7 @@ from moorage import config
 from moorage.agents.inside import run_inside
 from moorage.agents.interface import AgentEvent, Job, Limits
 from moorage.core.agent import AgentDefinition
+from moorage.core.render import like
 from moorage.core.run import Run
 from moorage.core.session import Session
 from moorage.core.status import Because
@@ -64,7 +65,9 @@ def job_of(deps: Deps, task: Task, agent: AgentDefinition, memory: SessionMemory
     """Return a task as a job for an agent in this process."""
     limits = Limits.of(agent)
     known = [each for each in (limits.timeout, task.timeout) if each is not None]
-    return Job(
+    return like(
+        Job,
+        memory,
         agent=agent,
         session_id=task.session or "",
         task_id=task.task_id or None,
@@ -73,9 +76,6 @@ def job_of(deps: Deps, task: Task, agent: AgentDefinition, memory: SessionMemory
         prompt=task.input,
         parameters=task.parameters,
         tools=task.tools,
-        history=memory.history,
-        context=memory.context,
-        turns=memory.turns,
         streams=streams,
         system_prompt=agent.system_prompt,
         limits=replace(limits, timeout=min(known) if known else None),

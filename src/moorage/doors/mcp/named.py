@@ -20,7 +20,7 @@ from moorage.core.answer import Answer
 from moorage.core.codec import encode_text
 from moorage.core.errors import AgentUnreachable, InvalidField, ToolNotFound
 from moorage.core.key import Scope
-from moorage.core.render import to_json
+from moorage.core.render import like, to_json
 from moorage.core.tool import NUMBERS, Tool
 from moorage.doors.http.reading import read_fields
 from moorage.doors.mcp.answers import MAX_TEXT
@@ -171,13 +171,7 @@ async def call_tool(call: ToolCall, name: str, arguments: ToolDocument) -> ToolO
     if session is not None:
         await call.check_first_use(session)
     answer = await call.named.call_tool(name, operation, given, session=session, parent=call.parent)
-    told = ToolResult(
-        success=answer.success,
-        operation=answer.operation,
-        result=answer.result,
-        error=answer.error,
-        session_id=session,
-    )
+    told = like(ToolResult, answer, session_id=session)
     said = _shown(answer.result) if answer.success else str(answer.error)
     text = said if session is None else f"{said}\n\n**Session ID**: {session}"
     return ToolOutput(document=to_json(told), text=text, failed=not answer.success)

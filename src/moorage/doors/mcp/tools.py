@@ -150,20 +150,10 @@ async def resume_agent_session(call: ToolCall, asks: ResumeAgentSession) -> answ
     if asks.prompt is None:
         return await _resumed(call, ref, hold=asks.hold)
     await call.check_parent()
-    reply = await call.moor.run(
-        None,
-        asks.prompt,
-        session=ref,
-        mode=asks.mode,
-        join=asks.join,
-        correlation=asks.correlation,
-        parameters=asks.parameters,
-        parent=await call.other_than(ref),
-        token=asks.token,
-        queue=asks.queue,
-        wake=asks.wake,
-        timeout=0,
-    )
+    how = ("mode", "join", "correlation", "parameters", "token", "queue", "wake")
+    options: dict[str, Any] = {name: getattr(asks, name) for name in how}
+    options["parent"] = await call.other_than(ref)
+    reply = await call.moor.run(None, asks.prompt, session=ref, timeout=0, **options)
     run = await _waited(call, reply.run, asks.mode, asks.wait_seconds)
     session = await call.moor.get(ref)
     return answers.ResumeAnswer(session_id=session.session_id, session=like(Brief, session), run=RunBrief.of(run))
@@ -445,14 +435,9 @@ class RequestApproval(Asks, frozen=True):
 
 @tool("Ask a person")
 async def request_approval(call: ToolCall, asks: RequestApproval) -> answers.ApprovalAnswer:
-    made = await call.moor.request_approval(
-        await call.session(asks.session_id),
-        asks.question,
-        plan=asks.plan,
-        options=asks.options,
-        expires_in=asks.expires_in,
-    )
-    return like(answers.ApprovalAnswer, made)
+    ref, options = await call.session(asks.session_id), asdict(asks)
+    del options["session_id"]
+    return like(answers.ApprovalAnswer, await call.moor.request_approval(ref, **options))
 
 
 class StopAgentSession(Asks, frozen=True):
