@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from moorage import values
     from moorage.core.agent import AgentDefinition
     from moorage.core.answer import Answer, RunAnswer
+    from moorage.core.inbox import Item
     from moorage.core.key import Key
     from moorage.core.run import Run
     from moorage.core.tool import ToolAnswer
@@ -61,8 +62,9 @@ if TYPE_CHECKING:
     from moorage.files.finding import Source
     from moorage.launcher.embedded import Embedded
     from moorage.records import RecordOperations as RecordBackend
-    from moorage.service import agents, keys, launchers, runs, tools, turns
+    from moorage.service import agents, analytics, keys, launchers, runs, tools, turns
     from moorage.service.agents import AgentList
+    from moorage.service.analytics import Analytics
     from moorage.service.keys import NewKey
 else:
 
@@ -75,7 +77,7 @@ else:
         def __getattr__(self, name: str) -> Any:
             return getattr(import_module(self._name), name)
 
-    agents, keys, launchers = map(LaterModule, ("agents", "keys", "launchers"))
+    agents, analytics, keys, launchers = map(LaterModule, ("agents", "analytics", "keys", "launchers"))
     runs, tools, turns = map(LaterModule, ("runs", "tools", "turns"))
 
 P = ParamSpec("P")
@@ -229,19 +231,6 @@ def served(service: Service[P, T]) -> Callable[Concatenate[OnStore, P], Coroutin
     return method
 
 
-def served_later(
-    _: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]], module: str, name: str
-) -> Callable[Concatenate[OnStore, P], Coroutine[Any, Any, T]]:
-    """Return the same for a rarely used service function: its module is loaded with the first call."""
-
-    def method(self: OnStore, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
-        service = getattr(import_module(f"moorage.service.{module}"), name)
-        answer: Coroutine[Any, Any, T] = self.call(service, *args, **kwargs)
-        return answer
-
-    return method
-
-
 @implements(Moorage)
 class LocalMoorage(OnStore, Connection):
     """Sessions on one store. Opened on first use or by `async with`."""
@@ -386,11 +375,20 @@ class LocalMoorage(OnStore, Connection):
 
     # Runs -----------------------------------------------------------------------------------------
 
-    get_run = served_later(Moorage.get_run, "runs", "get_run")
-    stop = served_later(Moorage.stop, "runs", "stop_session")
-    stop_run = served_later(Moorage.stop_run, "runs", "stop_run")
-    inbox = served_later(Moorage.inbox, "runs", "inbox")
-    send_again = served_later(Moorage.send_again, "runs", "send_again")
+    async def get_run(self, run_id: str) -> Run:
+        return await self.call(runs.get_run, run_id)
+
+    async def stop(self, ref: str, **options: Any) -> values.Texts:
+        return await self.call(runs.stop_session, ref, **options)
+
+    async def stop_run(self, run_id: str) -> Run:
+        return await self.call(runs.stop_run, run_id)
+
+    async def inbox(self, ref: str | None = None, **options: Any) -> Page[Item]:
+        return await self.call(runs.inbox, ref, **options)
+
+    async def send_again(self, item_id: str) -> Item:
+        return await self.call(runs.send_again, item_id)
 
     async def run(
         self,
@@ -484,10 +482,8 @@ class LocalMoorage(OnStore, Connection):
         launcher = await self._launcher_at(session_id)
         if launcher is None:  # its turn has ended meanwhile, or another launcher has it: then this is refused, too
             return await self.suspend(session_id, checkpoint=checkpoint, reason=reason)
-        ours, deps = launcher.launcher.launcher_id, await self.ready()
-        session = await turns.suspend_with_turn(
-            deps, self.caller, session_id, ours, checkpoint=checkpoint, reason=reason
-        )
+        ours = launcher.launcher.launcher_id
+        session = await self.call(turns.suspend_with_turn, session_id, ours, checkpoint=checkpoint, reason=reason)
         await launcher.give_back(session_id)
         return session
 
@@ -554,9 +550,8 @@ class LocalMoorage(OnStore, Connection):
         check_is_text(tool, "tool")
         if tool not in config.tools_of(deps):
             await deps.registered.look()
-        return await tools.call_tool(
-            deps, self.caller, config.tools_of(deps), tool, operation, parameters, session=session
-        )
+        known = config.tools_of(deps)
+        return await tools.call_tool(deps, self.caller, known, tool, operation, parameters, session=session)
 
     async def launchers(self) -> Page[Launcher]:
         found = await launchers.list_launchers(await self.ready(), self.caller)
@@ -604,7 +599,9 @@ class LocalMoorage(OnStore, Connection):
     # Transfer and care ----------------------------------------------------------------------------
 
     import_ = served(importing.import_lines)
-    stats = served_later(Moorage.stats, "analytics", "analytics")
+
+    async def stats(self, **options: Any) -> Analytics:
+        return await self.call(analytics.analytics, **options)
 
     async def export(self, ref: str, *, tree: bool = False, format: str = "jsonl") -> AsyncIterator[str]:
         deps = await self.ready()
