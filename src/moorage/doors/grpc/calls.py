@@ -11,10 +11,9 @@ from moorage.core.codec import encode_text
 from moorage.core.errors import IdTaken, SessionNotFound
 from moorage.core.key import Scope
 from moorage.core.status import Because
-from moorage.doors.http.app import NAMED_BY_HEADERS
+from moorage.doors.http.app import visit_of
 from moorage.doors.http.limits import AccessCheck
-from moorage.doors.http.reading import is_filled_in
-from moorage.doors.http.visit import Visit, Visitor
+from moorage.doors.http.visit import Visitor
 from moorage.service.deps import Deps
 
 LONGEST_DEADLINE = 10**8  # seconds; a call without a deadline waits for ever
@@ -51,9 +50,8 @@ class RpcCall:
         self, context: Any, asking: CallMetadata, visitor: Visitor, deps: Deps, access: AccessCheck, alone: str | None
     ) -> None:
         self._context, self.visitor, self.access = context, visitor, access
-        session = next((name for name in map(asking.header, NAMED_BY_HEADERS) if is_filled_in(name)), None)
-        self.moor = Visit(deps, visitor, session=session, run=asking.header(b"x-agent-run-id"))
-        self.parent = session or visitor.session_id
+        self.moor = visit_of(deps, visitor, asking)
+        self.parent = self.moor.asks_from()
         self.named = NamedAgents(self.moor, alone=alone, tell_why=self.tell_why_at_once)
 
     def tell_why(self, because: Because | None) -> None:

@@ -27,7 +27,7 @@ from moorage.core.errors import (
 from moorage.core.run import Run
 from moorage.core.session import Session
 from moorage.doors.http.answers import answer_of, etag_of
-from moorage.doors.http.authorizer import Authorizer
+from moorage.doors.http.authorizer import Authorizer, RequestHeaders
 from moorage.doors.http.browsers import check_browser
 from moorage.doors.http.exchange import (
     AsgiApp,
@@ -129,10 +129,8 @@ class Door:
             await close()
 
     def visit(self, exchange: Exchange, visitor: Visitor) -> Visit:
-        """Return Moorage as seen by this visitor; the headers name the calling session and run, if any."""
-        session = next((name for name in map(exchange.header, NAMED_BY_HEADERS) if is_filled_in(name)), None)
-        run = exchange.header(b"x-agent-run-id")
-        return Visit(self.deps_of(visitor.caller.owner), visitor, session=session, run=run)
+        """Return Moorage as seen by this visitor."""
+        return visit_of(self.deps_of(visitor.caller.owner), visitor, exchange)
 
     async def visit_to_change(self, exchange: Exchange, visitor: Visitor) -> Visit:
         """Return the same for a request that changes the session of its path, at the version that If-Match names.
@@ -236,6 +234,12 @@ class Door:
 
 
 STRANGER = Visitor(Caller(owner="", by=None, interface="rest", holder=""), frozenset())  # not yet authorized
+
+
+def visit_of(deps: Deps, visitor: Visitor, asking: RequestHeaders) -> Visit:
+    """Return Moorage as seen by this visitor; the headers name the calling session and run, if any."""
+    session = next((name for name in map(asking.header, NAMED_BY_HEADERS) if is_filled_in(name)), None)
+    return Visit(deps, visitor, session=session, run=asking.header(b"x-agent-run-id"))
 
 
 def _chosen(exchange: Exchange, found: tuple[RouteNode, dict[str, str]] | None) -> Route:
