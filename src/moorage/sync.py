@@ -155,7 +155,8 @@ class Moorage(_Sync):
         return packet
 
     def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if name == "run" or (name == "compact" and kwargs.get("agent") is not None):
+        asks = name == "run" or (name == "compact" and kwargs.get("agent") is not None)
+        if asks and isinstance(self._target, LocalMoorage):
             return _in_a_loop(_asked(self._target, name, args, kwargs))
         return super()._call(name, args, kwargs)
 
@@ -240,9 +241,6 @@ class OnServer(Moorage):
         """Return what the server says of itself. Raises ServerUnreachable."""
         health: dict[str, Any] = self._background.run(self._target.health())
         return health
-
-    def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        return _Sync._call(self, name, args, kwargs)
 
 
 def _in_a_loop(work: Coroutine[Any, Any, T]) -> T:

@@ -23,7 +23,6 @@ from moorage.core.agent import AgentDefinition, AgentRole
 from moorage.core.answer import Answer
 from moorage.core.errors import IdTaken
 from moorage.core.render import like
-from moorage.core.run import RunState
 from moorage.core.tool import Tool, ToolAnswer, Toolbox
 from moorage.core.turn import Turn
 from moorage.launcher.embedded import Embedded
@@ -186,7 +185,7 @@ async def _unkept(deps: Deps, caller: Caller, agent: AgentDefinition, task: Task
         return await _by_a_launcher(caller, agent, task, hear)
     job = job_of(deps, task, agent, task.memory or SessionMemory(), streams=hear is not None)
     end = await performed(job, hear)
-    return like(Answer, end, status=RunState(end.outcome.value).value)
+    return like(Answer, end, status=end.outcome.value)
 
 
 async def _by_a_launcher(caller: Caller, agent: AgentDefinition, task: Task, hear: HearText | None) -> Answer:
