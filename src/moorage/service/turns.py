@@ -7,7 +7,9 @@ be repeated, because an answer may get lost.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from hashlib import sha256
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -192,14 +194,11 @@ class TurnDispatcher:
             await expire_approvals(self._deps, Caller(owner=owner, by="moorage", interface="launcher"))
 
     async def started(self, owner: str, turn: Turn) -> None:
-        stamp = self._stamp(owner, turn)
-        await self._apply(owner, turn, lambda view: work.started(view, turn.turn_id, turn.epoch, stamp))
+        await self._report(owner, turn, work.started)
         self._is_kept_now(owner, turn)  # drop the partial output of an earlier, cut-off turn
 
     async def renew(self, owner: str, turn: Turn) -> Turn:
-        stamp = self._stamp(owner, turn)
-        change = await self._apply(owner, turn, lambda view: work.renewed(view, turn.turn_id, turn.epoch, stamp))
-        return change.turns[0]
+        return (await self._report(owner, turn, work.renewed)).turns[0]
 
     async def is_unwanted(self, owner: str, turn: Turn) -> bool:
         try:
@@ -210,13 +209,8 @@ class TurnDispatcher:
             return False
 
     async def adopt(self, owner: str, turn: Turn, launcher_id: str) -> Turn:
-        stamp, former, token = self._stamp(owner, turn), turn.launcher_id, self._deps.new_token()
-        change = await self._apply(
-            owner,
-            turn,
-            lambda view: work.adopted(view, turn.turn_id, turn.epoch, launcher_id, stamp, token=token, former=former),
-        )
-        return change.turns[0]
+        how = {"launcher_id": launcher_id, "token": self._deps.new_token(), "former": turn.launcher_id}
+        return (await self._report(owner, turn, work.adopted, **how)).turns[0]
 
     async def speak(self, owner: str, turn: Turn, text: str) -> None:
         if self._words is not None:
@@ -252,10 +246,8 @@ class TurnDispatcher:
         )
 
     async def misspoken(self, owner: str, turn: Turn, problem: Problem) -> None:
-        if await self._is_kept(owner, turn, Kind.PROBLEM, to_builtins(problem), 0):
-            return
-        stamp = self._stamp(owner, turn)
-        await self._apply(owner, turn, lambda view: work.misspoken(view, turn.turn_id, turn.epoch, problem, stamp))
+        if not await self._is_kept(owner, turn, Kind.PROBLEM, to_builtins(problem), 0):
+            await self._report(owner, turn, work.misspoken, problem=problem)
 
     async def checkpoint(self, owner: str, turn: Turn, state: object, *, since: int | None = None) -> Session:
         kept, stamp = check_checkpoint(state), self._stamp(owner, turn)
@@ -292,16 +284,14 @@ class TurnDispatcher:
         return await get_approval(self._deps, Caller(owner=owner, by="moorage", interface="launcher"), approval_id)
 
     async def finish(self, owner: str, turn: Turn, end: TurnEnd) -> Session:
-        stamp = self._stamp(owner, turn)
-        change = await self._apply(owner, turn, lambda view: work.finished(view, turn.turn_id, turn.epoch, end, stamp))
+        change = await self._report(owner, turn, work.finished, end=end)
         if end.context:
             await remember(self._deps, self._caller(owner, turn), turn.session_id, end.context)
         self._is_kept_now(owner, turn)
         return change.session
 
     async def release(self, owner: str, turn: Turn) -> None:
-        stamp = self._stamp(owner, turn)
-        await self._apply(owner, turn, lambda view: work.released(view, turn.turn_id, turn.epoch, stamp))
+        await self._report(owner, turn, work.released)
         self._is_kept_now(owner, turn)
 
     async def waiting(self, launcher_id: str) -> set[str]:
@@ -312,6 +302,11 @@ class TurnDispatcher:
 
     async def wait(self, seen: int, timeout: float) -> None:
         await self._deps.store.wait(seen, timeout)
+
+    async def _report(self, owner: str, turn: Turn, rule: Callable[..., Change], **facts: Any) -> Change:
+        """Apply a rule about a live turn, which is refused if another launcher has the turn."""
+        decide = partial(rule, turn_id=turn.turn_id, epoch=turn.epoch, stamp=self._stamp(owner, turn), **facts)
+        return await self._apply(owner, turn, decide)
 
     async def _apply(self, owner: str, turn: Turn, decide: Decision) -> Change:
         return await self._deps.store.apply(owner, turn.session_id, decide, needs=Needs(turn=turn.turn_id))
