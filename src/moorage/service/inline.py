@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from typing import Any
 
 from moorage.core.inline import T
 from moorage.core.inline import drive as drive
@@ -21,14 +22,30 @@ def drive_each(stream: AsyncIterator[T]) -> Iterator[T]:
 
 async def pause(seconds: float) -> None:
     """Sleep: in an event loop, let other tasks run meanwhile; without one, block the thread."""
-    if "asyncio" in sys.modules:
-        from asyncio import get_running_loop, sleep
+    if _is_in_a_loop():
+        from asyncio import sleep
 
-        try:
-            get_running_loop()
-        except RuntimeError:
-            pass
-        else:
-            await sleep(seconds)
-            return
-    time.sleep(seconds)  # noqa: ASYNC251  # there is no event loop to block
+        await sleep(seconds)
+    else:
+        time.sleep(seconds)  # noqa: ASYNC251  # there is no event loop to block
+
+
+async def together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Await coroutines, in an event loop side by side; return their results."""
+    if not _is_in_a_loop():
+        return [await each for each in work]
+    from asyncio import gather
+
+    return await gather(*work)
+
+
+def _is_in_a_loop() -> bool:
+    if "asyncio" not in sys.modules:
+        return False
+    from asyncio import get_running_loop
+
+    try:
+        get_running_loop()
+    except RuntimeError:
+        return False
+    return True
