@@ -16,6 +16,7 @@ from moorage.core.errors import InvalidField, InvalidJson
 
 MAX_DEPTH = 64
 MAX_INTEGER = 2**63  # larger numbers differ between stores and languages
+NOT_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)  # errors of decoding a text that is no JSON, or too deep
 
 _encoder = msgspec.json.Encoder()
 

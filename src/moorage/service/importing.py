@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from moorage.core.approval import Approval
 from moorage.core.brief import brief
 from moorage.core.bundle import Bundle, check_bundle
-from moorage.core.codec import check_items
+from moorage.core.codec import NOT_JSON, check_items
 from moorage.core.context import ContextItem, items_in, record_of
 from moorage.core.entry import Entry
 from moorage.core.errors import (
@@ -165,7 +165,7 @@ async def import_histories(
         number += 1
         try:
             history = decoder.decode(line)
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        except NOT_JSON as error:
             raise InvalidImport(f"not the content of a file ({error})", line=number) from None
         sound = replace(history, bundles=[bundle for bundle in history.bundles if _is_sound(bundle, history)])
         await bring_in_history(deps, caller, sound, report, detach=detach, dry_run=dry_run)
@@ -291,7 +291,7 @@ def _parsed(lines: Iterable[str | bytes]) -> Iterator[tuple[int, _Line, int]]:
             continue
         try:
             line = decoder.decode(text)
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        except NOT_JSON as error:
             raise InvalidImport(f"not a line of an export ({error})", line=number) from None
         if not started:
             _check_header(line, number)

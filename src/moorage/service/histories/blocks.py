@@ -74,6 +74,13 @@ def _reference(kind: str, block: Block, uuid: str | None) -> Part:
     return {"type": kind, **{name: value for name, value in facts.items() if value is not None}}
 
 
+def by_speaker(role: str, parts: list[Part]) -> list[tuple[str, list[Part]]]:
+    """Split parts by speaker: tool results belong to the tool."""
+    results = [part for part in parts if part["type"] == "tool_result"]
+    words = [part for part in parts if part["type"] != "tool_result"]
+    return [(speaker, said) for speaker, said in (("tool", results), (role, words)) if said]
+
+
 def output_of(content: object, uuid: str | None, notes: Notes) -> Any:
     """Return the output of a tool: its text, or parts if it is more than text."""
     if not isinstance(content, list):

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from moorage.core.bundle import Bundle, check_bundle
-from moorage.core.codec import decode
+from moorage.core.codec import NOT_JSON, decode
 from moorage.core.context import ContextItem, record_of
 from moorage.core.entry import Kind
 from moorage.core.errors import MoorageError
@@ -37,7 +37,7 @@ class ContextRow(Struct):
 
 
 _rows = msgspec.json.Decoder(ContextRow)
-_UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError, OverflowError)
+_UNREADABLE = (*NOT_JSON, OverflowError)
 
 
 def read_rows(file: str, lines: Iterable[bytes], now: datetime) -> Iterator[History]:

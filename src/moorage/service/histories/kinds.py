@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from moorage.core.codec import decode
+from moorage.core.codec import NOT_JSON, decode
 from moorage.service.histories.letters import decoded
 from moorage.service.histories.message_lists import is_list_of_messages
 from moorage.service.histories.openai_messages import is_message
@@ -22,7 +22,6 @@ LOOK_AT = 200  # lines: a transcript may begin with many internal lines of the h
 
 
 _values = msgspec.json.Decoder(Any)
-_NOT_JSON = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 
 def kind_of_lines(lines: Iterable[bytes]) -> str | None:
@@ -58,7 +57,7 @@ def is_json(text: bytes) -> bool:
     """Return whether a whole file is JSON."""
     try:
         decode(text)
-    except _NOT_JSON:
+    except NOT_JSON:
         return False
     return True
 
@@ -67,6 +66,6 @@ def _object(text: bytes) -> dict[str, Any]:
     """Return the object in a text, or an empty one."""
     try:
         value = decoded(_values, text)
-    except _NOT_JSON:
+    except NOT_JSON:
         return {}
     return value if isinstance(value, dict) else {}

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct, field
 
-from moorage.core.codec import decode
+from moorage.core.codec import NOT_JSON, decode
 from moorage.service.histories.blocks import Block, NotOurs
 from moorage.service.histories.ledger import as_utc
 from moorage.service.histories.letters import decoded
@@ -91,7 +91,7 @@ _lines = msgspec.json.Decoder(TranscriptLine)
 _messages = msgspec.json.Decoder(LineMessage)
 _compactions = msgspec.json.Decoder(_Compaction)
 _launches = msgspec.json.Decoder(_Launch)
-UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError, OverflowError, NotOurs)
+UNREADABLE = (*NOT_JSON, OverflowError, NotOurs)
 
 
 def read_lines(lines: Iterable[str | bytes], file: str, notes: Notes) -> Iterator[tuple[int, TranscriptLine]]:

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from moorage.core.codec import canonical, decode
+from moorage.core.codec import NOT_JSON, canonical, decode
 from moorage.core.errors import InvalidRequest, MoorageError
 from moorage.core.ids import check_label, check_session_id
 from moorage.core.session import check_metadata
@@ -32,7 +32,6 @@ LISTS = ("messages", "conversation", "conversation_history", "history", "items",
 IDS = ("session_id", "conversation_id", "thread_id", "id")
 AGENTS = ("agent_name", "agent")
 MAX_LIST = 64 * 1024 * 1024  # bytes of a file that does not consist of lines
-UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 NumberedLine = tuple[int, bytes]
 
@@ -58,7 +57,7 @@ def is_document_of_messages(data: bytes | str) -> bool:
     """Return whether the content of a file is a conversation or a list of conversations."""
     try:
         return is_list_of_messages(decode(data))
-    except UNREADABLE:
+    except NOT_JSON:
         return False
 
 
@@ -99,7 +98,7 @@ def _from_lines(history: History, lines: Iterable[NumberedLine]) -> Iterator[Lis
     for number, line in lines:
         try:
             value = decoded(_values, line)
-        except UNREADABLE as error:
+        except NOT_JSON as error:
             history.notes.leave_out(history.file, f"not JSON ({error})", number)
             continue
         if is_list_of_messages(value) and not is_message(value):
@@ -121,7 +120,7 @@ def _from_document(history: History, lines: Iterable[NumberedLine]) -> Iterator[
             return
     try:
         value = decoded(_values, b"".join(line for _, line in kept))
-    except UNREADABLE as error:
+    except NOT_JSON as error:
         if any(_is_one(line) for _, line in kept):
             yield from _from_lines(history, kept)
         else:
@@ -135,7 +134,7 @@ def _is_one(line: bytes) -> bool:
     """Return whether a line alone is a message or a conversation."""
     try:
         value = decoded(_values, line)
-    except UNREADABLE:
+    except NOT_JSON:
         return False
     return is_message(value) or is_list_of_messages(value)
 

@@ -10,10 +10,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
-from moorage.core.codec import decode
-from moorage.service.histories.blocks import NotOurs, Part, output_of, parts_of
+from moorage.core.codec import NOT_JSON, decode
+from moorage.service.histories.blocks import NotOurs, Part, by_speaker, output_of, parts_of
 from moorage.service.histories.conversations import Conversation, EntryDraft
 from moorage.service.histories.ledger import as_utc
 from moorage.service.importing import Notes
@@ -67,7 +65,7 @@ class Listener:
         self._count_unknown(message)
         if not parts:
             self._notes.pass_over("empty")
-        for speaker, said in _by_speaker(role, parts):
+        for speaker, said in by_speaker(role, parts):
             self._conversation.add(EntryDraft(line=line, at=time_of(message), role=speaker, parts=said), None)
 
     def _parts(self, message: OpenaiMessage) -> list[Part]:
@@ -150,13 +148,6 @@ def _word(value: dict[str, Any], name: str) -> str | None:
     return word if isinstance(word, str) else None
 
 
-def _by_speaker(role: str, parts: list[Part]) -> list[tuple[str, list[Part]]]:
-    """Split parts by speaker: tool results belong to the tool."""
-    results = [part for part in parts if part["type"] == "tool_result"]
-    words = [part for part in parts if part["type"] != "tool_result"]
-    return [(speaker, said) for speaker, said in (("tool", results), (role, words)) if said]
-
-
 def _item(item: OpenaiMessage) -> tuple[str, list[Part]]:
     if str(item["type"]).endswith("_output"):
         return "tool", [_result_part(item.get("call_id"), item.get("output"))]
@@ -185,7 +176,7 @@ def _arguments(text: object) -> Any:
         return {} if text is None else text
     try:
         return decode(text) if text.strip() else {}
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except NOT_JSON:
         return text
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from moorage.core.entry import text_of
-from moorage.service.histories.blocks import Part, parts_of
+from moorage.service.histories.blocks import Part, by_speaker, parts_of
 from moorage.service.histories.conversations import Conversation, EntryDraft, SubAgentCall
 from moorage.service.histories.lines import (
     TITLES,
@@ -144,13 +144,10 @@ class Reading:
         self, conversation: Conversation, draft: EntryDraft, parts: list[Part], line: TranscriptLine
     ) -> None:
         """Add tool results and the user's text; one line may have both."""
-        results = [part for part in parts if part["type"] == "tool_result"]
-        words = [part for part in parts if part["type"] != "tool_result"]
-        for role, said in (("tool", results), ("user", words)):
-            if said:
-                conversation.add(EntryDraft(line=draft.line, at=draft.at, role=role, parts=said), line.uuid)
-        if results and (agent := launched_agent(line)) is not None:
-            self.launched[agent] = results[0]["call_id"]
+        for role, said in by_speaker("user", parts):
+            conversation.add(EntryDraft(line=draft.line, at=draft.at, role=role, parts=said), line.uuid)
+            if role == "tool" and (agent := launched_agent(line)) is not None:
+                self.launched[agent] = said[0]["call_id"]
 
     def _note_facts(self, conversation: Conversation, line: TranscriptLine) -> None:
         if line.session_id is not None:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from moorage.core.bundle import Bundle, check_bundle
-from moorage.core.codec import decode
+from moorage.core.codec import NOT_JSON, decode
 from moorage.core.entry import Kind
 from moorage.core.errors import MoorageError
 from moorage.core.ids import check_label, check_session_id
@@ -70,7 +70,7 @@ def read_state(file: str, data: bytes | str, *, folder: str | None = None) -> Hi
         history.notes.leave_out(file, error.message)
     except msgspec.ValidationError as error:
         history.notes.leave_out(file, f"not the state of a session ({error})")
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except NOT_JSON as error:
         history.notes.leave_out(file, f"not JSON ({error})")
     except OverflowError:
         history.notes.leave_out(file, "has a time that no clock shows")

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from moorage.core.codec import NOT_JSON
 from moorage.core.errors import InvalidField, InvalidRequest
 from moorage.core.ids import check_label
 from moorage.service.histories.blocks import cut_text
@@ -123,7 +124,7 @@ def _about(data: bytes | None, file: str, notes: Notes) -> About:
         return About()
     try:
         return msgspec.json.decode(data, type=About)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except NOT_JSON as error:
         notes.leave_out(file, f"what is noted about it cannot be read ({error})")
         return About()
 
