@@ -68,6 +68,7 @@ from moorage.ports import (
     Tail,
 )
 from moorage.stores.pulse import Pulse
+from moorage.stores.rows import tombstone_for
 from moorage.testing.model_store.dump import put, records_of
 from moorage.testing.model_store.one_by_one import OneByOne
 from moorage.testing.model_store.records import RecordBook
@@ -1105,21 +1106,7 @@ def _condemned(due: list[_Record], decide: SweepDecision) -> Iterator[tuple[list
 
 def _tombstones(tree: list[_Record], stamp: Stamp, reason: str) -> list[Tombstone]:
     """Return the tombstones of a tree, leaves first."""
-    heads = [record.head for record in reversed(tree)]
-    return [
-        Tombstone(
-            session_id=head.session_id,
-            session_name=head.session_name,
-            agent_name=head.agent_name,
-            task_id=head.task_id,
-            state=head.state.value,
-            root_of_deletion=tree[0].session_id,
-            deleted_at=stamp.at,
-            deleted_by=stamp.by,
-            reason=reason,
-        )
-        for head in heads
-    ]
+    return [tombstone_for(record.head, tree[0].session_id, stamp, reason) for record in reversed(tree)]
 
 
 def _says(entry: Entry, wanted: list[str]) -> bool:
