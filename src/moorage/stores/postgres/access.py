@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 
-from moorage.core.errors import MoorageError, StoreBusy, StoreUnavailable
+from moorage.core.errors import MoorageError, OutcomeUnknown, StoreBusy, StoreUnavailable
 from moorage.stores import Stale
 from moorage.stores.dead_addresses import is_dead
 from moorage.stores.postgres.bus import PostgresBus
-from moorage.stores.postgres.connection import LostConnection, PostgresConnection, Statements, connect, unknown
+from moorage.stores.postgres.connection import LostConnection, PostgresConnection, Statements, connect
 from moorage.stores.postgres.statistics import Statistics
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class PostgresAccess:
                     ) from error
             except LostConnection as error:
                 if not error.is_certain:
-                    raise unknown(self.options.shown, error) from error
+                    raise OutcomeUnknown(self.options.shown, str(error)) from error
                 await patience.wait(error)
 
     def _committed(self, changes: int, began: float) -> None:

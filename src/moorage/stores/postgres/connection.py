@@ -17,8 +17,6 @@ import asyncpg
 from moorage.core.errors import (
     EncryptionKeyMissing,
     InvalidField,
-    MoorageError,
-    OutcomeUnknown,
     StoreBusy,
     StoreFull,
     StoreReadOnly,
@@ -266,11 +264,6 @@ def translated(error: asyncpg.PostgresError, where: str) -> BaseException:
     if code in _NO_TEXT:
         return InvalidField("text", "has a character that PostgreSQL cannot keep: NUL")
     return StoreUnavailable(f"{where} cannot be used ({type(error).__name__}: {error})", store=where)
-
-
-def unknown(where: str, cause: LostConnection) -> MoorageError:
-    """Return the error for a change that may or may not have been committed."""
-    return OutcomeUnknown(where, str(cause))
 
 
 async def connect(options: PostgresOptions, timeout: float) -> asyncpg.Connection[Any]:

@@ -36,13 +36,8 @@ async def check(db: Db, owner: str, once: Once) -> None:
         kept.check_repeats(once)
 
 
-async def note(db: Db, owner: str, once: Once) -> None:
-    """Store the result of a request, in place of an expired one."""
-    await write(db, [(owner, once)])
-
-
 async def write(db: Db, new: list[tuple[str, Once]]) -> None:
-    """Write requests with their owners."""
+    """Write requests with their owners, in place of expired ones."""
     rows = [(owner, one.operation, one.key, one.digest, one.ref, micros(one.at)) for owner, one in new]
     await db.many(_NOTE, rows)
 

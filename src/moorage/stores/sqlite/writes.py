@@ -24,7 +24,7 @@ async def commit(jobs: Driven, unit: Commit) -> None:
     owner, once = unit.owner, unit.once
     if once is not None:
         await sql.once.check(jobs, owner, once)
-        await sql.once.note(jobs, owner, once)
+        await sql.once.write(jobs, [(owner, once)])
     for each in unit.changes:
         await _write(jobs, owner, each)
 
