@@ -510,6 +510,8 @@ def stop(view: View, run_id: str | None, stamp: Stamp, *, again: bool = False) -
             draft.put_run(replace(run, stop_requested=True))
     if turn is not None and (any(run in wanted for run in served) or (run_id is None and not served)):
         _tell_to_stop(draft, turn)
+        if draft.running is not None and all(run.stop_requested for run in draft.served_by(turn)):
+            draft.withdraw_approvals(of_turn=True)  # an answer must not move an agent that is about to be killed
     elif turn is None and any(run.turns for run in wanted):
         draft.forget_questions()
     draft.unqueue_idle("stopped")
