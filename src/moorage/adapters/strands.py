@@ -63,7 +63,10 @@ class MoorageSessionRepository(Adapter, SessionRepository):
     def read_session(self, session_id: str, **_: Any) -> Session | None:
         """Return a session, or None."""
         held = self._get(session_id, SESSION)
-        return None if held is None else Session.from_dict(unpacked(held.value))
+        if held is None:
+            return None
+        # The record of a fork has the id of its source.
+        return Session.from_dict({**unpacked(held.value), "session_id": session_id})
 
     def delete_session(self, session_id: str, **_: Any) -> None:
         """Delete a session with its log. Raises SessionException if it does not exist."""

@@ -214,6 +214,21 @@ class TestStorage:
             await storage.write(key, b"x")
 
 
+def test_fork_is_a_session_of_its_own(tmp_path: Path) -> None:
+    file = f"sqlite:///{tmp_path / 'a.db'}"
+    with MoorageSessionRepository(file) as repository, sync.connect(file) as moor:
+        repository.create_session(Session(session_id="s", session_type=SessionType.AGENT))
+        repository.create_agent("s", an_agent())
+        repository.create_message("s", "a", SessionMessage(HELLO, 0))
+        moor.fork("s", session_id="f")
+        repository.create_message("f", "a", SessionMessage(HELLO, 1))
+        fork = repository.read_session("f")
+
+        assert fork is not None
+        assert fork.session_id == "f"
+        assert [len(repository.list_messages(name, "a")) for name in ("s", "f")] == [1, 2]
+
+
 @pytest.mark.parametrize("value", [5, "text", None, [1, 2]])
 async def test_value_that_is_not_bytes_is_refused(value: Any, tmp_path: Path) -> None:
     async with MoorageStorage(f"sqlite:///{tmp_path / 'a.db'}") as storage:
