@@ -150,7 +150,7 @@ FIELDS: dict[str, Schema] = {
     "create_key.owner": LABEL,
     "create_key.owners": LABEL,
     "create_key.name": LABEL,
-    "request_approval.options": some(LABEL, maxItems=MAX_OPTIONS),
+    "request_approval.options": some(LABEL, maxItems=MAX_OPTIONS, uniqueItems=True),
     "decide.by": LABEL,
     **{f"delegate.{name}": PLACE for name in ("agent", "task_id", "project_dir", "host")},
     "delegate.delegation_id": LABEL,
