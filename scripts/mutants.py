@@ -336,7 +336,7 @@ MUTANTS = (
     Mutant(
         "reach of a token by MCP",
         "moorage/doors/mcp/calls.py",
-        "            await self.moor.check_access(name, ref, strictly=strictly)",
+        "            await self._visit.check_access(name, ref, strictly=strictly)",
         "            return",
         ("tests/attack/test_tokens.py::test_no_answer_of_mcp_tells_a_caller_of_others",),
     ),
@@ -1719,8 +1719,8 @@ MUTANTS = (
     Mutant(
         "a problem that is told again is kept again",
         "moorage/service/turns.py",
-        "        if await self._is_kept(owner, turn, Kind.PROBLEM, to_builtins(problem), 0):",
-        "        if False:",
+        "        if not await self._is_kept(owner, turn, Kind.PROBLEM, to_builtins(problem), 0):",
+        "        if True:",
         ("tests/launcher/test_problems.py::test_problem_reported_twice_is_kept_once[memory]",),
     ),
     Mutant(
