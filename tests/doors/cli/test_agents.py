@@ -192,3 +192,9 @@ def test_add_says_what_to_write_for_a_script_that_is_an_argument(cli: Cli) -> No
     file = a_definition("mine", "lost", '["sh", "greet.sh"]')
     a_program("mine/greet.sh")
     assert f'write: command = ["sh","{Path("mine/greet.sh").absolute()}"]' in cli("agents", "add", str(file)).err
+
+
+def test_add_says_where_a_script_was_looked_for(cli: Cli) -> None:
+    said = cli("agents", "add", str(a_definition("mine", "lost", '["sh", "no-such.sh", "plan"]'))).err
+    assert f"there is no 'no-such.sh' (looked in {Path('mine').absolute()} and {Path.cwd()})" in said
+    assert "'plan'" not in said

@@ -6,13 +6,14 @@ import filecmp
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from moorage.core.agent import AgentDefinition, AgentKind
 from moorage.core.codec import encode_text
 from moorage.core.errors import Conflict
 
 WITH_COMMAND = (AgentKind.COMMAND, AgentKind.ACP)
+SCRIPTS = (".py", ".sh", ".js", ".mjs", ".ts", ".rb", ".pl")  # an argument with such an ending names a program
 
 
 def program_of(agent: AgentDefinition) -> str | None:
@@ -59,11 +60,24 @@ def warnings(agent: AgentDefinition, folder: str, target: str) -> Iterator[str]:
     if shutil.which(os.path.expanduser(program), path=os.pathsep.join(places)) is None:
         told = f"looked in PATH, {folder}, {target} and {os.path.dirname(sys.executable)}"
         yield f"there is no program {program!r} that can be executed ({told}); write its absolute path in `command`"
-    for argument in arguments:
-        path = os.path.join(folder, argument)
-        if agent.cwd is None and not os.path.isabs(argument) and os.path.isfile(path):
-            absolute = [os.path.abspath(path) if word == argument else word for word in agent.command]
-            yield (
-                f"{argument!r} is looked for in the folder that the agent works in, not beside its file; "
-                f"write: command = {encode_text(absolute)}"
-            )
+    if agent.cwd is None:
+        for argument in arguments:
+            yield from _warnings_about(argument, agent.command, folder)
+
+
+def _warnings_about(argument: str, command: Sequence[str], folder: str) -> Iterator[str]:
+    """Yield a warning if an argument is a file that the agent will not find in the folder it works in."""
+    path = os.path.abspath(os.path.join(folder, argument))
+    if os.path.isabs(argument):
+        return
+    if os.path.isfile(path):
+        absolute = encode_text([path if word == argument else word for word in command])
+        yield (
+            f"{argument!r} is looked for in the folder that the agent works in, not beside its file; "
+            f"write: command = {absolute}"
+        )
+    elif argument.endswith(SCRIPTS) and not os.path.exists(argument):
+        yield (
+            f"there is no {argument!r} (looked in {os.path.dirname(path)} and {os.getcwd()}); the agent looks for it "
+            "in the folder that it works in, so write its absolute path in `command`"
+        )
