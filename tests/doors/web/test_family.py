@@ -79,7 +79,8 @@ def test_names_of_lanes_end_before_the_bars_on_a_phone(page: Page, stage: Stage)
     stage.create(parent_session_id=stage.create(parent_session_id=root))
     page.set_viewport_size(PHONE)
     page.goto(f"{stage.url}/#/family/{root}?tab=time")
-    expect(page.locator(".run rect")).to_have_count(1)
-    bar = page.locator(".run rect").evaluate("bar => bar.getBoundingClientRect().left")
+    bars = page.locator(".run rect")  # on a busy machine there is another one, for the wait in the queue
+    expect(bars.first).to_be_attached()
+    bar = min(bars.evaluate_all("bars => bars.map((bar) => bar.getBoundingClientRect().left)"))
     for name in page.locator(".lanes .name").all():
         assert name.evaluate("name => name.getBoundingClientRect().right") < bar, name.text_content()
