@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
-
-import pytest
 
 from moorage.agents.interface import Commands, Emit, Job
 from moorage.config import entropy, open_store
@@ -16,19 +12,7 @@ from moorage.core.turn import Launcher
 from moorage.service.deps import Deps
 from moorage.service.turns import OWNERS_AT_ONCE, TurnDispatcher
 from moorage.testing.builders import NOON, FakeClock
-from tests.launcher.stage import PATIENCE, Stage, on
-
-
-@pytest.fixture(params=["memory", "sqlite", "http", "postgresql", "valkey"])
-async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
-    if request.param == "postgresql":
-        url = request.getfixturevalue("postgres_url")
-    elif request.param == "valkey":
-        url = request.getfixturevalue("valkey").url()
-    else:
-        url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'moorage.db'}"
-    async with on(url, tmp_path, over_http=request.param == "http") as made:
-        yield made
+from tests.launcher.stage import PATIENCE, Stage
 
 
 async def test_agent_that_waits_is_told_that_its_question_has_expired(stage: Stage) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
@@ -12,19 +10,7 @@ from moorage.agents.interface import Commands, Emit, Job
 from moorage.core.errors import ApprovalClosed
 from moorage.service import runs
 from moorage.service.approvals import decide_approval, list_approvals
-from tests.launcher.stage import PATIENCE, Stage, on
-
-
-@pytest.fixture(params=["memory", "sqlite", "http", "postgresql", "valkey"])
-async def stage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Stage]:
-    if request.param == "postgresql":
-        url = request.getfixturevalue("postgres_url")
-    elif request.param == "valkey":
-        url = request.getfixturevalue("valkey").url()
-    else:
-        url = "memory://" if request.param == "memory" else f"sqlite:///{tmp_path / 'moorage.db'}"
-    async with on(url, tmp_path, over_http=request.param == "http") as made:
-        yield made
+from tests.launcher.stage import PATIENCE, Stage
 
 
 async def test_stop_withdraws_the_question_of_an_agent_that_does_not_end(stage: Stage) -> None:
