@@ -23,12 +23,12 @@ from claude_agent_sdk import fold_session_summary
 
 from moorage.adapters.adapter import Adapter
 from moorage.adapters.batches import appended, read_all
-from moorage.adapters.foreign_ids import as_text
+from moorage.adapters.foreign_ids import as_text, required_id
 from moorage.adapters.formats import claude
 from moorage.adapters.payload import form_of, packed, unpacked
 from moorage.adapters.projection import ProjectedMessage, with_distinct_keys
 from moorage.api import Moorage
-from moorage.core.errors import SessionNotFound, VersionConflict
+from moorage.core.errors import InvalidField, SessionNotFound, VersionConflict
 from moorage.core.record import RecordRequest
 from moorage.records import Drop, Put, Record
 
@@ -50,6 +50,10 @@ class MoorageSessionStore(Adapter):
     async def append(self, key: SdkKey, entries: list[TranscriptEntry]) -> None:
         """Add lines to a transcript, all of them or none."""
         self._check_open()
+        _parts(key)  # refuses a key without an id
+        for number, entry in enumerate(entries):
+            if not isinstance(entry, dict):
+                raise InvalidField(f"entries[{number}]", f"is {entry!r}; a line of a transcript is a mapping")
         if entries:
             await self._write(lambda moor: self._append(moor, key, entries))
 
@@ -179,7 +183,7 @@ class MoorageSessionStore(Adapter):
 
 
 def _parts(key: SdkKey) -> tuple[str, str]:
-    return key["project_key"], key["session_id"]
+    return required_id(key, "project_key"), required_id(key, "session_id")
 
 
 def _subpath(key: SdkKey) -> str:
@@ -199,7 +203,8 @@ def _once(entries: Iterable[TranscriptEntry]) -> Iterable[TranscriptEntry]:
     seen: set[str] = set()
     for entry in entries:
         uuid = entry.get("uuid")
-        if uuid is None or uuid not in seen:
+        if not isinstance(uuid, str):
             yield entry
-        if isinstance(uuid, str):
+        elif uuid not in seen:
             seen.add(uuid)
+            yield entry

@@ -11,7 +11,9 @@ has a different id: `g2:` and the id, and so on.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from hashlib import sha256
+from typing import Any
 
 from moorage.core.errors import InvalidField
 from moorage.core.ids import looks_like_ref
@@ -31,6 +33,13 @@ def session_id_of(*parts: str, generation: int = 1) -> str:
     """Return the id of the session that a framework identifies by these parts. Raises InvalidField."""
     text = as_text(*parts) if generation == 1 else f"g{generation}:{as_text(*parts)}"
     return text if len(text) <= MAX_LENGTH else HASHED + sha256(text.encode()).hexdigest()
+
+
+def required_id(ids: Any, name: str) -> Any:
+    """Return an id that a framework passes with each call, from its mapping of ids. Raises InvalidField without it."""
+    if not isinstance(ids, Mapping) or name not in ids:
+        raise InvalidField(name, "is missing; give it with each call")
+    return ids[name]
 
 
 def as_text(*parts: str) -> str:

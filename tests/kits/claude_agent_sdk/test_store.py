@@ -17,7 +17,7 @@ from claude_agent_sdk.testing import run_session_store_conformance
 
 import moorage
 from moorage.adapters.claude_agent_sdk import MoorageSessionStore
-from moorage.core.errors import InvalidJson
+from moorage.core.errors import InvalidField, InvalidJson
 
 KEY = {"project_key": "-srv-web", "session_id": "0f4c3d2e-0000-4000-8000-000000000001"}
 SUB = {**KEY, "subpath": "subagents/agent-1"}
@@ -140,6 +140,28 @@ async def test_line_that_is_no_json_is_refused_and_nothing_is_written(url: str) 
             await store.append(KEY, [{"type": "x"}, {"type": "x", "value": object()}])
 
         assert await store.load(KEY) is None
+
+
+async def test_key_without_an_id_and_line_that_is_no_mapping_are_refused(url: str) -> None:
+    async with MoorageSessionStore(url) as store:
+        for key, missing in (
+            ({"project_key": "p"}, "session_id"),
+            ({"session_id": "s"}, "project_key"),
+            (None, "project_key"),
+        ):
+            with pytest.raises(InvalidField, match=f"{missing} is missing"):
+                await store.append(key, [{"type": "x"}])
+        with pytest.raises(InvalidField, match=r"entries\[1\] is 'text'"):
+            await store.append(KEY, [{"type": "x"}, "text"])  # type: ignore[list-item]
+
+        assert await store.load(KEY) is None
+
+
+async def test_id_of_a_line_may_be_no_text(url: str) -> None:
+    async with MoorageSessionStore(url) as store:
+        await store.append(KEY, [{"type": "x", "uuid": ["a"]}])
+
+        assert await store.load(KEY) == [{"type": "x", "uuid": ["a"]}]
 
 
 async def test_fork_is_listed_under_its_own_name(url: str) -> None:

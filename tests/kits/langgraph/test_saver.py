@@ -398,6 +398,15 @@ def test_unknown_strategy_is_refused(saver: MoorageSaver) -> None:
         saver.prune(["t"], strategy="some")
 
 
+def test_config_without_a_thread_is_refused(saver: MoorageSaver) -> None:
+    with pytest.raises(InvalidField, match="configurable is missing"):
+        saver.get_tuple({})
+    with pytest.raises(InvalidField, match="thread_id is missing"):
+        saver.get_tuple({"configurable": {}})
+    with pytest.raises(InvalidField, match="checkpoint_id is missing"):
+        saver.put_writes({"configurable": {"thread_id": "t"}}, [("a", 1)], "task")
+
+
 # Several processes -----------------------------------------------------------------------------------
 
 WRITER = """

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from langchain_core.runnables import RunnableConfig
 
 from moorage.adapters.adapter import parts_in
+from moorage.adapters.foreign_ids import required_id
 from moorage.adapters.langgraph.layout import VALUES
 from moorage.adapters.langgraph.messages import FRAMEWORK
 from moorage.api import Moorage
@@ -18,7 +19,7 @@ PAGE = 500  # records or sessions read at once
 
 def thread_of(config: RunnableConfig) -> str:
     """Return the thread id in a config."""
-    return str(config["configurable"]["thread_id"])
+    return str(required_id(required_id(config, "configurable"), "thread_id"))
 
 
 def namespace_of(config: RunnableConfig) -> str:

@@ -15,6 +15,7 @@ from langgraph.checkpoint.base import (
     get_serializable_checkpoint_metadata,
 )
 
+from moorage.adapters.foreign_ids import required_id
 from moorage.adapters.langgraph import interrupts, layout
 from moorage.adapters.langgraph.known import Known, Spot
 from moorage.adapters.langgraph.layout import (
@@ -193,7 +194,7 @@ class ThreadWriter(ThreadReader):
         self, moor: Moorage, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
     ) -> None:
         thread_id, namespace = thread_of(config), namespace_of(config)
-        checkpoint_id = str(config["configurable"]["checkpoint_id"])
+        checkpoint_id = str(required_id(config["configurable"], "checkpoint_id"))
         replaces = all(channel in WRITES_IDX_MAP for channel, _ in writes)
         dump = self.saver.serde.dumps_typed
         wrote = [
