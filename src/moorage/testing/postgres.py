@@ -129,7 +129,8 @@ class _Sql:
     def create_database(self, template: str | None = None) -> str:
         """Create a database, empty or a copy of one without connections, and return its name."""
         name = f"moorage_test_{os.getpid()}_{next(_names)}"
-        self.sql(f'CREATE DATABASE "{name}" TEMPLATE "{template or "template0"}"')
+        # Copying files takes a third of the processor time of the other strategy.
+        self.sql(f'CREATE DATABASE "{name}" TEMPLATE "{template or "template0"}" STRATEGY file_copy')
         return name
 
     def drop_database(self, name: str) -> None:
