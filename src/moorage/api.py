@@ -38,9 +38,15 @@ class Context(Protocol):
         """Store a value under a key."""
 
     async def merge(
-        self, ref: str, values: dict[str, Any], *, ttl: object = None, version: int | None = None
+        self,
+        ref: str,
+        values: dict[str, Any],
+        *,
+        key: str | None = None,
+        ttl: object = None,
+        version: int | None = None,
     ) -> ContextWritten:
-        """Store several values; other keys stay."""
+        """Store several values, in the context or in the object under a key; other keys stay."""
 
     async def replace(
         self, ref: str, values: dict[str, Any], *, ttl: object = None, version: int | None = None

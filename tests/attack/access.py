@@ -76,6 +76,7 @@ PUT    /sessions/{session_id}/context                    write         family
 PATCH  /sessions/{session_id}/context                    write         family
 DELETE /sessions/{session_id}/context                    write         family
 PUT    /sessions/{session_id}/context/{key}              write         family
+PATCH  /sessions/{session_id}/context/{key}              write         family
 DELETE /sessions/{session_id}/context/{key}              write         family
 POST   /sessions/{session_id}/finalize                   write         family
 POST   /sessions/{session_id}/messages                   write         family

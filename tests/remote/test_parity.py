@@ -115,6 +115,8 @@ CALLS: list[tuple[str, Call]] = [
     ("context.put", lambda moor, _: moor.context.put("s-1", "", "no key")),
     ("context.put", lambda moor, _: moor.context.put("s-1", "k", object())),
     ("context.merge", lambda moor, _: moor.context.merge("s-1", {"x": 1, "y": "two"})),
+    ("context.merge", lambda moor, _: moor.context.merge("s-1", {"deep": 1}, key="a/b", ttl=60)),
+    ("context.merge", lambda moor, _: moor.context.merge("s-1", {"deep": 1}, key="x")),
     ("context.get", lambda moor, _: moor.context.get("s-1")),
     ("context.get", lambda moor, _: moor.context.get("s-1", "a/b")),
     ("context.get", lambda moor, _: moor.context.get("s-1", "absent")),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from moorage.core.errors import MoorageError, VersionConflict
+from moorage.core.errors import InvalidField, MoorageError, VersionConflict
 from tests.service.doors import Place, Timed
 
 
@@ -34,6 +34,37 @@ def test_values_are_put_merged_replaced_and_deleted(place: Place) -> None:
     assert moor.context.get(session.id) == {"d": 5}
     moor.context.delete(session.id)
     assert moor.context.get(session.id) == {}
+
+
+def test_values_are_merged_into_the_object_under_a_key(place: Place) -> None:
+    moor = place.connect()
+    session = moor.create("echo-agent")
+    first = moor.context.merge(session.id, {"cpu": 4}, key="limits")
+    second = moor.context.merge(session.id, {"memory": "1G", "cpu": 8}, key="limits", version=first.version)
+    assert moor.context.get(session.id) == {"limits": {"cpu": 8, "memory": "1G"}}
+    with pytest.raises(VersionConflict):
+        moor.context.merge(session.id, {"cpu": 16}, key="limits", version=first.version)
+    moor.context.put(session.id, "list", [1])
+    with pytest.raises(InvalidField, match="'list' holds no object"):
+        moor.context.merge(session.id, {"a": 1}, key="list")
+    with pytest.raises(InvalidField, match="must be a JSON object"):
+        moor.context.merge(session.id, [1], key="limits")  # type: ignore[arg-type]
+    assert moor.context.items(session.id)["limits"].version == second.version
+
+
+def test_concurrent_merges_into_one_key_all_land(place: Place) -> None:
+    moor = place.connect()
+    session = moor.create("echo-agent")
+
+    def merge(number: int) -> None:
+        place.connect().context.merge(session.id, {f"n{number}": number}, key="shared")
+
+    merging = [threading.Thread(target=merge, args=(number,)) for number in range(8)]
+    for each in merging:
+        each.start()
+    for each in merging:
+        each.join()
+    assert moor.context.get(session.id, "shared") == {f"n{number}": number for number in range(8)}
 
 
 def test_context_is_not_the_log_and_moves_no_version_of_the_session(place: Place) -> None:

@@ -24,6 +24,7 @@ from moorage.core.context import (
     replace_all,
 )
 from moorage.core.duration import check_ttl
+from moorage.core.errors import InvalidField, VersionConflict
 from moorage.core.ids import check_ref
 from moorage.core.record import CONTEXT, RecordName
 from moorage.core.session import Change, Needs, View
@@ -68,10 +69,35 @@ async def put_context(
 
 
 async def merge_context(
-    deps: Deps, caller: Caller, ref: str, values: dict[str, Any], *, ttl: object = None, version: int | None = None
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    values: dict[str, Any],
+    *,
+    key: str | None = None,
+    ttl: object = None,
+    version: int | None = None,
 ) -> ContextWritten:
-    """Store several values; other keys stay. `version` is that of the whole context."""
-    return await _write(deps, caller, ref, merge_keys, values, ttl, version)
+    """Store several values, in the context or in the object under a key; other keys stay.
+
+    `version` is that of the whole context, or of the key.
+    """
+    if key is None:
+        return await _write(deps, caller, ref, merge_keys, values, ttl, version)
+    check_values(values)
+    while True:
+        found = (await read_items(deps, caller, ref, key)).get(key)
+        old = {} if found is None else found.value
+        if not isinstance(old, dict):
+            raise InvalidField("key", f"{key!r} holds no object, so nothing can be merged into it; put a value instead")
+        seen = 0 if found is None else found.version
+        try:
+            return await put_context(
+                deps, caller, ref, key, {**old, **values}, ttl=ttl, version=seen if version is None else version
+            )
+        except VersionConflict:
+            if version is not None:
+                raise
 
 
 async def replace_context(

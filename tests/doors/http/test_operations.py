@@ -38,7 +38,7 @@ class World:
         await moor.create(session_id="child", parent="s-1")
         await moor.append("s-1", ["Plan the change", "and say when"])
         self.places["number"] = str((await moor.save_checkpoint("s-1", {"step": 1})).number)
-        await moor.context.put("s-1", "tone", "dry")
+        await moor.context.put("s-1", "tone", {"voice": "dry"})
         await moor.delegate("planner", task_id="T1")
         await moor.create(session_id="asks", parent=None)
         self.places["approval_id"] = (await moor.request_approval("asks", "Sure?")).approval_id
@@ -132,13 +132,14 @@ SUCCESSES: dict[tuple[str, str], Case] = {
         lambda entry: entry["kind"] == "summary", {"summary": "They planned"}
     ),
     ("GET", "/search"): Case(items(lambda them: them[0]["session_id"] == "s-1"), q="plan"),
-    ("GET", "/sessions/{session_id}/context"): Case(lambda context: context == {"tone": "dry"}),
+    ("GET", "/sessions/{session_id}/context"): Case(lambda context: context == {"tone": {"voice": "dry"}}),
     ("PUT", "/sessions/{session_id}/context"): Case(lambda answer: answer["version"] > 0, {"a": 1}),
     ("PATCH", "/sessions/{session_id}/context"): Case(lambda answer: answer["version"] > 0, {"a": 1}, ttl=60),
     ("DELETE", "/sessions/{session_id}/context"): Case(lambda answer: answer["version"] > 0),
-    ("GET", "/sessions/{session_id}/context-items"): Case(lambda answer: answer["tone"]["value"] == "dry"),
-    ("GET", "/sessions/{session_id}/context/{key}"): Case(lambda answer: answer == "dry"),
+    ("GET", "/sessions/{session_id}/context-items"): Case(lambda answer: answer["tone"]["value"] == {"voice": "dry"}),
+    ("GET", "/sessions/{session_id}/context/{key}"): Case(lambda answer: answer == {"voice": "dry"}),
     ("PUT", "/sessions/{session_id}/context/{key}"): Case(lambda answer: answer["version"] > 0, ["any", "JSON"]),
+    ("PATCH", "/sessions/{session_id}/context/{key}"): Case(lambda answer: answer["keys"] == ["tone"], {"volume": 3}),
     ("DELETE", "/sessions/{session_id}/context/{key}"): Case(lambda answer: answer["version"] > 0),
     ("POST", "/sessions/{session_id}/checkpoints"): Case(
         lambda saved: saved["number"] > 0, {"checkpoint": {"step": 2}}
