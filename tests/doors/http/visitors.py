@@ -35,6 +35,7 @@ BODIES: dict[tuple[str, str], Any] = {  # of what refuses an empty one
     ("PUT", "/sessions/{session_id}/context"): {"a": 1},
     ("PATCH", "/sessions/{session_id}/context"): {"a": 1},
     ("PUT", "/sessions/{session_id}/context/{key}"): 1,
+    ("PATCH", "/sessions/{session_id}/context/{key}"): {"a": 1},
     ("POST", "/sessions"): {"parent_session_id": "{session_id}"},
     ("POST", "/sessions/{session_id}/compact"): {"summary": "they met"},
     ("POST", "/sessions/{session_id}/rename"): {"session_name": None},
