@@ -129,7 +129,7 @@ class Sessions(Protocol):
         """Create what `decide` makes of the parent (a ref).
 
         `asker` is loaded as in `apply`; one that names neither a run that is there nor a session stands for the parent.
-        Raises ParentNotFound; IdTaken if the id is or was in use or is an open name;
+        Raises ParentNotFound; IdTaken if the id is in use or is an open name; SessionGone if it was in use;
         NameTaken if an open session has the name or any session has it as its id.
         """
 
@@ -139,7 +139,7 @@ class Sessions(Protocol):
         """Create what `decide` makes of a session up to entry `at` (its last, if None).
 
         The entries up to there are shared, not copied; the records (so the context) are copied as they are now.
-        Raises EntryNotFound, IdTaken, NameTaken, VersionConflict if the session is not at `expected`.
+        Raises EntryNotFound, IdTaken, SessionGone, NameTaken, VersionConflict if the session is not at `expected`.
         """
 
     async def apply(

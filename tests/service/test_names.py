@@ -75,7 +75,7 @@ def test_a_deleted_id_stays_spent_and_its_name_is_free(place: Place) -> None:
     moor = place.connect()
     moor.create(session_id="s-1", name="planner")
     moor.delete("s-1")
-    with pytest.raises(IdTaken):
+    with pytest.raises(SessionGone):
         moor.create(session_id="s-1")
     with pytest.raises(SessionGone):
         moor.get("s-1")

@@ -622,9 +622,8 @@ class OutcomeConflict(Conflict):
 class IdTaken(Conflict):
     """The session id is in use, as an id or as a name."""
 
-    def __init__(self, session_id: str, *, spent: bool = False) -> None:
-        why = "belonged to a session that was deleted and cannot be used again" if spent else "is in use already"
-        super().__init__(f"the id {session_id} {why}; choose another", session_id=session_id)
+    def __init__(self, session_id: str) -> None:
+        super().__init__(f"the id {session_id} is in use already; choose another", session_id=session_id)
 
 
 class NameTaken(Conflict):

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from moorage.core.brief import brief
 from moorage.core.codec import canonical
 from moorage.core.entry import Kind
-from moorage.core.errors import FamilyLimit, HasChildren, OwnAncestor, SessionRunning
+from moorage.core.errors import FamilyLimit, HasChildren, OwnAncestor, SessionGone, SessionRunning
 from moorage.core.session import Birth, Change, Session, Stamp, merged_metadata
 
 MAX_DEPTH = 16
@@ -160,6 +160,10 @@ class Tombstone(Struct, frozen=True, kw_only=True):
     deleted_at: datetime
     deleted_by: str | None = None
     reason: str = "deleted"
+
+    def gone(self) -> SessionGone:
+        """Return the error for a request that names this session."""
+        return SessionGone(self.session_id, at=self.deleted_at, by=self.deleted_by, why=self.reason)
 
 
 class TombstoneQuery(Struct, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from moorage.core.approval import Approval, ApprovalQuery
 from moorage.core.entry import MAX_MESSAGE_BYTES, Entry, Kind, Message, check_message
-from moorage.core.errors import HeldByAnother, IdTaken, NameTaken, NotFound, TooLarge
+from moorage.core.errors import HeldByAnother, IdTaken, NameTaken, NotFound, SessionGone, TooLarge
 from moorage.core.ids import looks_like_ref
 from moorage.core.policy import verdict_on
 from moorage.core.query import LogQuery, SessionQuery
@@ -113,7 +113,7 @@ async def _opened(deps: Deps, caller: Caller, wanted: Hosted, parent: Hosted | N
             elif found.is_final:
                 again = SessionRequest(name=latest_name(wanted.host_id), metadata=wanted.metadata)
                 found = await fork_session(deps, caller, found.session_id, again)
-        except IdTaken:
+        except (IdTaken, SessionGone):
             is_spent = True  # another process created it, and the next read finds it; or it was deleted
         except NameTaken:
             continue  # another process was faster

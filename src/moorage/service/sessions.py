@@ -79,7 +79,7 @@ async def create_session(
 ) -> Session:
     """Create a session, under `parent` if given. With `once`, a repeated request returns the session of the first one.
 
-    Raises ParentNotFound, IdTaken, NameTaken, FamilyLimit, or InvalidRequest; nothing is written then.
+    Raises ParentNotFound, IdTaken, SessionGone, NameTaken, FamilyLimit, or InvalidRequest; nothing is written then.
     """
     new, redacted = new_session(deps, caller, request)
     if parent is not None and parent == new.session_id:

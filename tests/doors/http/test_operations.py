@@ -308,6 +308,11 @@ async def test_a_conflict_is_409_with_its_facts(world: World) -> None:
     problem(await world.http.delete("/sessions/s-1", params={"cascade": "false"}), 409, "has_children")
 
 
+async def test_a_deleted_id_is_gone_for_new_sessions_too(world: World) -> None:
+    assert (await world.http.delete("/sessions/s-1")).status_code == 200
+    problem(await world.http.post("/sessions", json={"session_id": "s-1"}), 410, "session_gone")
+
+
 @pytest.mark.parametrize(
     ("verb", "path", "body", "field"),
     [

@@ -13,6 +13,7 @@ from moorage.stores.postgres.connection import FunctionRefused, PostgresConnecti
 from moorage.stores.rows import APPROVALS, ENTRY, PINNED, Fields, Table, entry_row, instant, micros
 from moorage.stores.session_rows import CHANGING, new_fields
 from moorage.stores.sql.db import FEED_CHUNK, Commit, SessionPlace, Written
+from moorage.stores.sql.lookup import check_not_spent
 
 if TYPE_CHECKING:
     from moorage.core.once import Once
@@ -36,12 +37,16 @@ async def commit(db: PostgresConnection, unit: Commit) -> None:
         payload["room"] = {"root": root, "open_at_most": open_at_most}
     if once is not None:
         payload["once"] = _once(once)
-    body = _encode(payload).decode()
+    body, new_id = _encode(payload).decode(), changes[0].change.session.session_id
+    if db.is_locking and changes[0].place is not None:  # after a refusal the transaction can read no more
+        await check_not_spent(db, owner, new_id)
     try:
         rows = await (
             db.commit_one(_WRITE, (body,)) if guard is None else db.commit_one(_GUARDED, (body, owner, *guard))
         )
     except FunctionRefused as refusal:
+        if refusal.detail == "spent":
+            await check_not_spent(db, owner, new_id)
         raise _refusal(refusal, changes[0], once) from refusal
     if not rows:
         raise Stale("the session that asks has changed")
@@ -50,7 +55,7 @@ async def commit(db: PostgresConnection, unit: Commit) -> None:
 def _refusal(refusal: FunctionRefused, first: Written, once: Once | None) -> Exception:
     new = first.change.session
     if refusal.code == "MR003":
-        return IdTaken(new.session_id, spent=refusal.detail == "spent")
+        return IdTaken(new.session_id)
     if refusal.code == "MR004":
         return NameTaken(str(new.session_name), refusal.detail)
     if refusal.code == "MR005":

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec.json import Decoder
 
 from moorage.core.approval import Approval
-from moorage.core.errors import NotFound, SessionCorrupt, SessionGone, SessionNotFound
+from moorage.core.errors import NotFound, SessionCorrupt, SessionNotFound
 from moorage.core.family import Tombstone
 from moorage.core.ids import looks_like_ref
 from moorage.core.inbox import Item
@@ -149,8 +149,7 @@ async def id_of(db: RedisDb, owner: str, ref: str) -> str:
     if newest:
         return str(newest[0].decode().partition("\0")[2].partition(":")[2])
     if raw_tombstone is not None:
-        tombstone = read_tombstone(raw_tombstone)
-        raise SessionGone(ref, at=tombstone.deleted_at, by=tombstone.deleted_by, why=tombstone.reason)
+        raise read_tombstone(raw_tombstone).gone()
     raise SessionNotFound(ref)
 
 

@@ -17,7 +17,7 @@ from moorage.core.codec import encode_text
 from moorage.core.delegation import Delegation
 from moorage.core.document import LOAD_MARK, NOT_COPIED, Document, DocumentKind
 from moorage.core.dump import DumpKind, DumpRecord
-from moorage.core.errors import ParentNotFound, SessionGone
+from moorage.core.errors import ParentNotFound
 from moorage.core.family import Tombstone
 from moorage.core.inbox import Item, ItemState
 from moorage.core.once import Once
@@ -57,10 +57,7 @@ class RedisTransfer(RedisDocuments):
             if is_there:
                 return False
             if raw_tombstone is not None:
-                tombstone = heads.read_tombstone(raw_tombstone)
-                raise SessionGone(
-                    head.session_id, at=tombstone.deleted_at, by=tombstone.deleted_by, why=tombstone.reason
-                )
+                raise heads.read_tombstone(raw_tombstone).gone()
             unit, guard = Unit(self, owner), heads.HeadGuard()
             parent = head.parent_session_id
             if parent is not None and await unit.session(parent) is None:

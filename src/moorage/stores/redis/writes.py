@@ -19,7 +19,7 @@ from moorage.stores import Stale
 from moorage.stores.redis import places
 from moorage.stores.redis.books import MEMORY, Book, write_ops
 from moorage.stores.redis.db import CommitGuard, Op, Plan, RedisDb
-from moorage.stores.redis.heads import OUT
+from moorage.stores.redis.heads import OUT, read_tombstone
 from moorage.stores.redis.heads import HeadGuard as Held
 from moorage.stores.redis.keys import Keys
 from moorage.stores.redis.values import APPROVALS, BODIES, ITEMS, RUNS, TURNS, Rows, entry_body, head_fields, label_of
@@ -135,9 +135,9 @@ class CommitPlan:
         """Guard that an id and a name are free."""
         id_, name, keys = new.session_id, new.session_name, self.keys
         guards = [
-            CommitGuard("HGET", keys.of("h", id_), "serial", None, lambda _: IdTaken(id_, spent=False)),
-            CommitGuard("HGET", keys("dead"), id_, None, lambda _: IdTaken(id_, spent=True)),
-            CommitGuard("HGET", keys("names"), id_, None, lambda _: IdTaken(id_, spent=False)),
+            CommitGuard("HGET", keys.of("h", id_), "serial", None, lambda _: IdTaken(id_)),
+            CommitGuard("HGET", keys("dead"), id_, None, lambda tombstone: read_tombstone(tombstone or "").gone()),
+            CommitGuard("HGET", keys("names"), id_, None, lambda _: IdTaken(id_)),
         ]
         if name is not None and not new.is_final:
             guards += self._name_guards(name)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from moorage.core.entry import Entry, Message
-from moorage.core.errors import EntryNotFound, HoldLost, IdTaken, NotFound, ParentNotFound
+from moorage.core.errors import EntryNotFound, HoldLost, NotFound, ParentNotFound
 from moorage.core.session import NO_NEEDS, Asker, Birth, Change, Needs, Session, Stamp, View, as_said, unsaid
 from moorage.ports import BirthDecision, Decision, ForkDecision
 from moorage.stores import sql
@@ -121,12 +121,7 @@ async def restore(db: Db, owner: str, bundle: Bundle) -> bool:
         records=_as_puts(bundle.records),
     )
     written = Written(change, View(new), await db.new_key(), place=place)
-    try:
-        await db.commit_changes(Commit(owner, [written]))
-    except IdTaken as error:
-        if error.facts.get("spent"):
-            await lookup.check_not_spent(db, owner, new.session_id)
-        raise
+    await db.commit_changes(Commit(owner, [written]))
     return True
 
 

@@ -98,8 +98,8 @@ class Db(Protocol):
     async def commit_changes(self, commit: Commit) -> None:
         """Commit all of it or nothing, or add it to the current transaction.
 
-        Raises AlreadyDone, KeyReused, IdTaken or NameTaken; and Stale if a concurrent change won, if the session of its
-        guard has changed, or if a family has more open sessions than it allows.
+        Raises AlreadyDone, KeyReused, IdTaken, SessionGone or NameTaken; and Stale if a concurrent change won, if the
+        session of its guard has changed, or if a family has more open sessions than it allows.
         """
 
     async def new_key(self) -> int:

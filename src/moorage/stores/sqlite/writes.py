@@ -13,6 +13,7 @@ from moorage.stores import sql
 from moorage.stores.rows import APPROVALS, ENTRY, PINNED, Table, entry_row, micros
 from moorage.stores.session_rows import ALL, PLACE, ColumnPart, Columns, place_of
 from moorage.stores.sql.db import FEED_CHUNK, FEED_ROOM, Commit, SessionPlace, Written
+from moorage.stores.sql.lookup import check_not_spent
 
 if TYPE_CHECKING:
     from moorage.stores.sqlite.connection import SqliteConnection
@@ -32,7 +33,7 @@ async def commit(jobs: Driven, unit: Commit) -> None:
 async def _write(jobs: Driven, owner: str, one: Written) -> None:
     db, change, pk, old = jobs.connection, one.change, one.pk, one.view.session
     if one.place is not None:
-        _check_names(db, owner, change.session)
+        await _check_names(jobs, owner, change.session)
         pk = insert(db, change.session, pk, one.place)
     assert pk is not None
     if change.session is not old and change.session != old:
@@ -84,11 +85,13 @@ SELECT (SELECT 1 FROM tombstones WHERE owner = ?1 AND id = ?2), (SELECT 1 FROM s
 """
 
 
-def _check_names(db: SqliteConnection, owner: str, new: Session) -> None:
+async def _check_names(jobs: Driven, owner: str, new: Session) -> None:
     """Check that the id was never used, no open session has the name, and the name is no session's id."""
+    db = jobs.connection
     row = db.one(_TAKEN, (owner, new.session_id))
     if row is not None and any(row):
-        raise IdTaken(new.session_id, spent=row[0] is not None)
+        await check_not_spent(jobs, owner, new.session_id)
+        raise IdTaken(new.session_id)
     if new.session_name is not None and not new.is_final:
         _check_name(db, owner, new.session_name)
 

@@ -192,11 +192,15 @@ class SessionRules:
 
     async def test_deleted_id_stays_spent(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
+        await store.create(OWNER, a_session("s-2"))
+        await store.append(OWNER, "s-2", said("to fork"), a_stamp())
         await store.delete_tree(OWNER, "s-1", may_delete("s-1"), a_stamp())
 
         async with nothing_changes(store):
-            with pytest.raises(IdTaken):
+            with pytest.raises(SessionGone):
                 await store.create(OWNER, a_session("s-1"))
+            with pytest.raises(SessionGone):
+                await store.fork(OWNER, "s-2", None, a_fork("s-1"))
 
     async def test_id_that_is_an_open_name_is_refused(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1", "planner"))

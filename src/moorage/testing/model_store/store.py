@@ -702,7 +702,7 @@ class Partition:
         if found is not None:
             return found
         if tombstone := self.tombstones.get(ref):
-            raise SessionGone(ref, at=tombstone.deleted_at, by=tombstone.deleted_by, why=tombstone.reason)
+            raise tombstone.gone()
         raise SessionNotFound(ref)
 
     def books(self) -> list[RecordBook]:
@@ -806,10 +806,12 @@ class Partition:
         )
 
     def check_free(self, head: Session) -> None:
-        """Raise IdTaken or NameTaken if a new session may not have its id or name."""
+        """Raise IdTaken, SessionGone or NameTaken if a new session may not have its id or name."""
         new_id, name = head.session_id, head.session_name
-        if new_id in self.by_id or new_id in self.tombstones or self.open_named(new_id):
-            raise IdTaken(new_id, spent=new_id in self.tombstones)
+        if tombstone := self.tombstones.get(new_id):
+            raise tombstone.gone()
+        if new_id in self.by_id or self.open_named(new_id):
+            raise IdTaken(new_id)
         if name is None or head.is_final:
             return
         if holder := self.open_named(name) or self.by_id.get(name):
@@ -858,7 +860,7 @@ class Partition:
         """Insert a complete session with a new id."""
         head = as_restored(bundle.session, self.owner)
         if tombstone := self.tombstones.get(head.session_id):
-            raise SessionGone(head.session_id, at=tombstone.deleted_at, by=tombstone.deleted_by, why=tombstone.reason)
+            raise tombstone.gone()
         if head.parent_session_id is not None and head.parent_session_id not in self.by_id:
             raise ParentNotFound(head.parent_session_id)
         self.check_free(head)
