@@ -1782,7 +1782,7 @@ MUTANTS = (
     Mutant(
         "leases after a step of the clock",
         STEPS,
-        "        await extend_leases(deps.store, now)\n",
+        "        await extend_leases(deps.store, watch.look)\n",
         "",
         (f"{CLOCK}::test_step_loses_no_turn_and_silence_after_it_does",),
     ),

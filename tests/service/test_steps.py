@@ -16,7 +16,7 @@ from moorage.core.turn import LOST_AFTER, Launcher, Retry
 from moorage.ports import Claimed, Store
 from moorage.service import deps as service
 from moorage.service.deps import Caller, Deps
-from moorage.service.servers import arrive, note_beat
+from moorage.service.servers import arrive, extend_leases, note_beat
 from moorage.service.sessions import get_session
 from moorage.service.turns import TurnDispatcher
 from moorage.testing.builders import OWNER, FakeClock
@@ -218,6 +218,31 @@ async def test_judge_who_read_the_clock_before_it_was_set_back_loses_no_turn(
     monkeypatch.setattr(store, "overdue", late)
     assert await TurnDispatcher(deps).expire() == 1
     assert await state(store) == "running"
+
+
+@pytest.mark.parametrize("writer", ["extends", "renews"])
+async def test_lease_is_of_the_time_of_its_commit(
+    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, writer: str
+) -> None:
+    """A process is stopped right before it commits a lease, and the clock steps meanwhile."""
+    claimed = await at_work(store, clock)
+    deps = process(store, clock)
+    dispatcher = TurnDispatcher(deps)
+    await dispatcher.expire()
+    apply = store.apply
+
+    async def late(*args: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        clock.step(FORWARD[1])
+        return await apply(*args, **options)
+
+    monkeypatch.setattr(store, "apply", late)
+    if writer == "extends":
+        await extend_leases(store, deps.watch.look)
+    else:
+        await dispatcher.renew(OWNER, claimed.turn)
+    turn = await store.find_turn(OWNER, claimed.turn.turn_id)
+    assert turn.lease_until > clock.now()
 
 
 async def test_step_and_back_between_two_judgements_costs_no_turn(store: Store, clock: FakeClock) -> None:

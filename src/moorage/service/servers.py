@@ -6,6 +6,7 @@ extends all leases by the time that a launcher may be silent, before any lease i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
@@ -34,20 +35,21 @@ async def arrive(deps: Deps, server_id: str) -> int:
     if the server dies in between, the next one repeats both. Two servers that start together both extend: harmless.
     """
     beats, now = await heartbeats(deps.store), deps.clock.now()
-    helped = 0 if count_live(beats, now) else await extend_leases(deps.store, now)
+    helped = 0 if count_live(beats, now) else await extend_leases(deps.store, deps.clock.now)
     await note_beat(deps.store, server_id, now)
     return helped
 
 
-async def extend_leases(store: Store, at: datetime) -> int:
-    """Extend the lease and the hold of every running turn of all owners as from `at`; return how many turns changed.
+async def extend_leases(store: Store, now: Callable[[], datetime]) -> int:
+    """Extend the lease and the hold of every running turn of all owners from now on; return how many turns changed.
 
     While there was no server, no launcher could renew, and after a step of the clock every lease is of another time.
+    The clock is read for each commit: this process may be stopped among them, while the clock steps again.
     """
 
     async def extend(owner: str, session_id: str) -> int:
         with suppress(NotFound, SessionCorrupt):  # deleted meanwhile, or damaged: the others count
-            return len((await store.apply(owner, session_id, lambda view: work.extended(view, at))).turns)
+            return len((await store.apply(owner, session_id, lambda view: work.extended(view, now()))).turns)
         return 0
 
     places, changed = await store.overdue(_NEVER, _EVERY), 0

@@ -41,7 +41,7 @@ async def trusted_now(deps: Deps, *, is_extended: bool = False) -> datetime:
         now, steps = watch.look(), watch.steps
         if watch.extended >= steps:
             return now
-        await extend_leases(deps.store, now)
+        await extend_leases(deps.store, watch.look)
         watch.extended = max(watch.extended, steps)
 
 
@@ -73,15 +73,18 @@ async def note_launcher(deps: Deps, launcher: Launcher) -> Launcher:
     return await save_launcher(deps.store, replace(launcher, seen_at=now, boot=watch.clock.boot, zero_at=watch.zero_at))
 
 
-def judgement(deps: Deps, now: datetime) -> Decision:
-    """Return the decision that applies deadlines; while the clock is not settled, only proof ends a turn."""
-    stamp, gone = Stamp(now, "moorage", "launcher"), GoneLaunchers()
+def judgement(deps: Deps) -> Decision:
+    """Return the decision that applies deadlines; while the clock is not settled, only proof ends a turn.
+
+    It reads the clock itself: this process may be stopped before it decides, while the clock steps.
+    """
+    gone = GoneLaunchers()
 
     def decide(view: View) -> Change:
-        turn = view.work.running
+        turn, now = view.work.running, deps.watch.look()
         if turn is not None and turn.launcher_id not in gone and not deps.watch.is_settled:
             return Change(session=view.session)
-        return expired(view, stamp, living=deps.launchers, gone=gone)
+        return expired(view, Stamp(now, "moorage", "launcher"), living=deps.launchers, gone=gone)
 
     return decide
 
@@ -100,8 +103,9 @@ async def settle(deps: Deps, head: Session) -> Change | None:
         is_due = turn.is_unresponsive(clock.now()) and (turn.started_at is None or turn.is_lost(clock.now()))
         if not (is_over or is_due):
             return None
-        now = clock.now() if is_over else await trusted_now(deps, is_extended=turn.is_extended)
-        change = await deps.store.apply(head.owner, head.session_id, judgement(deps, now))
+        if not is_over:
+            await trusted_now(deps, is_extended=turn.is_extended)
+        change = await deps.store.apply(head.owner, head.session_id, judgement(deps))
     except NotFound:
         return None
     return change if change.turns else None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
 from hashlib import sha256
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -172,9 +171,8 @@ class TurnDispatcher:
 
     async def expire(self) -> int:
         """Requeue turns that were not started, give up silent ones, and return the number of changed sessions."""
-        now = await trusted_now(self._deps)
-        judge = judgement(self._deps, now)
-        due = await self._deps.store.overdue(now, EXPIRE_AT_ONCE)
+        judge = judgement(self._deps)
+        due = await self._deps.store.overdue(await trusted_now(self._deps), EXPIRE_AT_ONCE)
         for owner, session_id in due:
             try:
                 await self._deps.store.apply(owner, session_id, judge)
@@ -305,7 +303,10 @@ class TurnDispatcher:
 
     async def _report(self, owner: str, turn: Turn, rule: Callable[..., Change], **facts: Any) -> Change:
         """Apply a rule about a live turn, which is refused if another launcher has the turn."""
-        decide = partial(rule, turn_id=turn.turn_id, epoch=turn.epoch, stamp=self._stamp(owner, turn), **facts)
+
+        def decide(view: View) -> Change:
+            return rule(view, turn_id=turn.turn_id, epoch=turn.epoch, stamp=self._stamp(owner, turn), **facts)
+
         return await self._apply(owner, turn, decide)
 
     async def _apply(self, owner: str, turn: Turn, decide: Decision) -> Change:

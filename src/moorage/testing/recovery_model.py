@@ -200,7 +200,7 @@ class RecoveryRules(Comparison):
         """Set the clock, and extend the leases as servers do: no started turn is lost."""
         self.clock.step(by)
         now = self.clock.now()
-        self.both(lambda store: extend_leases(store, now))
+        self.both(lambda store: extend_leases(store, lambda: now))
 
         async def overdue(store: Store) -> list[tuple[str, str]]:
             return sorted(await store.overdue(now, MANY))

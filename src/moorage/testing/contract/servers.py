@@ -81,7 +81,7 @@ class ServerRules:
         at = NOON + TOO_LATE
         until = at + claimed.turn.lost_after
 
-        assert await extend_leases(store, at) == 1
+        assert await extend_leases(store, lambda: at) == 1
 
         turn, session = await store.find_turn(OWNER, "s-1:t1"), await store.get(OWNER, "s-1")
         assert (turn.lease_until, turn.lost_at) == (until, until)
@@ -98,7 +98,7 @@ class ServerRules:
         await launch(store, "s-1", "run-1")
         claimed = await taken(store)
 
-        assert await extend_leases(store, NOON + LATE) == 1
+        assert await extend_leases(store, lambda: NOON + LATE) == 1
         assert await store.overdue(NOON + LATE, 9) == []
         assert await store.overdue(NOON + LATE + claimed.turn.lost_after, 9) == [(OWNER, "s-1")]
 
@@ -108,7 +108,7 @@ class ServerRules:
         claimed = await taken(store)
         before = await store.get(OWNER, "s-1")
 
-        await extend_leases(store, NOON)
+        await extend_leases(store, lambda: NOON)
 
         session = await store.get(OWNER, "s-1")
         assert (session.version, session.last_entry, session.updated_at, session.epoch) == (
@@ -127,7 +127,7 @@ class ServerRules:
             await launch(store, f"s-{number}", f"run-{number}")
             await store.claim((OWNER,), (AGENT,), a_claim(lost_after=lost_after), a_stamp())
 
-        assert await extend_leases(store, NOON) == 2
+        assert await extend_leases(store, lambda: NOON) == 2
 
         turns = [await store.find_turn(OWNER, f"s-{number}:t1") for number in (1, 2)]
         assert [turn.lost_at for turn in turns] == [NOON + timedelta(seconds=40), NOON + HOUR]
@@ -138,7 +138,7 @@ class ServerRules:
         await start(store, claimed)
         at, lost_after = NOON - 2 * HOUR, claimed.turn.lost_after
 
-        assert await extend_leases(store, at) == 1
+        assert await extend_leases(store, lambda: at) == 1
 
         turn = await store.find_turn(OWNER, "s-1:t1")
         assert (turn.lease_until, turn.lost_at) == (at + lost_after, at + lost_after)
@@ -153,7 +153,7 @@ class ServerRules:
         claimed = await taken(store)
         at = NOON - 2 * HOUR
 
-        assert await extend_leases(store, at) == 1
+        assert await extend_leases(store, lambda: at) == 1
         assert await store.overdue(at + claimed.turn.lost_after - timedelta(seconds=1), 9) == []
         await expire(store, at + claimed.turn.lost_after)
         assert await states_of(store, "s-1") == ["queued"]
@@ -164,13 +164,13 @@ class ServerRules:
         await launch(store, "s-1", "run-1")
         await taken(store, owners=(OWNER, OTHER), agents=(AGENT,))
 
-        assert await extend_leases(store, NOON) == 1
-        assert await extend_leases(store, NOON) == 0
-        assert await extend_leases(store, after(1)) == 1
+        assert await extend_leases(store, lambda: NOON) == 1
+        assert await extend_leases(store, lambda: NOON) == 0
+        assert await extend_leases(store, lambda: after(1)) == 1
 
     async def test_hold_of_a_person_is_not_extended(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1"))
         await store.apply(OWNER, "s-1", lambda view: view.session.resume("ann", "secret", a_stamp()))
 
         async with nothing_changes(store):
-            assert await extend_leases(store, NOON) == 0
+            assert await extend_leases(store, lambda: NOON) == 0
