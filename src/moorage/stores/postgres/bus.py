@@ -19,35 +19,30 @@ import asyncpg
 
 from moorage.core.errors import MoorageError
 from moorage.stores import Stale
+from moorage.stores.listening import LONGEST_LOOK, LOOK_EVERY, ListeningPulse
 from moorage.stores.postgres.connection import LostConnection, PostgresConnection
-from moorage.stores.pulse import Pulse
 
 if TYPE_CHECKING:
     from moorage.stores.postgres.access import Pool
     from moorage.stores.postgres.options import PostgresOptions
 
 TELL_AFTER, TELL_EVERY = 0.01, 0.04  # seconds after the first commit, and between notifications while commits continue
-LOOK_EVERY = 1.0
-LONGEST_LOOK = 10.0  # seconds until the connection is considered dead
 LOOK_EVERY_BEHIND_A_POOLER = 0.1
-AGAIN_AFTER = 0.5  # seconds until reconnecting after the connection broke
-CLOCK_STEP = 0.005  # seconds by which clocks may differ without a correction
 
 _LOOK = "SELECT pg_current_snapshot()::text, extract(epoch FROM clock_timestamp())::float8"
 
 
-class PostgresBus(Pulse):
+class PostgresBus(ListeningPulse):
     """The pulse of a store."""
+
+    _breaks = (MoorageError, OSError, LostConnection, Stale, asyncpg.PostgresError, asyncpg.InterfaceError)
 
     def __init__(self, options: PostgresOptions, pool: Pool) -> None:
         super().__init__()
         self._options, self._pool = options, pool
         self._teller: asyncio.Task[None] | None = None
-        self._listener: asyncio.Task[None] | None = None
-        self._hears: asyncio.Future[None] | None = None  # done once LISTEN is active
         self._has_news = False
         self._name = os.urandom(6).hex()  # identifies its own notifications
-        self.offset = time.time() - time.monotonic()  # by which the database's clock is ahead
 
     # Notifying ----------------------------------------------------------------------------------
 
@@ -72,46 +67,18 @@ class PostgresBus(Pulse):
 
     # Listening ----------------------------------------------------------------------------------
 
-    def listen(self) -> None:
-        if self._listener is None:
-            with suppress(RuntimeError):  # no event loop runs here, so no task waits
-                loop = asyncio.get_running_loop()
-                self._hears = loop.create_future()
-                self._listener = loop.create_task(self._hear())
-
-    async def ready(self) -> None:
-        """Wait until the connection listens: commits before that send no notification."""
-        if self._hears is not None and not self._hears.done():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(1):
-                    await asyncio.shield(self._hears)
-
-    async def _hear(self) -> None:
-        """Keep a connection that listens and checks, for as long as the store is open."""
-        while True:
-            db: PostgresConnection | None = None
-            try:
-                db = await self._pool.new(self._options.patience)
-                if not self._options.pooler:
-                    await db.raw.add_listener(self._options.channel, self._told)
-                await self._look(db)
-            except (MoorageError, LostConnection, Stale, asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-                self._is_heard()
-                await asyncio.sleep(AGAIN_AFTER)
-            finally:
-                if db is not None:
-                    db.raw.terminate()
+    async def _follow(self) -> None:
+        db = await self._pool.new(self._options.patience)
+        try:
+            if not self._options.pooler:
+                await db.raw.add_listener(self._options.channel, self._told)
+            await self._look(db)
+        finally:
+            db.raw.terminate()
 
     def _told(self, _: object, __: int, ___: str, whose: object) -> None:
         if whose != self._name:  # local waiters were woken at once
             self.beat()
-
-    def _is_heard(self) -> None:
-        assert self._hears is not None
-        if self._hears.done():
-            self.beat()  # notifications sent before LISTEN are lost
-        else:
-            self._hears.set_result(None)
 
     async def _look(self, db: PostgresConnection) -> None:
         seen, every = None, LOOK_EVERY_BEHIND_A_POOLER if self._options.pooler else LOOK_EVERY
@@ -130,10 +97,7 @@ class PostgresBus(Pulse):
         asked = time.monotonic()
         row = await db.one(_LOOK)
         assert row is not None
-        took = time.monotonic() - asked
-        offset = row[1] - asked - took / 2
-        if abs(offset - self.offset) > took / 2 + CLOCK_STEP:  # otherwise the known offset is accurate enough
-            self.offset = offset
+        self._set_offset(asked, row[1])
         return str(row[0])
 
     async def close(self) -> None:
@@ -142,8 +106,8 @@ class PostgresBus(Pulse):
             with suppress(TimeoutError):
                 async with asyncio.timeout(1):
                     await self._teller
-        for task in (self._teller, self._listener):
-            if task is not None:
-                task.cancel()
-                with suppress(asyncio.CancelledError):
-                    await task
+        if self._teller is not None:
+            self._teller.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._teller
+        await super().close()

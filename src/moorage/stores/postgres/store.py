@@ -9,21 +9,19 @@ from __future__ import annotations
 from asyncio import Lock
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from moorage import ports
-from moorage.clocks import SystemClock
 from moorage.core.dump import DumpKind, DumpRecord
 from moorage.core.entry import Entry, Message
 from moorage.core.session import Change, Stamp
 from moorage.ports import Capability, CommitWatcher
 from moorage.stores import sql
+from moorage.stores.listening import ServerClock
 from moorage.stores.postgres import care, log, many, queue, search
 from moorage.stores.postgres.access import PostgresAccess
-from moorage.stores.postgres.bus import PostgresBus
 from moorage.stores.postgres.connection import PostgresConnection
 from moorage.stores.postgres.groups import Groups
 from moorage.stores.postgres.migrate import migrate, schema_version
@@ -37,20 +35,6 @@ if TYPE_CHECKING:
     from moorage.stores.sealing import Sealer
     from moorage.stores.sql.queue import WantedTurns
     from moorage.stores.sql.sealed import Rewritten
-
-
-class DatabaseClock(SystemClock):
-    """The database's clock, as measured by this machine, so that leases mean the same on every machine.
-
-    Times still come in with the call. The difference to this machine's monotonic clock is measured whenever the
-    store checks for others' writes, every second: a step of this machine's own clock has no effect.
-    """
-
-    def __init__(self, bus: PostgresBus) -> None:
-        self._bus = bus
-
-    def now(self) -> datetime:
-        return datetime.fromtimestamp(self.monotonic() + self._bus.offset, UTC)
 
 
 class PostgresStore(SqlStore):
@@ -75,7 +59,7 @@ class PostgresStore(SqlStore):
         self._groups = Groups(self._access)
         self._locks: dict[tuple[str, str], Lock] = {}
         self._hands = queue.Hands()
-        self.clock = DatabaseClock(self._access.bus)
+        self.clock = ServerClock(self._access.bus)
 
     async def _number(self, owner: str) -> None:
         await self._access.read(lambda db: log.number(db, owner))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from moorage.core.errors import Unsupported
 from moorage.core.event import Hit
 from moorage.ports import Capability
+from moorage.stores.listening import ServerClock
 from moorage.stores.redis.approvals import RedisApprovals
-from moorage.stores.redis.bus import ServerClock
 from moorage.stores.redis.checking import problems_of
 from moorage.stores.redis.counting import RedisCounting
 from moorage.stores.redis.families import RedisFamilies
