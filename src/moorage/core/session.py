@@ -691,6 +691,26 @@ class Change(Struct, frozen=True, kw_only=True):
 _ADDED_UP = ("entries", "approvals", "runs", "turns", "items", "records", "memory", "callbacks")  # concatenated
 
 
+class AppendDecision:
+    """The decision to append messages: those whose client keys are new. `entries` has the entries of all of them."""
+
+    def __init__(self, messages: list[Message], stamp: Stamp, token: str | None = None) -> None:
+        self._messages, self._stamp, self._token = messages, stamp, token
+        keys = tuple(message.client_key for message in messages if message.client_key is not None)
+        self.needs = Needs(client_keys=keys, work=False)
+        self.entries: list[Entry] = []
+
+    def __call__(self, view: View) -> Change:
+        view.session.check_open()
+        view.session.driven(self._token, self._stamp.at)
+        fresh = unsaid(self._messages, view.seen)
+        change = Change(session=view.session)
+        if fresh:
+            change = view.session.append(fresh, self._stamp, token=self._token)
+        self.entries = as_said(self._messages, view.seen, change.entries)
+        return change
+
+
 class Update(Struct, frozen=True, kw_only=True):
     """The fields that `update` may change; None leaves a field unchanged."""
 

@@ -12,13 +12,11 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from moorage.core.entry import Entry, Kind, Message
-from moorage.core.errors import KeyReused, NotFound, SessionCorrupt
+from moorage.core.errors import NotFound, SessionCorrupt
 from moorage.core.event import Event, deletion_event, event_of
-from moorage.core.ids import looks_like_ref
 from moorage.core.query import OLDEST, LogQuery
-from moorage.core.session import HOLD_FOR, Change, Stamp, View, message_entries
+from moorage.core.session import HOLD_FOR, Stamp, message_entries
 from moorage.ports import Tail
-from moorage.stores import seam
 from moorage.stores.redis import heads
 from moorage.stores.redis.base import Base
 from moorage.stores.redis.db import Op, RedisDb
@@ -26,7 +24,7 @@ from moorage.stores.redis.keys import Keys
 from moorage.stores.redis.values import Lineage, entry_body, entry_of, label_of
 from moorage.stores.redis.writes import entry_keys
 from moorage.stores.rows import micros
-from moorage.stores.seam import Loaded, Unit
+from moorage.stores.seam import Loaded
 
 SPARE = 8  # entries read in addition: a history has others between its messages
 MOST = 500  # entries read at once
@@ -37,36 +35,7 @@ StreamItem = tuple[bytes, list[bytes]]
 
 
 class RedisLog(Base):
-    """Adds entries, and reads them from either end."""
-
-    async def append(
-        self,
-        owner: str,
-        ref: str,
-        messages: list[Message],
-        stamp: Stamp,
-        *,
-        token: str | None = None,
-        expected: int | None = None,
-    ) -> list[Entry]:
-        if messages and self.db.sealer is None and looks_like_ref(ref):
-            said = messages, stamp, token, expected
-            if (done := await _append_quickly(self.db, owner, ref, *said)) is not None:
-                return done
-
-        async def story() -> list[Entry]:
-            unit = Unit(self, owner)
-            found = unit.add(await heads.find(self.db, owner, ref))
-            found.session.check_version(expected)
-            named = [message.client_key for message in messages if message.client_key is not None]
-            known = await seen(self.db, owner, found, named)
-            appending = AppendDecision(messages, stamp, token, known)
-            await seam.change_session(unit, found, appending)
-            if not found.is_touched:
-                await self.settle(owner)
-            return appending.entries
-
-        return await self.told(owner, story, ref)
+    """Reads entries from either end, and the feed."""
 
     async def log(self, owner: str, ref: str, query: LogQuery = OLDEST) -> list[Entry]:
         loaded = await heads.head_loaded(self.db, owner, ref)
@@ -171,7 +140,7 @@ def _append_keys(keys: Keys, session_id: str) -> list[str]:
     return [keys.of("h", session_id), *entry_keys(keys, session_id), client_keys, idle, *states, lock]
 
 
-async def _append_quickly(
+async def append_quickly(
     db: RedisDb,
     owner: str,
     session_id: str,
@@ -189,31 +158,6 @@ async def _append_quickly(
     ]  # fmt: skip
     done = await db.append(_append_keys(db.keys(owner), session_id), arguments)
     return None if done is None else message_entries(messages, stamp, done[0], session_id, done[1])
-
-
-class AppendDecision:
-    """An append that the rules decide: the decision, and the entries it produces."""
-
-    def __init__(self, messages: list[Message], stamp: Stamp, token: str | None, seen: dict[str, Entry]) -> None:
-        self._messages, self._stamp, self._token, self._seen = messages, stamp, token, seen
-        self.entries: list[Entry] = []
-
-    def __call__(self, view: View) -> Change:
-        head = view.session
-        head.check_open()
-        head.driven(self._token, self._stamp.at)
-        fresh = [message for message in self._messages if self._before(message) is None]
-        change = head.append(fresh, self._stamp, token=self._token)
-        added = iter(change.entries)
-        self.entries = [self._before(message) or next(added) for message in self._messages]
-        return change if fresh else Change(session=head)
-
-    def _before(self, message: Message) -> Entry | None:
-        """Return the entry that this message was stored as earlier. Raises KeyReused if that entry differs."""
-        entry = self._seen.get(message.client_key or "")
-        if entry is not None and (entry.role, entry.content) != (message.role, message.content):
-            raise KeyReused(str(message.client_key))
-        return entry
 
 
 async def seen(db: RedisDb, owner: str, loaded: Loaded, names: Sequence[str]) -> dict[str, Entry]:

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.json import Decoder
 
 from moorage.core.approval import Approval
+from moorage.core.entry import Entry, Message
 from moorage.core.errors import (
     ApprovalNotFound,
     EntryNotFound,
@@ -19,11 +20,24 @@ from moorage.core.errors import (
     RunNotFound,
     TurnNotFound,
 )
+from moorage.core.ids import looks_like_ref
 from moorage.core.inbox import Item
 from moorage.core.once import Once
 from moorage.core.query import Page, SessionQuery
 from moorage.core.run import Run
-from moorage.core.session import FINAL_STATES, NO_NEEDS, OPEN_STATES, Asker, AskerView, Birth, Change, Needs, Session
+from moorage.core.session import (
+    FINAL_STATES,
+    NO_NEEDS,
+    OPEN_STATES,
+    AppendDecision,
+    Asker,
+    AskerView,
+    Birth,
+    Change,
+    Needs,
+    Session,
+    Stamp,
+)
 from moorage.core.turn import Turn
 from moorage.ports import BirthDecision, Decision, ForkDecision
 from moorage.stores import seam
@@ -169,6 +183,25 @@ class RedisSessions(Base):
         known: Item = heads.add_row(found, Item, item_id, stored)
         [whole] = await items_of(self.db, owner, [(found.session_id, item_id)])
         return whole or known
+
+    async def append(
+        self,
+        owner: str,
+        ref: str,
+        messages: list[Message],
+        stamp: Stamp,
+        *,
+        token: str | None = None,
+        expected: int | None = None,
+    ) -> list[Entry]:
+        if messages and self.db.sealer is None and looks_like_ref(ref):
+            said = messages, stamp, token, expected
+            if (done := await log.append_quickly(self.db, owner, ref, *said)) is not None:
+                return done
+
+        appending = AppendDecision(messages, stamp, token)
+        await self.apply(owner, ref, appending, needs=appending.needs, expected=expected)
+        return appending.entries
 
     async def once(self, owner: str, operation: str, key: str, at: datetime) -> Once | None:
         found = await self.db.one("HGET", self.db.keys(owner)("once"), f"{operation}\0{key}")

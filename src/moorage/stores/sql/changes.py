@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from moorage.core.entry import Entry, Message
-from moorage.core.errors import EntryNotFound, HoldLost, NotFound, ParentNotFound
-from moorage.core.session import NO_NEEDS, Asker, Birth, Change, Needs, Session, Stamp, View, as_said, unsaid
+from moorage.core.errors import EntryNotFound, NotFound, ParentNotFound
+from moorage.core.session import NO_NEEDS, AppendDecision, Asker, Birth, Change, Needs, Session, Stamp, View
 from moorage.ports import BirthDecision, Decision, ForkDecision
 from moorage.stores import sql
 from moorage.stores.sql import lookup
@@ -179,15 +179,6 @@ async def append(
 
     Every store can append this way. Each has a faster way for the common case.
     """
-    seen = await load_head(db, owner, ref)
-    session = seen.view.session
-    session.check_version(expected)
-    session.check_open()
-    if token is not None and (session.hold is None or session.hold.token != token):
-        raise HoldLost(session.session_id)
-    keys = tuple(message.client_key for message in messages if message.client_key is not None)
-    known = await sql.history.said_under(db, owner, seen.key, keys) if keys else {}
-    fresh = unsaid(messages, known)
-    change = session.append(fresh, stamp, token=token) if fresh else Change(session=session)
-    await save(db, owner, seen, change)
-    return as_said(messages, known, change.entries)
+    appending = AppendDecision(messages, stamp, token)
+    await apply(db, owner, ref, appending, needs=appending.needs, expected=expected)
+    return appending.entries
