@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from moorage.core.approval import Approval, ApprovalState
 from moorage.core.context import check_values, items_in
 from moorage.core.entry import Entry, Kind, check_message
-from moorage.core.errors import InvalidField
+from moorage.core.errors import InvalidField, ParentNotFound
 from moorage.core.ids import check_label, check_session_id, check_session_name
-from moorage.core.record import Record, check_restored
-from moorage.core.session import FINAL_PHASES, Session, check_labels, check_metadata, check_text
+from moorage.core.record import PutRecord, Record, check_restored
+from moorage.core.session import FINAL_PHASES, Birth, Change, Session, check_labels, check_metadata, check_text
 
 _FIRST, _LAST = datetime(1970, 1, 1, tzinfo=UTC), datetime(2242, 1, 1, tzinfo=UTC)  # stores are exact in this range
 _MOST = 1 << 53
@@ -40,6 +40,19 @@ def as_restored(session: Session, owner: str) -> Session:
     hold = None if session.live_turn is not None else session.hold  # a turn's hold ends with the turn
     without_work = {"launched": False, "live_turn": None, "turns": 0, "epoch": 0, "waits": False, "last_run": None}
     return replace(session.as_kept(), owner=owner, hold=hold, **without_work)
+
+
+def restored(bundle: Bundle, birth: Birth, owner: str) -> Change:
+    """Return the birth of an imported session. Raises ParentNotFound if its parent is another session of that name."""
+    head, parent = as_restored(bundle.session, owner), birth.parent
+    if parent is not None and parent.session_id != head.parent_session_id:
+        raise ParentNotFound(str(head.parent_session_id))
+    return Change(
+        session=head,
+        entries=tuple(bundle.entries),
+        approvals=tuple(bundle.approvals),
+        records=tuple(PutRecord(record, 0) for record in bundle.records),
+    )
 
 
 def check_bundle(bundle: Bundle) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec.json import Decoder
 
 from moorage.core.approval import Approval
+from moorage.core.bundle import Bundle, restored
 from moorage.core.entry import Entry, Message
 from moorage.core.errors import (
     ApprovalNotFound,
@@ -100,6 +101,17 @@ class RedisSessions(Base):
             now = loaded.values.get((Run, run.run_id), run)
             run = now if isinstance(now, Run) else run
         return seam.asker_view(run, loaded)
+
+    async def restore(self, owner: str, bundle: Bundle) -> bool:
+        session_id, parent = bundle.session.session_id, bundle.session.parent_session_id
+        keys = self.db.keys(owner)
+        is_there, gone = await self.db.read([("EXISTS", keys.of("h", session_id)), ("HGET", keys("dead"), session_id)])
+        if is_there:
+            return False
+        if gone is not None:
+            raise heads.read_tombstone(gone).gone()
+        await self.create(owner, lambda birth: restored(bundle, birth, owner), parent=parent)
+        return True
 
     async def fork(
         self, owner: str, ref: str, at: int | None, decide: ForkDecision, *, expected: int | None = None

@@ -12,12 +12,10 @@ from msgspec.structs import replace
 
 from moorage.core import dump as dumps
 from moorage.core.approval import Approval
-from moorage.core.bundle import Bundle, as_restored
 from moorage.core.codec import encode_text
 from moorage.core.delegation import Delegation
 from moorage.core.document import LOAD_MARK, NOT_COPIED, Document, DocumentKind
 from moorage.core.dump import DumpKind, DumpRecord
-from moorage.core.errors import ParentNotFound
 from moorage.core.family import Tombstone
 from moorage.core.inbox import Item, ItemState
 from moorage.core.once import Once
@@ -25,7 +23,6 @@ from moorage.core.query import Page
 from moorage.core.record import PutRecord, Record
 from moorage.core.run import Run
 from moorage.core.session import Change
-from moorage.stores import seam
 from moorage.stores.redis import documents, heads
 from moorage.stores.redis.books import Book, text_of, write_ops
 from moorage.stores.redis.counting import delegation_ops, read_delegation
@@ -47,30 +44,6 @@ PlacedRecords = AsyncIterator[tuple[Any, DumpRecord]]  # a place to continue fro
 
 class RedisTransfer(RedisDocuments):
     """Copies sessions and whole stores unchanged."""
-
-    async def restore(self, owner: str, bundle: Bundle) -> bool:
-        async def story() -> bool:
-            head, keys = as_restored(bundle.session, owner), self.db.keys(owner)
-            is_there, raw_tombstone = await self.db.read(
-                [("EXISTS", keys.of("h", head.session_id)), ("HGET", keys("dead"), head.session_id)]
-            )
-            if is_there:
-                return False
-            if raw_tombstone is not None:
-                raise heads.read_tombstone(raw_tombstone).gone()
-            unit, guard = Unit(self, owner), heads.HeadGuard()
-            parent = head.parent_session_id
-            if parent is not None and await unit.session(parent) is None:
-                raise ParentNotFound(parent)
-            guard.serial = await self.db.numbers(1, ("SADD", self.db.shared("owners"), owner))
-            records = tuple(PutRecord(record, 0) for record in bundle.records)
-            change = Change(
-                session=head, entries=tuple(bundle.entries), approvals=tuple(bundle.approvals), records=records
-            )
-            await seam.add_session(unit, change, guard)
-            return True
-
-        return await self.told(owner, story)
 
     async def dump(self, kind: DumpKind, limit: int, cursor: str | None = None) -> Page[DumpRecord]:
         return await _page(self.db, await self.known_owners(), kind, limit, cursor)

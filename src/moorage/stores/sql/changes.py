@@ -6,7 +6,6 @@ PostgreSQL holds no lock while Python decides: its commit is refused if that dat
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -22,7 +21,6 @@ from moorage.stores.sql.views import Seen, asker_of, load_head, load_view
 
 if TYPE_CHECKING:
     from moorage.core.bundle import Bundle
-    from moorage.core.record import Record, RecordWrite
 
 
 # New sessions -----------------------------------------------------------------------------------
@@ -43,7 +41,8 @@ async def create(
         found, guard = await asker_of(db, owner, asker, place.parent)
         birth = replace(birth, asker=found)
     change = decide(birth)
-    written = Written(change, View(change.session), place=place)
+    pk = await db.new_key() if change.records else None  # their values may be sealed for it
+    written = Written(change, View(change.session), pk, place=place)
     await db.commit_changes(Commit(owner, [written], change.once, change.open_at_most, guard))
     return change.session
 
@@ -87,41 +86,25 @@ async def _with_copies(db: Db, owner: str, source: lookup.SessionColumns, writte
     scope = sql.records.RecordScope(source.pk, source.session_id)
     if not await sql.records.has_sealed(db, owner, scope):
         return written._replace(place=place._replace(source=source.pk, is_copied=True))
-    change = replace(written.change, records=_as_puts(await sql.records.all_of(db, owner, scope)))
+    from moorage.core.record import PutRecord
+
+    copies = tuple(PutRecord(record, 0) for record in await sql.records.all_of(db, owner, scope))
+    change = replace(written.change, records=copies)
     return written._replace(pk=await db.new_key(), place=place._replace(source=source.pk), change=change)
 
 
-def _as_puts(records: Iterable[Record]) -> tuple[RecordWrite, ...]:
-    from moorage.core.record import PutRecord
-
-    return tuple(PutRecord(record, 0) for record in records)
-
-
-_PARENT = "SELECT pk, coalesce(root, pk) FROM moor.sessions WHERE owner = ? AND id = ?"
+_IS_THERE = "SELECT 1 FROM moor.sessions WHERE owner = ? AND id = ?"
 
 
 async def restore(db: Db, owner: str, bundle: Bundle) -> bool:
     """Insert a session unchanged; return False if it exists already."""
-    from moorage.core.bundle import as_restored
+    from moorage.core.bundle import restored
 
-    new = as_restored(bundle.session, owner)
-    if await db.one(_PARENT, (owner, new.session_id)):
+    if await db.one(_IS_THERE, (owner, bundle.session.session_id)):
         return False
-    await lookup.check_not_spent(db, owner, new.session_id)
-    place = SessionPlace()
-    if new.parent_session_id is not None:
-        row = await db.one(_PARENT, (owner, new.parent_session_id))
-        if row is None:
-            raise ParentNotFound(new.parent_session_id)
-        place = SessionPlace(*row)
-    change = Change(
-        session=new,
-        entries=tuple(bundle.entries),
-        approvals=tuple(bundle.approvals),
-        records=_as_puts(bundle.records),
-    )
-    written = Written(change, View(new), await db.new_key(), place=place)
-    await db.commit_changes(Commit(owner, [written]))
+    await lookup.check_not_spent(db, owner, bundle.session.session_id)
+    parent = bundle.session.parent_session_id
+    await create(db, owner, lambda birth: restored(bundle, birth, owner), parent=parent)
     return True
 
 
