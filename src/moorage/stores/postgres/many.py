@@ -1,15 +1,14 @@
-"""Reads of many sessions: one statement for all of them, if possible."""
+"""Ends of many conversations: one statement for all of them, if possible."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 
-from moorage.core.approval import Approval
 from moorage.core.entry import Entry, Kind
 from moorage.core.errors import NotFound, SessionCorrupt
 from moorage.ports import Tail
 from moorage.stores.postgres.connection import PostgresConnection
-from moorage.stores.rows import ENTRY, Row, approval_of, entries_of, stored_kinds
+from moorage.stores.rows import ENTRY, Row, entries_of, stored_kinds
 from moorage.stores.sql import lookup
 from moorage.stores.sql.lookup import SessionColumns
 from moorage.stores.sql.many import tail
@@ -26,7 +25,8 @@ async def tails(
     before: int | None = None,
 ) -> list[Tail]:
     """Return the end of each conversation, or the part before a number."""
-    found_keys = await db.all(f"{lookup.KEY} WHERE owner = ? AND id = ANY(?::text[])", (owner, _askable(session_ids)))
+    ids = [session_id for session_id in session_ids if lookup.may_be_ref(session_id)]
+    found_keys = await db.all(f"{lookup.KEY} WHERE owner = ? AND id = ANY(?::text[])", (owner, ids))
     keys = {row[1]: SessionColumns(*row) for row in found_keys}
     plain = [key for key in keys.values() if not key.shared_upto and (before is not None or not key.has_pins)]
     found = await _newest(db, owner, plain, limit, before)
@@ -58,24 +58,3 @@ def _entries(db: PostgresConnection, key: SessionColumns, rows: list[Row]) -> li
         return entries_of(rows, key.session_id, key.task_id, db.opener)
     except SessionCorrupt:  # a damaged session must not hide others
         return []
-
-
-_APPROVALS = Query("approvals_of_many")
-
-
-async def approvals_of(
-    db: PostgresConnection, owner: str, session_ids: list[str], *, pending_only: bool = True, limit: int = 100
-) -> list[list[Approval]]:
-    """Return the approvals of each session, oldest first."""
-    found: dict[str, list[Approval]] = {}
-    damaged: set[str] = set()
-    for row in await db.all(_APPROVALS(db), (owner, _askable(session_ids), pending_only, limit)):
-        try:
-            found.setdefault(row[-1], []).append(approval_of(row, db.opener))
-        except SessionCorrupt:  # a damaged session must not hide others
-            damaged.add(row[-1])
-    return [[] if each in damaged else found.get(each, []) for each in session_ids]
-
-
-def _askable(session_ids: list[str]) -> list[str]:
-    return [session_id for session_id in session_ids if lookup.may_be_ref(session_id)]

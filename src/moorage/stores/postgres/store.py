@@ -26,7 +26,7 @@ from moorage.stores.postgres.connection import PostgresConnection
 from moorage.stores.postgres.groups import Groups
 from moorage.stores.postgres.migrate import migrate, schema_version
 from moorage.stores.postgres.options import read_url
-from moorage.stores.sql.store import READ, SNAPSHOT, SqlStore, job
+from moorage.stores.sql.store import SNAPSHOT, SqlStore, job
 
 if TYPE_CHECKING:
     from moorage.core.query import Page
@@ -98,7 +98,6 @@ class PostgresStore(SqlStore):
     # Of many sessions at once -------------------------------------------------------------------
 
     tails = job(ports.Log.tails, lambda: many.tails, SNAPSHOT)
-    approvals_of = job(ports.Approvals.approvals_of, lambda: many.approvals_of, READ)
 
     # Care ---------------------------------------------------------------------------------------
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
-from moorage.core.approval import Approval, ApprovalQuery
+from moorage.core.approval import Approval
 from moorage.core.entry import Kind
 from moorage.core.errors import NotFound, SessionCorrupt
 from moorage.core.query import LogQuery
 from moorage.core.session import Session
 from moorage.ports import Tail
+from moorage.stores.rows import approval_of
 from moorage.stores.session_rows import sessions_of
-from moorage.stores.sql import approvals, history
-from moorage.stores.sql.db import Db, T
+from moorage.stores.sql import history
+from moorage.stores.sql.db import Db
 from moorage.stores.sql.lookup import HEAD, may_be_ref
+from moorage.stores.sql.query import Query
 
 _BY_IDS = f"SELECT {HEAD} FROM moor.sessions WHERE owner = ? AND id IN LIST(?::text)"
 
@@ -29,7 +29,13 @@ async def tails(
     db: Db, owner: str, session_ids: list[str], limit: int, pins: int = 100, *, before: int | None = None
 ) -> list[Tail]:
     """Return the end of each conversation, or the part before a number."""
-    return [await _or_else(Tail([], []), tail, db, owner, each, limit, pins, before) for each in session_ids]
+    found = []
+    for session_id in session_ids:
+        try:
+            found.append(await tail(db, owner, session_id, limit, pins, before))
+        except (NotFound, SessionCorrupt):  # a deleted or damaged session must not hide others
+            found.append(Tail([], []))
+    return found
 
 
 async def tail(db: Db, owner: str, session_id: str, limit: int, pins: int, before: int | None) -> Tail:
@@ -43,18 +49,19 @@ async def tail(db: Db, owner: str, session_id: str, limit: int, pins: int, befor
     )
 
 
+_APPROVALS = Query("approvals_of_many")
+
+
 async def approvals_of(
     db: Db, owner: str, session_ids: list[str], *, pending_only: bool = True, limit: int = 100
 ) -> list[list[Approval]]:
     """Return the approvals of each session, oldest first."""
-
-    queries = [ApprovalQuery(session_id=each, pending_only=pending_only, limit=limit) for each in session_ids]
-    return [await _or_else([], approvals.approvals, db, owner, query) for query in queries]
-
-
-async def _or_else(nothing: T, read: Callable[..., Awaitable[T]], *values: object) -> T:
-    """Read one session, or return `nothing`: a deleted or damaged session must not hide others."""
-    try:
-        return await read(*values)
-    except (NotFound, SessionCorrupt):
-        return nothing
+    ids = db.listed([each for each in session_ids if may_be_ref(each)])
+    found: dict[str, list[Approval]] = {}
+    damaged: set[str] = set()
+    for row in await db.all(_APPROVALS(db), (owner, ids, pending_only, limit)):
+        try:
+            found.setdefault(row[-1], []).append(approval_of(row, db.opener))
+        except SessionCorrupt:  # a damaged session must not hide others
+            damaged.add(row[-1])
+    return [[] if each in damaged else found.get(each, []) for each in session_ids]

@@ -162,7 +162,7 @@ class SqlStore:
 
     approval = job(ports.Approvals.approval, lambda: sql.approvals.approval, GLANCE)
     approvals = job(ports.Approvals.approvals, lambda: sql.approvals.approvals, SNAPSHOT)
-    approvals_of = job(ports.Approvals.approvals_of, lambda: sql.many.approvals_of, SNAPSHOT)
+    approvals_of = job(ports.Approvals.approvals_of, lambda: sql.many.approvals_of, READ)
     records = job(ports.RecordStore.records, lambda: sql.records.records, GLANCE)
     write_memory = job(ports.RecordStore.write_memory, lambda: sql.records.write_memory, WRITE)
 
