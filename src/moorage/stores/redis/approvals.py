@@ -17,24 +17,19 @@ class RedisApprovals(Base):
     """Stores the approvals of sessions."""
 
     async def approval(self, owner: str, approval_id: str) -> Approval:
-        found = await heads.row(self.db, owner, "approvals", APPROVALS, approval_id)
-        if found is None:
-            raise ApprovalNotFound(approval_id)
-        return found[1]  # type: ignore[no-any-return]
+        return await heads.one(self.db, owner, APPROVALS, approval_id, ApprovalNotFound)
 
     async def approvals(self, owner: str, query: ApprovalQuery = PENDING) -> list[Approval]:
         keys = self.db.keys(owner)
         if query.due_at is not None:
             due = await self.db.one("ZRANGEBYSCORE", keys.list("asked_until"), "-inf", micros(query.due_at))
-            found = await rows_of(self.db, keys("approvals"), APPROVALS, [id_.decode() for id_ in due])
+            found = await rows_of(self.db, keys, APPROVALS, [id_.decode() for id_ in due])
             return [one for one in found if one is not None and query.admits(one)][: query.limit]
         key = keys.list("pending" if query.pending_only else "approvals")
         if query.session_id is not None:
             key = keys.list("approvals_of", query.session_id)
         places = walk(self.db, key, None, min(query.limit + 1, 500), newest_first=False)
-        page = await page_of(
-            places, lambda ids: rows_of(self.db, keys("approvals"), APPROVALS, ids), query.admits, query.limit, 0
-        )
+        page = await page_of(places, lambda ids: rows_of(self.db, keys, APPROVALS, ids), query.admits, query.limit, 0)
         return page.items
 
     async def approvals_of(

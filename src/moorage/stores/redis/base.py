@@ -74,7 +74,7 @@ class Base:
 
     async def settled_run(self, owner: str, run_id: str) -> Run | None:
         """Return a run if it has ended."""
-        found = await heads.row(self.db, owner, "runs", RUNS, run_id)
+        found = await heads.row(self.db, owner, RUNS, run_id)
         return found[1] if found is not None and found[1].is_settled else None
 
     async def commit(self, unit: Unit) -> None:

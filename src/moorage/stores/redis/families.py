@@ -13,6 +13,7 @@ from moorage.core.errors import MoorageError, SessionCorrupt
 from moorage.core.family import EVERY_TOMBSTONE, Deletion, Member, Tombstone, TombstoneQuery
 from moorage.core.inbox import Item
 from moorage.core.query import MAX_POSITION, Page, read_cursor
+from moorage.core.run import Run
 from moorage.core.session import Session, Stamp
 from moorage.ports import DeletionDecision, Sweep, SweepDecision, SweepPart
 from moorage.stores.redis import heads
@@ -220,13 +221,13 @@ def _counts(keys: Keys, id_: str) -> list[Op]:
 async def _load_rows(db: RedisDb, keys: Keys, found: Loaded) -> int:
     """Load all rows of a session, settled or not; return the number of its runs."""
     id_, runs = found.session_id, 0
-    for kind, (where, _, _, rows) in ROWS.items():
-        ids = await db.one("ZRANGE", keys.list(f"{where}_of", id_), 0, -1)
-        texts = await db.one("HMGET", keys(where), *ids) if ids else []
+    for kind, (rows, _, _) in ROWS.items():
+        ids = await db.one("ZRANGE", keys.list(f"{rows.where}_of", id_), 0, -1)
+        texts = await db.one("HMGET", keys(rows.where), *ids) if ids else []
         for name, text in zip(ids, texts, strict=True):
             if text is not None:
                 add_row(found, kind, name.decode(), rows.value(db, name.decode(), text, id_))
-        runs = len(ids) if where == "runs" else runs
+        runs = len(ids) if kind is Run else runs
     flat = await db.one("HGETALL", keys.of("i", id_))
     for place in range(0, len(flat), 2):
         name = flat[place].decode()

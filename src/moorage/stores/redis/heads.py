@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.json import Decoder
 
-from moorage.core.approval import Approval
 from moorage.core.errors import NotFound, SessionCorrupt, SessionNotFound
 from moorage.core.family import Tombstone
 from moorage.core.ids import looks_like_ref
-from moorage.core.inbox import Item
-from moorage.core.run import Run
 from moorage.core.session import Session
-from moorage.core.turn import Turn
 from moorage.stores import Stale
 from moorage.stores.redis.db import Op, RedisDb
 from moorage.stores.redis.keys import Keys
 from moorage.stores.redis.values import APPROVALS, HEAD, ITEMS, RUNS, TURNS, Head, Lineage, Rows, head_of
 from moorage.stores.seam import Loaded, Out
 
+T = TypeVar("T")
+
 OUT: Rows[Out] = Rows(Out, "out")
-_KINDS: dict[bytes, tuple[type, Rows[Any]]] = {
-    b"a": (Approval, APPROVALS), b"c": (Out, OUT), b"r": (Run, RUNS), b"t": (Turn, TURNS), b"i": (Item, ITEMS),
-}  # fmt: skip
+_KINDS: dict[bytes, Rows[Any]] = {b"a": APPROVALS, b"c": OUT, b"r": RUNS, b"t": TURNS, b"i": ITEMS}
 PART = 200  # sessions read at once
 read_tombstone = Decoder(Tombstone).decode
 
@@ -72,10 +68,9 @@ def loaded(db: RedisDb, session_id: str, answers: list[Any]) -> Loaded | None:
 
 def _rows(db: RedisDb, session_id: str, flat: list[bytes]) -> Iterable[tuple[int, type, str, Any]]:
     for place in range(0, len(flat), 2):
-        kind, rows = _KINDS[flat[place][:1]]
-        id_ = flat[place][1:].decode()
+        rows, id_ = _KINDS[flat[place][:1]], flat[place][1:].decode()
         number, value = rows.value(db, id_, flat[place + 1], session_id)
-        yield number, kind, id_, value
+        yield number, rows.kind, id_, value
 
 
 def add_row(found: Loaded, kind: type, id_: str, row: tuple[int, Any]) -> Any:
@@ -175,27 +170,29 @@ async def present(db: RedisDb, owner: str, session_ids: list[str]) -> list[Sessi
     return [one for one in await many(db, owner, session_ids, strict=True) if one is not None]
 
 
-# Reads by id for a decision ---------------------------------------------------------------------
+# Reads by id ------------------------------------------------------------------------------------
 
 
-async def row(db: RedisDb, owner: str, where: str, rows: Rows[Any], id_: str) -> tuple[int, Any] | None:
+async def row(db: RedisDb, owner: str, rows: Rows[T], id_: str) -> tuple[int, T] | None:
     """Return the number and the value of one of an owner's rows."""
-    text = await db.one("HGET", db.keys(owner)(where), id_)
+    text = await db.one("HGET", db.keys(owner)(rows.where), id_)
     return None if text is None else rows.value(db, id_, text)
 
 
-async def named(
-    db: RedisDb, owner: str, found: Loaded, where: str, rows: Rows[Any], kind: type, id_: str, missing: type[NotFound]
-) -> Any:
+async def one(db: RedisDb, owner: str, rows: Rows[T], id_: str, missing: type[NotFound]) -> T:
+    """Return one of an owner's values. Raises `missing` if it does not exist."""
+    stored = await row(db, owner, rows, id_)
+    if stored is None:
+        raise missing(id_)
+    return stored[1]
+
+
+async def named(db: RedisDb, owner: str, found: Loaded, rows: Rows[Any], id_: str, missing: type[NotFound]) -> Any:
     """Return one value of a session in any state. Raises `missing` if it does not exist or is another session's."""
-    stored = await row(db, owner, where, rows, id_)
+    stored = await row(db, owner, rows, id_)
     if stored is None or stored[1].session_id != found.session_id:
         raise missing(id_)
-    return _same(found, kind, id_, add_row(found, kind, id_, stored), stored[1])
-
-
-def _same(found: Loaded, kind: type, id_: str, known: Any, stored: Any) -> Any:
-    """Raise Stale if a value changed between two reads."""
-    if found.values[kind, id_] != stored:
+    add_row(found, rows.kind, id_, stored)
+    if found.values[rows.kind, id_] != stored[1]:  # it changed between two reads
         raise Stale(id_)
-    return known
+    return stored[1]

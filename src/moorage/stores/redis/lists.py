@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from moorage.core.inbox import Item, ItemState
 from moorage.core.query import Page, make_cursor
 from moorage.stores.redis.db import RedisDb
+from moorage.stores.redis.keys import Keys
 from moorage.stores.redis.values import BODIES, ITEMS, Rows
 
 T = TypeVar("T")
@@ -68,11 +69,11 @@ async def parts(places: AsyncIterator[PlacedId], size: int) -> AsyncIterator[lis
         yield part
 
 
-async def rows_of(db: RedisDb, key: str, rows: Rows[T], ids: list[str]) -> list[T | None]:
+async def rows_of(db: RedisDb, keys: Keys, rows: Rows[T], ids: list[str]) -> list[T | None]:
     """Return values by id; None for a missing one."""
     if not ids:
         return []
-    found = await db.one("HMGET", key, *ids)
+    found = await db.one("HMGET", keys(rows.where), *ids)
     return [None if row is None else rows.value(db, id_, row)[1] for id_, row in zip(ids, found, strict=True)]
 
 

@@ -114,7 +114,7 @@ async def overdue(db: RedisDb, owners: list[str], at: int, limit: int) -> list[t
         turns = {turn.turn_id: turn for _, turn in await turns_of(db, owner, [id_ for _, id_ in leases])}
         silent += [(end, owner, turns[id_].session_id) for end, id_ in leases if id_ in turns]
         for end, id_ in runs:
-            if (run := await heads.row(db, owner, "runs", RUNS, id_)) is not None:
+            if (run := await heads.row(db, owner, RUNS, id_)) is not None:
                 untaken.append((end, owner, run[1].session_id))
     ordered = [(owner, session_id) for _, owner, session_id in (*sorted(silent), *sorted(untaken))]
     return list(dict.fromkeys(ordered))[:limit]

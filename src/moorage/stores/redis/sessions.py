@@ -9,7 +9,6 @@ from typing import Any
 
 from msgspec.json import Decoder
 
-from moorage.core.approval import Approval
 from moorage.core.bundle import Bundle, restored
 from moorage.core.entry import Entry, Message
 from moorage.core.errors import (
@@ -39,7 +38,6 @@ from moorage.core.session import (
     Session,
     Stamp,
 )
-from moorage.core.turn import Turn
 from moorage.ports import BirthDecision, Decision, ForkDecision
 from moorage.stores import seam
 from moorage.stores.redis import heads, log, writes
@@ -93,7 +91,7 @@ class RedisSessions(Base):
             return AskerView()
         run: Run | None = None
         if asker.run_id is not None:
-            stored = await heads.row(self.db, unit.owner, "runs", RUNS, asker.run_id)
+            stored = await heads.row(self.db, unit.owner, RUNS, asker.run_id)
             run = None if stored is None else stored[1]
         named = run.session_id if run is not None else asker.session_id or session_id
         loaded = None if named is None else await unit.session(named)
@@ -175,14 +173,13 @@ class RedisSessions(Base):
         """Load the values that a decision asks for by name."""
         db, named = self.db, dict[str, Any]()
         if needs.approval is not None:
-            kind = "approvals", APPROVALS, Approval
-            named["approval"] = await heads.named(db, owner, found, *kind, needs.approval, ApprovalNotFound)
+            named["approval"] = await heads.named(db, owner, found, APPROVALS, needs.approval, ApprovalNotFound)
         if needs.turn is not None:
-            named["turn"] = await heads.named(db, owner, found, "turns", TURNS, Turn, needs.turn, TurnNotFound)
+            named["turn"] = await heads.named(db, owner, found, TURNS, needs.turn, TurnNotFound)
         if needs.item is not None:
             named["item"] = await self._named_item(owner, found, needs.item)
         if needs.run is not None:
-            named["run"] = await heads.named(db, owner, found, "runs", RUNS, Run, needs.run, RunNotFound)
+            named["run"] = await heads.named(db, owner, found, RUNS, needs.run, RunNotFound)
             letters = await dead_letters(db, owner, found.session_id, needs.run)
             named["dead_letters"] = tuple(heads.add_row(found, Item, each[1].item_id, each) for each in letters)
         return named

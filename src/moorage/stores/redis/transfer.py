@@ -128,13 +128,11 @@ async def _book(db: RedisDb, book: Book, seen: str) -> AsyncIterator[tuple[str, 
             return
 
 
-def _rows(
-    where: str, rows: Any, make: Callable[[str, int, Any], DumpRecord]
-) -> Callable[[RedisDb, str, Any], PlacedRecords]:
+def _rows(rows: Any, make: Callable[[str, int, Any], DumpRecord]) -> Callable[[RedisDb, str, Any], PlacedRecords]:
     async def read(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
         keys = db.keys(owner)
-        async for at, id_ in walk(db, keys.list(where), after, PART, newest_first=False):
-            number, value = rows.value(db, id_, await db.one("HGET", keys(where), id_))
+        async for at, id_ in walk(db, keys.list(rows.where), after, PART, newest_first=False):
+            number, value = rows.value(db, id_, await db.one("HGET", keys(rows.where), id_))
             yield at, make(owner, number, value)
 
     return read
@@ -193,9 +191,9 @@ _READERS: dict[DumpKind, Callable[[RedisDb, str, Any], PlacedRecords]] = {
     DumpKind.SESSION: _sessions,
     DumpKind.ENTRY: _entries,
     DumpKind.RECORD: _records,
-    DumpKind.APPROVAL: _rows("approvals", APPROVALS, lambda owner, _, one: dumps.DumpedValue(owner, one)),
-    DumpKind.RUN: _rows("runs", RUNS, lambda owner, _, one: dumps.DumpedValue(owner, one)),
-    DumpKind.TURN: _rows("turns", TURNS, dumps.DumpedTurn),
+    DumpKind.APPROVAL: _rows(APPROVALS, lambda owner, _, one: dumps.DumpedValue(owner, one)),
+    DumpKind.RUN: _rows(RUNS, lambda owner, _, one: dumps.DumpedValue(owner, one)),
+    DumpKind.TURN: _rows(TURNS, dumps.DumpedTurn),
     DumpKind.ITEM: _items,
     DumpKind.FEED: _feed,
     DumpKind.DELEGATION: _delegations,

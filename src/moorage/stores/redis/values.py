@@ -128,10 +128,10 @@ def _about_entry(number: int, serial: int) -> str:
 
 
 class Rows(Generic[T]):
-    """How values of one kind are stored as rows."""
+    """How values of one kind are stored as rows; `where` is the owner's hash of all of them, if there is one."""
 
-    def __init__(self, kind: type[T], what: str) -> None:
-        self._what = what
+    def __init__(self, kind: type[T], what: str, where: str = "") -> None:
+        self.kind, self.where, self._what = kind, where, what
         self._decode: Callable[[str | bytes], T] = Decoder(kind).decode
 
     def text(self, db: RedisDb, id_: str, value: T, number: int) -> str:
@@ -147,6 +147,6 @@ class Rows(Generic[T]):
             raise SessionCorrupt(session_id or "-", f"{self._what} {id_}: {error}") from error
 
 
-RUNS, TURNS, ITEMS = Rows(Run, "run"), Rows(Turn, "turn"), Rows(Item, "item")
-APPROVALS: Rows[Approval] = Rows(Approval, "approval")
+RUNS, TURNS, ITEMS = Rows(Run, "run", "runs"), Rows(Turn, "turn", "turns"), Rows(Item, "item")
+APPROVALS: Rows[Approval] = Rows(Approval, "approval", "approvals")
 BODIES: Rows[dict[str, Any]] = Rows(dict[str, Any], "body")

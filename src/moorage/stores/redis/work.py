@@ -29,10 +29,7 @@ class RedisWork(RedisSessions):
     """Stores runs, turns and inboxes, and gives turns to launchers."""
 
     async def run(self, owner: str, run_id: str) -> Run:
-        found = await heads.row(self.db, owner, "runs", RUNS, run_id)
-        if found is None:
-            raise RunNotFound(run_id)
-        return found[1]  # type: ignore[no-any-return]
+        return await heads.one(self.db, owner, RUNS, run_id, RunNotFound)
 
     async def run_by_key(self, owner: str, key: str) -> Run | None:
         run_id = await self.db.one("HGET", self.db.keys(owner)("run_keys"), key)
@@ -45,9 +42,7 @@ class RedisWork(RedisSessions):
         keys, mark = self.db.keys(owner), query.fingerprint()
         below = None if query.cursor is None else read_cursor(query.cursor, mark)
         places = walk(self.db, _list_of_runs(keys, query), below, query.limit + 1, newest_first=True)
-        return await page_of(
-            places, lambda ids: rows_of(self.db, keys("runs"), RUNS, ids), query.admits, query.limit, mark
-        )
+        return await page_of(places, lambda ids: rows_of(self.db, keys, RUNS, ids), query.admits, query.limit, mark)
 
     async def inbox(
         self, owner: str, *, ref: str | None = None, states: tuple[str, ...], limit: int, cursor: str | None = None
@@ -82,10 +77,7 @@ class RedisWork(RedisSessions):
         raise ItemNotFound(item_id)
 
     async def find_turn(self, owner: str, turn_id: str) -> Turn:
-        found = await heads.row(self.db, owner, "turns", TURNS, turn_id)
-        if found is None:
-            raise TurnNotFound(turn_id)
-        return found[1]  # type: ignore[no-any-return]
+        return await heads.one(self.db, owner, TURNS, turn_id, TurnNotFound)
 
     # Claims -------------------------------------------------------------------------------------
 

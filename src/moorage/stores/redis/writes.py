@@ -27,10 +27,10 @@ from moorage.stores.rows import json_text, micros
 from moorage.stores.seam import LIVE_TURNS, Loaded, Out, Unit, Value
 
 _read_once = Decoder(Once).decode
-ROWS: dict[type, tuple[str, str, str, Rows[Any]]] = {  # owner's hash, session's hash of open ones, its letter, rows
-    Run: ("runs", "w", "r", RUNS),
-    Turn: ("turns", "w", "t", TURNS),
-    Approval: ("approvals", "o", "a", APPROVALS),
+ROWS: dict[type, tuple[Rows[Any], str, str]] = {  # rows, the session's hash of open ones, and their letter there
+    Run: (RUNS, "w", "r"),
+    Turn: (TURNS, "w", "t"),
+    Approval: (APPROVALS, "o", "a"),
 }
 
 
@@ -198,9 +198,9 @@ class CommitPlan:
         self.plan.writes += places.moved(old, places_of(self.keys, value, number, loaded.session))
 
     def _put_row(self, session_id: str, kind: type, id_: str, value: Value, number: int) -> None:
-        where, hash_, letter, rows = ROWS[kind]
+        rows, hash_, letter = ROWS[kind]
         text = rows.text(self.db, id_, value, number)
-        self.plan.writes.append(("HSET", self.keys(where), id_, text))
+        self.plan.writes.append(("HSET", self.keys(rows.where), id_, text))
         self._put_open(self.keys.of(hash_, session_id), letter + id_, text, is_open=_is_open(value))
 
     def _put_item(self, item: Item, number: int, *, is_new: bool) -> None:
@@ -281,7 +281,7 @@ class CommitPlan:
             number = held.numbers[kind, id_]
             self.plan.writes += places.moved(places_of(keys, value, number, loaded.before), {})
             if not isinstance(value, Item):
-                self.plan.writes.append(("HDEL", keys(ROWS[kind][0]), id_))
+                self.plan.writes.append(("HDEL", keys(ROWS[kind][0].where), id_))
             if isinstance(value, Run) and value.idempotency_key is not None:
                 self.plan.writes.append(("HDEL", keys("run_keys"), value.idempotency_key))
         self.plan.writes += places.moved(places.of_session(keys, loaded.before, held.serial), {})
