@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import gather
+from functools import partial
 
 from moorage.core.approval import PENDING, Approval, ApprovalQuery
 from moorage.core.errors import ApprovalNotFound, SessionCorrupt
@@ -29,8 +30,8 @@ class RedisApprovals(Base):
         if query.session_id is not None:
             key = keys.list("approvals_of", query.session_id)
         places = walk(self.db, key, None, min(query.limit + 1, 500), newest_first=False)
-        page = await page_of(places, lambda ids: rows_of(self.db, keys, APPROVALS, ids), query.admits, query.limit, 0)
-        return page.items
+        read = partial(rows_of, self.db, keys, APPROVALS)
+        return (await page_of(places, read, query.admits, query.limit, str)).items
 
     async def approvals_of(
         self, owner: str, session_ids: list[str], *, pending_only: bool = True, limit: int = 100

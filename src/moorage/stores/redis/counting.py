@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from asyncio import gather
+from collections.abc import AsyncIterator
+from functools import partial
 
 from msgspec.json import Decoder
 
@@ -14,12 +16,12 @@ from moorage.core.inbox import ItemKind, ItemState
 from moorage.core.query import Page
 from moorage.core.session import Session, State
 from moorage.stores import Stale
-from moorage.stores.places import cursor_at, start
+from moorage.stores.places import SortPlace, cursor_at, start
 from moorage.stores.redis import heads
 from moorage.stores.redis.base import Base
 from moorage.stores.redis.db import CommitGuard, Op, Plan, RedisDb
 from moorage.stores.redis.keys import Keys
-from moorage.stores.redis.lists import items_of
+from moorage.stores.redis.lists import items_of, page_of
 from moorage.stores.redis.places import padded
 from moorage.stores.rows import instant, micros
 
@@ -45,34 +47,28 @@ class RedisCounting(Base):
 
     async def delegations(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[Delegation]:
         mark, keys = span.fingerprint("delegations"), self.db.keys(owner)
-        found, place = list[tuple[tuple[int, int], Delegation]](), cursor
-        while len(found) <= limit:
-            part = await _timed(self.db, keys.list("delegated"), span, place, mark)
-            if not part:
-                break
-            rows = await self.db.one("HMGET", keys("delegations"), *(id_ for _, _, id_ in part))
-            known = [(each[:2], read_delegation(row)) for each, row in zip(part, rows, strict=True) if row is not None]
-            found += [(at, one) for at, one in known if span.has(one.at, one.agent_name, one.task_id)]
-            place = cursor_at(part[-1][:2], mark)
-        page = found[:limit]
-        return Page([one for _, one in page], cursor_at(page[-1][0], mark) if len(found) > limit else None)
+
+        async def read(ids: list[str]) -> list[Delegation | None]:
+            rows = await self.db.one("HMGET", keys("delegations"), *ids)
+            return [None if row is None else read_delegation(row) for row in rows]
+
+        def admits(one: Delegation) -> bool:
+            return span.has(one.at, one.agent_name, one.task_id)
+
+        places = _walk_in_time(self.db, keys.list("delegated"), span, cursor, mark)
+        return await page_of(places, read, admits, limit, lambda at: cursor_at(at, mark))
 
     async def facts(self, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[SessionFact]:
         """Return facts of sessions in order of creation times."""
         mark, keys = span.fingerprint("facts"), self.db.keys(owner)
-        found, place = list[tuple[tuple[int, int], SessionFact]](), cursor
-        while len(found) <= limit:
-            part = await _timed(self.db, keys.list("born"), span, place, mark)
-            if not part:
-                break
-            sessions = await heads.many(self.db, owner, [id_ for _, _, id_ in part])
-            wanted = [(each, s) for each, s in zip(part, sessions, strict=True) if s is not None and _has(span, s)]
-            facts = await gather(*(_fact_of(self.db, keys, owner, session) for _, session in wanted[: limit + 1]))
-            found += [((each[0], each[1]), fact) for (each, _), fact in zip(wanted, facts, strict=False)]
-            place = cursor_at(part[-1][:2], mark)
-        page = found[:limit]
-        more = cursor_at(page[-1][0], mark) if len(found) > limit else None
-        return Page([fact for _, fact in page], more)
+
+        def admits(head: Session) -> bool:
+            return span.has(head.created_at, head.agent_name, head.task_id)
+
+        places = _walk_in_time(self.db, keys.list("born"), span, cursor, mark)
+        read = partial(heads.many, self.db, owner)
+        page = await page_of(places, read, admits, limit, lambda at: cursor_at(at, mark))
+        return Page(list(await gather(*(_fact_of(self.db, keys, owner, head) for head in page.items))), page.next)
 
     async def fates(self, owner: str, session_ids: list[str]) -> list[Fate]:
         keys, found, names = self.db.keys(owner), list[Fate](), list(dict.fromkeys(session_ids))
@@ -103,25 +99,22 @@ class RedisCounting(Base):
         return Totals(backlog, Size(bytes=used, used_bytes=used, sessions=sessions))
 
 
-async def _timed(db: RedisDb, key: str, span: Span, cursor: str | None, mark: int) -> list[tuple[int, int, str]]:
-    """Return a part of a list in order of time, after a cursor: time, number and id."""
-    at, number = start(span, cursor, mark)
+async def _walk_in_time(
+    db: RedisDb, key: str, span: Span, cursor: str | None, mark: int
+) -> AsyncIterator[tuple[SortPlace, str]]:
+    """Yield the places of a span in a list in order of time, after a cursor."""
+    seen, offset, is_more = start(span, cursor, mark), 0, True
     most = "+inf" if span.created_before is None else f"({micros(span.created_before)}"
-    least, found, offset = max(at, 0), list[tuple[int, int, str]](), 0
-    while not found:
+    while is_more:
+        least = max(seen[0], 0)
         part = await db.one("ZRANGEBYSCORE", key, least, most, "WITHSCORES", "LIMIT", offset, PART)
         for place in range(0, len(part), 2):
             padded_number, _, id_ = part[place].decode().partition(":")
-            found.append((int(float(part[place + 1])), int(padded_number), id_))
-        found = [each for each in found if (each[0], each[1]) > (at, number)]
-        offset += PART
-        if len(part) < 2 * PART:
-            break
-    return found
-
-
-def _has(span: Span, session: Session) -> bool:
-    return span.has(session.created_at, session.agent_name, session.task_id)
+            if (found := (int(float(part[place + 1])), int(padded_number))) > seen:
+                seen = found
+                yield seen, id_
+        offset = 0 if seen[0] > least else offset + PART  # many may have the same time
+        is_more = len(part) == 2 * PART
 
 
 async def _fact_of(db: RedisDb, keys: Keys, owner: str, head: Session) -> SessionFact:

@@ -12,7 +12,7 @@ from moorage.core.entry import Kind
 from moorage.core.errors import MoorageError, SessionCorrupt
 from moorage.core.family import EVERY_TOMBSTONE, Deletion, Member, Tombstone, TombstoneQuery
 from moorage.core.inbox import Item
-from moorage.core.query import MAX_POSITION, Page, read_cursor
+from moorage.core.query import MAX_POSITION, Page, make_cursor, read_cursor
 from moorage.core.run import Run
 from moorage.core.session import Session, Stamp
 from moorage.ports import DeletionDecision, Sweep, SweepDecision, SweepPart
@@ -134,7 +134,7 @@ class RedisFamilies(Base):
             found = await self.db.one("HMGET", keys("dead"), *ids)
             return [None if one is None else heads.read_tombstone(one) for one in found]
 
-        return await page_of(places, read, query.admits, limit, mark)
+        return await page_of(places, read, query.admits, limit, lambda at: make_cursor(at, mark))
 
 
 async def _tree_ids(db: RedisDb, owner: str, session_id: str, limit: int) -> list[str]:

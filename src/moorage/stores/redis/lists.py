@@ -6,16 +6,18 @@ Every list is walked from the cursor on, in parts. Filters without a list of the
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from math import inf
 from typing import TypeVar
 
 from msgspec.structs import replace
 
 from moorage.core.inbox import Item, ItemState
-from moorage.core.query import Page, make_cursor
+from moorage.core.query import Page
 from moorage.stores.redis.db import RedisDb
 from moorage.stores.redis.keys import Keys
 from moorage.stores.redis.values import BODIES, ITEMS, Rows
 
+P = TypeVar("P")
 T = TypeVar("T")
 
 PlacedId = tuple[int, str]  # a score, and a member
@@ -39,27 +41,35 @@ async def walk(
 
 
 async def page_of(
-    places: AsyncIterator[PlacedId],
+    places: AsyncIterator[tuple[P, str]],
     read: Callable[[list[str]], Awaitable[Sequence[T | None]]],
     admits: Callable[[T], bool],
     limit: int,
-    fingerprint: int,
+    cursor_at: Callable[[P], str],
+    most_looked_at: float = inf,
 ) -> Page[T]:
-    """Return a page of the values in a list."""
-    found: list[tuple[int, T]] = []
+    """Return a page of the values in a list; `cursor_at` makes a cursor of the place where it ends.
+
+    A page that has any values ends after `most_looked_at` places.
+    """
+    found: list[tuple[P, T]] = []
+    looked_at = 0
     async for part in parts(places, limit + 1):
         values = await read([member for _, member in part])
         found += [(n, v) for (n, _), v in zip(part, values, strict=True) if v is not None and admits(v)]
+        looked_at += len(part)
         if len(found) > limit:
             break
+        if found and looked_at >= most_looked_at:
+            return Page([value for _, value in found], cursor_at(part[-1][0]))
     page = found[:limit]
-    more = make_cursor(page[-1][0], fingerprint) if len(found) > limit else None
+    more = cursor_at(page[-1][0]) if len(found) > limit else None
     return Page([value for _, value in page], more)
 
 
-async def parts(places: AsyncIterator[PlacedId], size: int) -> AsyncIterator[list[PlacedId]]:
+async def parts(places: AsyncIterator[P], size: int) -> AsyncIterator[list[P]]:
     """Yield places, several at a time."""
-    part: list[PlacedId] = []
+    part: list[P] = []
     async for place in places:
         part.append(place)
         if len(part) == size:

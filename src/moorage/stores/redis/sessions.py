@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from msgspec.json import Decoder
@@ -45,7 +46,7 @@ from moorage.stores.redis.base import Base
 from moorage.stores.redis.books import Book, copy_ops, load_memory, need_ops, view_of
 from moorage.stores.redis.db import CommitGuard, Op, RedisDb
 from moorage.stores.redis.keys import Keys
-from moorage.stores.redis.lists import PlacedId, dead_letters, items_of, parts, walk
+from moorage.stores.redis.lists import PlacedId, dead_letters, items_of, page_of, walk
 from moorage.stores.redis.values import APPROVALS, ITEMS, RUNS, TURNS
 from moorage.stores.seam import Loaded, Unit
 
@@ -235,22 +236,9 @@ class RedisSessions(Base):
         return list(await asyncio.gather(*(self._find(owner, query) for query in queries)))
 
     async def _find(self, owner: str, query: SessionQuery) -> Page[Session]:
-        found, looked, last = list[tuple[int, Session]](), 0, 0
         places = _places(self.db, self.db.keys(owner), query, query.position())
-        async for part in parts(places, min(query.limit + 1, 200)):
-            sessions = await heads.many(self.db, owner, [member for _, member in part], strict=True)
-            pairs = zip(part, sessions, strict=True)
-            found += [
-                (place, session) for (place, _), session in pairs if session is not None and query.admits(session)
-            ]
-            looked, last = looked + len(part), part[-1][0]
-            if len(found) > query.limit:
-                break
-            if looked >= LOOKED_AT and found:
-                return Page([session for _, session in found], query.cursor_at(last))
-        page = found[: query.limit]
-        more = query.cursor_at(page[-1][0]) if len(found) > query.limit else None
-        return Page([session for _, session in page], more)
+        read = partial(heads.many, self.db, owner, strict=True)
+        return await page_of(places, read, query.admits, query.limit, query.cursor_at, LOOKED_AT)
 
     async def owners(self) -> list[str]:
         owners, db = await self.known_owners(), self.db

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime
+from functools import partial
 
 from moorage.core.document import DocumentKind
 from moorage.core.errors import ItemNotFound, RunNotFound, SessionCorrupt, TurnNotFound
@@ -42,7 +43,8 @@ class RedisWork(RedisSessions):
         keys, mark = self.db.keys(owner), query.fingerprint()
         below = None if query.cursor is None else read_cursor(query.cursor, mark)
         places = walk(self.db, _list_of_runs(keys, query), below, query.limit + 1, newest_first=True)
-        return await page_of(places, lambda ids: rows_of(self.db, keys, RUNS, ids), query.admits, query.limit, mark)
+        read = partial(rows_of, self.db, keys, RUNS)
+        return await page_of(places, read, query.admits, query.limit, lambda at: make_cursor(at, mark))
 
     async def inbox(
         self, owner: str, *, ref: str | None = None, states: tuple[str, ...], limit: int, cursor: str | None = None
