@@ -163,19 +163,8 @@ class Records:
         found = await self._backend.read_records(ref, namespace, keys)
         return [None if record is None else await self._whole(ref, record) for record in found]
 
-    async def _list(
-        self,
-        ref: str | None,
-        namespace: str,
-        prefix: str,
-        after: str | None,
-        limit: int,
-        descending: bool,
-        values: bool,
-    ) -> Page[Record]:
-        page = await self._backend.list_records(
-            ref, namespace, prefix=prefix, after=after, limit=limit, descending=descending, values=values
-        )
+    async def _list(self, ref: str | None, namespace: str, *, values: bool, **query: Any) -> Page[Record]:
+        page = await self._backend.list_records(ref, namespace, values=values, **query)
         items = [await self._whole(ref, record) for record in page.items] if values else page.items
         return Page(items, page.next)
 
@@ -196,11 +185,8 @@ class Records:
         version: int | None = None,
         memory: Sequence[RecordRequest] = (),
     ) -> RecordsWritten:
-        writes, memory, messages = (
-            _requests(writes, "writes"),
-            _requests(memory, "memory"),
-            check_list(messages, "messages"),
-        )
+        writes, memory = _requests(writes, "writes"), _requests(memory, "memory")
+        messages = check_list(messages, "messages")
         size = sum(len(each.value) for each in (*writes, *memory) if isinstance(each, (Put, Append)))
         most = MAX_INLINE if size <= MAX_COMMIT else SMALL
         small, shared = await self._staged(ref, writes, most), await self._staged(None, memory, most)
