@@ -21,6 +21,7 @@ from moorage.core.delegation import Span
 from moorage.core.errors import StoreTooNew
 from moorage.stores.migration import Migration
 from moorage.stores.sql import find
+from moorage.stores.sql.check import check
 from moorage.stores.sqlite import access
 from moorage.stores.sqlite import migrate as migrating
 from moorage.stores.sqlite.connection import SqliteConnection
@@ -146,7 +147,7 @@ def test_next_release_applies_only_its_new_migration(path: Path, monkeypatch: py
     assert (migrating.migrate(db), migrating.migrate(db)) == ([LATEST + 1], [])
     assert db.one("SELECT colour FROM sessions") == ("blue",)
     assert [name for (name,) in db.all("SELECT name FROM migrations ORDER BY number")][-1] == "colour"
-    assert migrating.edited_migrations(db) == []
+    assert drive(check(db.driven, migrating.migrations())) == []
     db.close()
     monkeypatch.undo()
     with pytest.raises(StoreTooNew):
@@ -156,7 +157,7 @@ def test_next_release_applies_only_its_new_migration(path: Path, monkeypatch: py
 def test_edited_migration_is_noticed(path: Path) -> None:
     db = prepared(path)
     db.execute("UPDATE migrations SET checksum = 1 WHERE number = 1")
-    assert migrating.edited_migrations(db) == ["schema"]
+    assert drive(check(db.driven, migrations())) == ["migration schema was edited after it was applied"]
     db.close()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from moorage.core.fact import Size, Totals
 from moorage.stores import sql
 from moorage.stores.postgres.connection import PostgresConnection
-from moorage.stores.postgres.migrate import edited_migrations
+from moorage.stores.postgres.migrate import migrations
 
 # Tables that refer to a session. The database enforces it unless its triggers are disabled.
 _HANGING = ("approvals", "runs", "turns", "inbox", "lineage")
@@ -17,12 +17,12 @@ _DANGLING = (
 
 async def check(db: PostgresConnection) -> list[str]:
     """Return the problems found, as text."""
-    problems = [f"migration {name} was edited after it was applied" for name in await edited_migrations(db)]
+    problems = []
     for table in _HANGING:
         [(count,)] = await db.all(_DANGLING.format(table))
         if count:
             problems.append(f"{count} rows of {table} refer to a missing row of sessions")
-    return problems + await sql.check.check(db)
+    return problems + await sql.check.check(db, migrations())
 
 
 _SIZE = (

@@ -95,10 +95,3 @@ async def _check_free(db: PostgresConnection) -> None:
             "choose another one with ?schema=",
             store=db.path,
         )
-
-
-async def edited_migrations(db: PostgresConnection) -> list[str]:
-    """Return the names of applied migrations whose file has changed since."""
-    known = {migration.number: migration.checksum for migration in migrations()}
-    applied = await db.all("SELECT number, name, checksum FROM moor.migrations")
-    return [name for number, name, checksum in applied if known.get(number, checksum) != checksum]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from moorage.core.errors import MoorageError, StoreCorrupt
 from moorage.stores import SEALED
+from moorage.stores.migration import Migration
 from moorage.stores.rows import WHOLE_ITEM_OF_T, Row
 from moorage.stores.session_rows import head_columns, session_of
 from moorage.stores.sql.db import Db
@@ -55,9 +56,17 @@ _CONTRADICTIONS = {
 }
 
 
-async def check(db: Db) -> list[str]:
-    """Return the problems found, as text."""
-    return await _contradictions(db) + await _unreadable(db) + await unopened(db)
+async def check(db: Db, migrations: Iterable[Migration]) -> list[str]:
+    """Return the problems found, as text; `migrations` are those of this release."""
+    return await _edited(db, migrations) + await _contradictions(db) + await _unreadable(db) + await unopened(db)
+
+
+async def _edited(db: Db, migrations: Iterable[Migration]) -> list[str]:
+    """Return the applied migrations whose file has changed since, as text."""
+    known = {migration.number: migration.checksum for migration in migrations}
+    applied = await db.all("SELECT number, name, checksum FROM moor.migrations")
+    edited = [name for number, name, checksum in applied if known.get(number, checksum) != checksum]
+    return [f"migration {name} was edited after it was applied" for name in edited]
 
 
 async def _contradictions(db: Db) -> list[str]:

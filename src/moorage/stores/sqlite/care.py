@@ -7,7 +7,7 @@ import os
 from moorage.core.fact import Size, Totals
 from moorage.stores import sql
 from moorage.stores.sqlite.driven import Driven
-from moorage.stores.sqlite.migrate import edited_migrations
+from moorage.stores.sqlite.migrate import migrations
 
 # Tables of an older orchestrator are kept unchanged, with all their references.
 _DANGLING = (
@@ -21,8 +21,7 @@ async def check(db: Driven) -> list[str]:
     problems = [f"integrity: {row[0]}" for row in await db.all("PRAGMA integrity_check(20)") if row[0] != "ok"]
     for table, row, target in await db.all(_DANGLING):
         problems.append(f"{table} row {row} refers to a missing row of {target}")
-    problems += [f"migration {name} was edited after it was applied" for name in edited_migrations(db.connection)]
-    return problems + await sql.check.check(db)
+    return problems + await sql.check.check(db, migrations())
 
 
 async def totals(db: Driven) -> Totals:

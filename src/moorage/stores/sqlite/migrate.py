@@ -69,10 +69,3 @@ def apply_missing(db: SqliteConnection) -> list[int]:
         )
         db.execute(f"PRAGMA user_version = {migration.number}")
     return [migration.number for migration in missing]
-
-
-def edited_migrations(db: SqliteConnection) -> list[str]:
-    """Return the names of applied migrations whose file has changed since."""
-    known = {migration.number: migration.checksum for migration in migrations()}
-    applied = db.all("SELECT number, name, checksum FROM migrations")
-    return [name for number, name, checksum in applied if known.get(number) != checksum]
