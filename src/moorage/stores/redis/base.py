@@ -21,7 +21,7 @@ from moorage.ports import CommitWatcher
 from moorage.stores import Stale, seam
 from moorage.stores.redis import heads, writes
 from moorage.stores.redis.bus import RedisBus
-from moorage.stores.redis.db import CommitGuard, Plan, RedisDb
+from moorage.stores.redis.db import CommitGuard, RedisDb
 from moorage.stores.redis.queue import Ready
 from moorage.stores.redis.values import RUNS
 from moorage.stores.seam import Loaded, Unit
@@ -127,9 +127,8 @@ class Base:
 
     async def _unlock(self, owner: str, session_id: str) -> None:
         token = self.tokens.pop((owner, session_id), None)
-        key, plan = self.db.keys(owner).of("t", session_id), Plan()
+        key = self.db.keys(owner).of("t", session_id)
         if token is not None:
-            plan.guards.append(CommitGuard("GET", key, None, token, writes.stale("the lock is another's")))
-            plan.writes.append(("DEL", key))
+            is_ours = CommitGuard("GET", key, None, token, writes.stale("the lock is another's"))
             with suppress(Stale, MoorageError):  # the lock expires by itself
-                await self.db.commit(plan)
+                await self.db.write(("DEL", key), guard=is_ours)

@@ -19,10 +19,11 @@ from moorage.stores import Stale
 from moorage.stores.places import SortPlace, cursor_at, start
 from moorage.stores.redis import heads
 from moorage.stores.redis.base import Base
-from moorage.stores.redis.db import CommitGuard, Op, Plan, RedisDb
+from moorage.stores.redis.db import CommitGuard, Op, RedisDb
 from moorage.stores.redis.keys import Keys
 from moorage.stores.redis.lists import items_of, page_of
 from moorage.stores.redis.places import padded
+from moorage.stores.redis.writes import stale
 from moorage.stores.rows import instant, micros
 
 PART = 500
@@ -35,11 +36,9 @@ class RedisCounting(Base):
     async def record_delegation(self, owner: str, delegation: Delegation) -> bool:
         keys, db = self.db.keys(owner), self.db
         number = await db.numbers(1, ("SADD", db.shared("owners"), owner))
-        plan, known = Plan(), Stale("it is known already")
-        plan.guards.append(CommitGuard("HGET", keys("delegations"), delegation.delegation_id, None, lambda _: known))
-        plan.writes += delegation_ops(keys, delegation, number)
+        is_new = CommitGuard("HGET", keys("delegations"), delegation.delegation_id, None, stale("it is known already"))
         try:
-            await db.commit(plan)
+            await db.write(*delegation_ops(keys, delegation, number), guard=is_new)
         except Stale:
             await self.settle(owner)
             return False

@@ -165,6 +165,14 @@ class RedisDb:
             raise plan.guards[refused[0] - 1].refusal(None if found is None else found.decode())
         self._committed(began, held)
 
+    async def write(self, *writes: Op, guard: CommitGuard | None = None) -> None:
+        """Write if a condition holds; raise its error if it does not. Do nothing if there is nothing to write."""
+        if writes:
+            plan = Plan()
+            plan.writes += writes
+            plan.guards += [] if guard is None else [guard]
+            await self.commit(plan)
+
     def call_of(self, plan: Plan) -> tuple[Script, list[str], tuple[Any, ...]]:
         """Return the script call that writes a plan: the script, its keys and its arguments."""
         keys, bodies = _Keys(), list[bytes]()

@@ -12,8 +12,9 @@ from moorage.core.document import Document
 from moorage.core.once import KEPT_FOR
 from moorage.ports import DocumentDecision
 from moorage.stores import Stale
-from moorage.stores.redis.db import CommitGuard, Op, Plan, RedisDb
+from moorage.stores.redis.db import CommitGuard, Op, RedisDb
 from moorage.stores.redis.records import RedisRecords
+from moorage.stores.redis.writes import stale
 from moorage.stores.rows import micros
 
 _read = Decoder(Document).decode
@@ -55,12 +56,10 @@ class RedisDocuments(RedisRecords):
             if new == known:
                 await self.db.settle(self.db.shared("settled"))
                 return new
-            plan = Plan()
             text = None if found is None else found.decode()
-            plan.guards.append(CommitGuard("HGET", place(self.db, kind), key, text, lambda _: Stale("a document")))
-            plan.writes += _writes(self.db, kind, key, new)
+            is_same = CommitGuard("HGET", place(self.db, kind), key, text, stale("a document"))
             with suppress(Stale):
-                await self.db.commit(plan)
+                await self.db.write(*_writes(self.db, kind, key, new), guard=is_same)
                 return new
 
     async def purge(self, at: datetime, limit: int) -> int:
@@ -68,12 +67,9 @@ class RedisDocuments(RedisRecords):
         old, left = micros(at - KEPT_FOR), limit
         owners = await self.known_owners()
         for owner in owners:
-            keys, plan = self.db.keys(owner), Plan()
-            names = await self.db.one("ZRANGEBYSCORE", keys.list("once"), "-inf", old, "LIMIT", 0, left)
-            for name in names:
-                plan.writes += [("HDEL", keys("once"), name.decode()), ("ZREM", keys.list("once"), name.decode())]
-            if names:
-                await self.db.commit(plan)
+            hash_, order = self.db.keys(owner)("once"), self.db.keys(owner).list("once")
+            names = [name.decode() for name in await self.db.one("ZRANGEBYSCORE", order, "-inf", old, "LIMIT", 0, left)]
+            await self.db.write(*(op for name in names for op in (("HDEL", hash_, name), ("ZREM", order, name))))
             left -= len(names)
             count += len(names)
             if not left:
@@ -112,8 +108,4 @@ def _writes(db: RedisDb, kind: str, key: str, new: Document | None) -> list[Op]:
 
 async def load(db: RedisDb, documents: list[Document]) -> None:
     """Write documents unchanged."""
-    plan = Plan()
-    for each in documents:
-        plan.writes += _writes(db, each.kind, each.key, each)
-    if not plan.is_empty:
-        await db.commit(plan)
+    await db.write(*(op for each in documents for op in _writes(db, each.kind, each.key, each)))

@@ -18,7 +18,7 @@ from moorage.core.session import Session, Stamp
 from moorage.ports import DeletionDecision, Sweep, SweepDecision, SweepPart
 from moorage.stores.redis import heads
 from moorage.stores.redis.base import Base
-from moorage.stores.redis.db import CommitGuard, Op, Plan, RedisDb
+from moorage.stores.redis.db import CommitGuard, Op, RedisDb
 from moorage.stores.redis.heads import add_row
 from moorage.stores.redis.keys import Keys
 from moorage.stores.redis.lists import page_of, walk
@@ -247,16 +247,13 @@ async def purge(db: RedisDb, owner: str) -> None:
         logs = _read_mark(flat[place + 1])
         for _, log, _ in logs:
             await _purge_log(db, keys, log, reader=session_id)
-        plan = Plan()
-        plan.writes.append(("HDEL", keys("purge"), session_id))
-        await db.commit(plan)
+        await db.write(("HDEL", keys("purge"), session_id))
 
 
 async def _purge_log(db: RedisDb, keys: Keys, log: str, reader: str) -> None:
-    plan, is_own = Plan(), log == reader
+    is_own = log == reader
     if not is_own:
-        plan.writes.append(("ZREM", keys.list("readers", log), reader))
-        await db.commit(plan)
+        await db.write(("ZREM", keys.list("readers", log), reader))
     writer, readers = await db.read(
         [("EXISTS", keys.of("h", log)), ("ZREVRANGE", keys.list("readers", log), 0, 0, "WITHSCORES")]
     )
@@ -271,33 +268,24 @@ async def _forget_events(db: RedisDb, keys: Keys, log: str) -> None:
     """Delete the events of a session from the feed, except its deletion."""
     after = 0
     while items := await db.one("XRANGE", keys.of("l", log), f"{after + 1}-0", "+", "COUNT", STEP):
-        plan = Plan()
-        plan.writes.append(("XDEL", keys("feed"), *(f"{fields[3].decode()}-0" for _, fields in items)))
-        await db.commit(plan)
+        await db.write(("XDEL", keys("feed"), *(f"{fields[3].decode()}-0" for _, fields in items)))
         after = int(items[-1][0].partition(b"-")[0])
     told = keys.list("told", log)  # feed places of entries that came from another store
-    while cursors := await db.one("ZRANGE", told, 0, STEP - 1):
-        plan = Plan()
-        plan.writes.append(("XDEL", keys("feed"), *(f"{cursor.decode()}-0" for cursor in cursors)))
-        plan.writes.append(("ZREM", told, *(cursor.decode() for cursor in cursors)))
-        await db.commit(plan)
+    while found := await db.one("ZRANGE", told, 0, STEP - 1):
+        cursors = [cursor.decode() for cursor in found]
+        await db.write(("XDEL", keys("feed"), *(f"{cursor}-0" for cursor in cursors)), ("ZREM", told, *cursors))
 
 
 async def _trim(db: RedisDb, keys: Keys, log: str, upto: int) -> None:
     """Delete the entries of a log after a number; with 0, the whole log."""
-    stream, index, plan = keys.of("l", log), keys.of("e", log), Plan()
+    stream, index = keys.of("l", log), keys.of("e", log)
     if upto == 0:
-        plan.writes += [("UNLINK", stream), ("UNLINK", index), ("ZREM", keys.list("segments"), log)]
-        await db.commit(plan)
+        await db.write(("UNLINK", stream), ("UNLINK", index), ("ZREM", keys.list("segments"), log))
         return
     labels = [name.decode() for name in await db.one("ZRANGE", index, 0, -1)]
-    plan.writes += [("ZREM", index, name) for name in labels if int(name.rpartition(":")[2]) > upto]
+    await db.write(*(("ZREM", index, name) for name in labels if int(name.rpartition(":")[2]) > upto))
     while items := await db.one("XRANGE", stream, f"{upto + 1}-0", f"{LAST}-0", "COUNT", STEP):
-        plan.writes.append(("XDEL", stream, *(id_.decode() for id_, _ in items)))
-        await db.commit(plan)
-        plan = Plan()
-    if not plan.is_empty:
-        await db.commit(plan)
+        await db.write(("XDEL", stream, *(id_.decode() for id_, _ in items)))
 
 
 # Sweeping ---------------------------------------------------------------------------------------

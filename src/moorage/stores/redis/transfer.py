@@ -31,7 +31,7 @@ from moorage.stores.redis.documents import RedisDocuments
 from moorage.stores.redis.keys import Keys
 from moorage.stores.redis.lists import items_of, walk
 from moorage.stores.redis.log import told_of
-from moorage.stores.redis.values import APPROVALS, RUNS, TURNS, entry_body, entry_of, label_of
+from moorage.stores.redis.values import APPROVALS, RUNS, TURNS, Rows, entry_body, entry_of, label_of
 from moorage.stores.rows import micros
 from moorage.stores.seam import Backend, Loaded, Unit, Value
 
@@ -81,12 +81,6 @@ async def _page(db: RedisDb, owners: list[str], kind: DumpKind, limit: int, curs
     return Page([one for _, _, one in found])
 
 
-async def _tombstones(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
-    keys = db.keys(owner)
-    async for at, id_ in walk(db, keys.list("dead"), after, PART, newest_first=False):
-        yield at, dumps.DumpedValue(owner, heads.read_tombstone(await db.one("HGET", keys("dead"), id_)))
-
-
 async def _sessions(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
     async for at, id_ in walk(db, db.keys(owner).list("sessions"), after, PART, newest_first=False):
         found = await heads.head_loaded(db, owner, id_)
@@ -128,14 +122,25 @@ async def _book(db: RedisDb, book: Book, seen: str) -> AsyncIterator[tuple[str, 
             return
 
 
-def _rows(rows: Any, make: Callable[[str, int, Any], DumpRecord]) -> Callable[[RedisDb, str, Any], PlacedRecords]:
+def _listed(
+    where: str, make: Callable[[RedisDb, str, str, bytes], DumpRecord]
+) -> Callable[[RedisDb, str, Any], PlacedRecords]:
+    """Return how to read a hash in the order of its list; `make` gets the owner, the id and the stored value."""
+
     async def read(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
         keys = db.keys(owner)
-        async for at, id_ in walk(db, keys.list(rows.where), after, PART, newest_first=False):
-            number, value = rows.value(db, id_, await db.one("HGET", keys(rows.where), id_))
-            yield at, make(owner, number, value)
+        async for at, id_ in walk(db, keys.list(where), after, PART, newest_first=False):
+            yield at, make(db, owner, id_, await db.one("HGET", keys(where), id_))
 
     return read
+
+
+def _values(where: str, read: Callable[[bytes], dumps.OwnedValue]) -> Callable[[RedisDb, str, Any], PlacedRecords]:
+    return _listed(where, lambda _, owner, __, text: dumps.DumpedValue(owner, read(text)))
+
+
+def _rows(rows: Rows[Any], make: Callable[[str, int, Any], DumpRecord]) -> Callable[[RedisDb, str, Any], PlacedRecords]:
+    return _listed(rows.where, lambda db, owner, id_, text: make(owner, *rows.value(db, id_, text)))
 
 
 async def _items(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
@@ -163,12 +168,6 @@ async def _feed(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
                 yield after, dumps.DumpedFeed(owner, told.cursor, told.session_id, told.last, told.events)
 
 
-async def _delegations(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
-    keys = db.keys(owner)
-    async for at, id_ in walk(db, keys.list("delegations"), after, PART, newest_first=False):
-        yield at, dumps.DumpedValue(owner, read_delegation(await db.one("HGET", keys("delegations"), id_)))
-
-
 async def _once(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
     flat = await db.one("HGETALL", db.keys(owner)("once"))
     for name, text in sorted((flat[n].decode(), flat[n + 1]) for n in range(0, len(flat), 2)):
@@ -187,7 +186,7 @@ async def _documents(db: RedisDb, _: str, after: Any) -> PlacedRecords:
 
 
 _READERS: dict[DumpKind, Callable[[RedisDb, str, Any], PlacedRecords]] = {
-    DumpKind.TOMBSTONE: _tombstones,
+    DumpKind.TOMBSTONE: _values("dead", heads.read_tombstone),
     DumpKind.SESSION: _sessions,
     DumpKind.ENTRY: _entries,
     DumpKind.RECORD: _records,
@@ -196,7 +195,7 @@ _READERS: dict[DumpKind, Callable[[RedisDb, str, Any], PlacedRecords]] = {
     DumpKind.TURN: _rows(TURNS, dumps.DumpedTurn),
     DumpKind.ITEM: _items,
     DumpKind.FEED: _feed,
-    DumpKind.DELEGATION: _delegations,
+    DumpKind.DELEGATION: _values("delegations", read_delegation),
     DumpKind.ONCE: _once,
     DumpKind.DOCUMENT: _documents,
 }
