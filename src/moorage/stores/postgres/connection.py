@@ -73,7 +73,8 @@ class Statements:
 
 def _without_hints(sql: str) -> str:
     """Return a statement of `stores/sql` without its hints for SQLite, and with lists as arrays."""
-    sql = _NOT_IN_LIST.sub(r"<> ALL(\1[])", sql.replace("ORDERED JOIN", "JOIN"))
+    sql = sql.replace("ORDERED JOIN", "JOIN").replace("instr(", "strpos(")
+    sql = _NOT_IN_LIST.sub(r"<> ALL(\1[])", sql)
     return _HINTS.sub("", _IN_LIST.sub(r"= ANY(\1[])", sql))
 
 

@@ -8,13 +8,12 @@ from moorage.core.approval import PENDING, Approval, ApprovalQuery
 from moorage.core.errors import ApprovalNotFound
 from moorage.stores.rows import approval_of, micros
 from moorage.stores.sql.db import Db
-from moorage.stores.sql.lookup import may_be_ref, pk_of
+from moorage.stores.sql.lookup import existing, pk_of
 
 _SELECT = (
     "SELECT body, id, (SELECT s.id FROM moor.sessions s WHERE s.owner = t.owner AND s.pk = t.session) "
     "FROM moor.approvals t"
 )
-_ONE = f"{_SELECT} WHERE owner = ? AND id = ?"
 
 
 async def approvals(db: Db, owner: str, query: ApprovalQuery = PENDING) -> list[Approval]:
@@ -36,10 +35,7 @@ async def approvals(db: Db, owner: str, query: ApprovalQuery = PENDING) -> list[
     return [approval_of(row, db.opener) for row in await db.all(sql, (*values, query.limit))]
 
 
-async def approval(db: Db, owner: str, approval_id: str, *, of_session: int | None = None) -> Approval:
-    """Return one approval by its id; of one session, if its key is given."""
-    sql, values = (_ONE, ()) if of_session is None else (f"{_ONE} AND session = ?", (of_session,))
-    row = await db.one(sql, (owner, approval_id, *values)) if may_be_ref(approval_id) else None
-    if row is None:
-        raise ApprovalNotFound(approval_id)
-    return approval_of(row, db.opener)
+async def approval(db: Db, owner: str, approval_id: str) -> Approval:
+    """Return one approval by its id."""
+    sql = f"{_SELECT} WHERE owner = ? AND id = ?"
+    return approval_of(await existing(db, sql, (owner, approval_id), ApprovalNotFound), db.opener)

@@ -74,7 +74,7 @@ async def _contradictions(db: Db) -> list[str]:
     for session_id, expected, found in await db.all(_GAPS(db)):
         missing = f"{expected} entries of its own, numbered without gaps, and has {found}"
         problems.append(f"session {session_id} should have {missing}")
-    for number, session_id in await db.all(_NOT_JSON(db)):
+    for number, session_id in await db.all(_NOT_JSON(db).format(**words)):
         problems.append(f"entry {number} of session {session_id} is not JSON")
     for text, sql in _CONTRADICTIONS.items():
         problems += [text.format(*row) for row in await db.all(sql.format(**words))]

@@ -4,7 +4,7 @@ Both dialects understand most statements unchanged. Each translates a few words,
 
 - `moor.` stands for the schema, `?` or `?1` for a value.
 - `IN LIST(?1::bigint)` is a condition on a column: its value is in the list that `listed` made; or `NOT IN LIST`.
-- `json_agg` and `json_build_array` make JSON.
+- `instr` is the place of one text in another; `json_agg` and `json_build_array` make JSON.
 - `ORDERED JOIN` joins in the written order, `INDEXED BY` walks an index: hints for SQLite. PostgreSQL needs none.
 - `FOR UPDATE SKIP LOCKED` and casts of values (`?1::bigint`) are for PostgreSQL alone.
 """

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from moorage.core.errors import SessionCorrupt, SessionGone, SessionNotFound, StoreCorrupt
+from moorage.core.errors import NotFound, SessionCorrupt, SessionGone, SessionNotFound, StoreCorrupt
 from moorage.core.ids import looks_like_ref
 from moorage.core.session import Session
 from moorage.stores.rows import Row, instant, instant_or_none
@@ -91,6 +92,14 @@ async def _found(db: Db, select: _Select, owner: str, ref: str) -> Row:
 def may_be_ref(ref: object) -> bool:
     """Return whether a database can look it up; `looks_like_ref` checks more and takes five times as long."""
     return isinstance(ref, str) and ref.isascii() and "\0" not in ref
+
+
+async def existing(db: Db, sql: str, values: Sequence[Any], missing: type[NotFound]) -> Row:
+    """Return the row that a statement finds by an id, its last value. Raises `missing` if there is none."""
+    row = await db.one(sql, values) if may_be_ref(values[-1]) else None
+    if row is None:
+        raise missing(values[-1])
+    return row
 
 
 async def check_not_spent(db: Db, owner: str, session_id: str) -> None:

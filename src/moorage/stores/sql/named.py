@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from moorage.core.errors import ItemNotFound, NotFound, RunNotFound, TurnNotFound
+from moorage.core.errors import ApprovalNotFound, ItemNotFound, NotFound, RunNotFound, TurnNotFound
 from moorage.core.session import Needs, View
-from moorage.stores.rows import ITEM, Row
-from moorage.stores.sql.approvals import approval as find_approval
+from moorage.stores.rows import ITEM, Row, approval_of
 from moorage.stores.sql.db import Db
-from moorage.stores.sql.lookup import may_be_ref
+from moorage.stores.sql.lookup import existing
 from moorage.stores.work_rows import item_of, run_of, turn_of
 
 _DEAD_LETTERS = (
@@ -24,13 +23,11 @@ async def with_named(db: Db, owner: str, pk: int, view: View, needs: Needs) -> V
 
     async def row(table: str, columns: str, name: str, missing: type[NotFound]) -> Row:
         sql = f"SELECT {columns} FROM moor.{table} WHERE owner = ? AND session = ? AND id = ?"
-        found = await db.one(sql, (owner, pk, name)) if may_be_ref(name) else None
-        if found is None:
-            raise missing(name)
-        return found
+        return await existing(db, sql, (owner, pk, name), missing)
 
     if needs.approval is not None:
-        view = replace(view, approval=await find_approval(db, owner, needs.approval, of_session=pk))
+        body = await row("approvals", "body, id", needs.approval, ApprovalNotFound)
+        view = replace(view, approval=approval_of((*body, session_id), db.opener))
     if needs.turn is not None:
         if live is None or live.turn_id != needs.turn:
             live = turn_of(db, (*await row("turns", "body, id", needs.turn, TurnNotFound), session_id))

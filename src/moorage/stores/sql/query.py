@@ -12,6 +12,13 @@ from moorage.stores.sql.db import Db
 _FOLDER = os.path.join(os.path.dirname(__file__), "queries")
 
 
+# The entries `e` that a session `s` wrote itself.
+_OWN_ENTRIES = {
+    "sqlite": "e.segment = s.pk",
+    "postgres": "e.owner = s.owner AND e.root = coalesce(s.root, s.pk) AND e.segment = s.pk",
+}
+
+
 class Query:
     """A statement. `parts` replace their names in braces."""
 
@@ -34,4 +41,4 @@ class Query:
             path = os.path.join(_FOLDER, f"{self._name}.sql")
         with open(path, encoding="utf-8") as file:
             text = "".join(line for line in file if not line.startswith("--"))
-        return text.format(**self._parts)
+        return text.format(own_entries=_OWN_ENTRIES[dialect], **self._parts)

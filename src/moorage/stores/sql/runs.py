@@ -12,7 +12,7 @@ from moorage.core.query import MAX_POSITION, Page, make_cursor, read_cursor
 from moorage.core.run import SETTLED, Run, RunQuery, RunState
 from moorage.stores.rows import ITEM, Row
 from moorage.stores.sql.db import Db, T
-from moorage.stores.sql.lookup import OF_SESSION, key_of, may_be_ref, pk_of
+from moorage.stores.sql.lookup import OF_SESSION, existing, key_of, pk_of
 from moorage.stores.work_rows import item_of, run_of
 
 _ONE = f"SELECT t.body, t.id, s.id FROM moor.runs t {OF_SESSION} WHERE t.owner = ?"
@@ -20,10 +20,7 @@ _ONE = f"SELECT t.body, t.id, s.id FROM moor.runs t {OF_SESSION} WHERE t.owner =
 
 async def run(db: Db, owner: str, run_id: str) -> Run:
     """Return one run by its id."""
-    row = await db.one(f"{_ONE} AND t.id = ?", (owner, run_id)) if may_be_ref(run_id) else None
-    if row is None:
-        raise RunNotFound(run_id)
-    return run_of(db, row)
+    return run_of(db, await existing(db, f"{_ONE} AND t.id = ?", (owner, run_id), RunNotFound))
 
 
 async def run_by_key(db: Db, owner: str, key: str) -> Run | None:
@@ -124,7 +121,5 @@ def _conditions(states: tuple[str, ...], is_open: str) -> list[str]:
 async def item(db: Db, owner: str, item_id: str) -> Item:
     """Return one item that is not consumed, by its id."""
     sql = f"{_WITH_IDS} INDEXED BY inbox_by_state WHERE owner = ? AND {_OPEN_ANYWHERE} AND id = ? LIMIT 1"
-    row = await db.one(sql, (owner, item_id)) if may_be_ref(item_id) else None
-    if row is None:
-        raise ItemNotFound(item_id)
+    row = await existing(db, sql, (owner, item_id), ItemNotFound)
     return item_of(db, row[:10], row[10])

@@ -11,7 +11,7 @@ from moorage.core.turn import Turn
 from moorage.ports import LauncherTurn
 from moorage.stores.rows import micros
 from moorage.stores.sql.db import Db
-from moorage.stores.sql.lookup import OF_SESSION, may_be_ref
+from moorage.stores.sql.lookup import OF_SESSION, existing
 from moorage.stores.sql.query import Query
 from moorage.stores.work_rows import turn_of
 
@@ -49,10 +49,7 @@ _ONE = f"SELECT t.body, t.id, s.id FROM moor.turns t {OF_SESSION}"
 async def find_turn(db: Db, owner: str, turn_id: str) -> Turn:
     """Return one turn by its id."""
     sql = f"{_ONE} WHERE t.owner = ? AND t.id = ?"
-    row = await db.one(sql, (owner, turn_id)) if may_be_ref(turn_id) else None
-    if row is None:
-        raise TurnNotFound(turn_id)
-    return turn_of(db, tuple(row))
+    return turn_of(db, await existing(db, sql, (owner, turn_id), TurnNotFound))
 
 
 _QUEUED = "SELECT count(*), min(n) FROM moor.turns WHERE state = 'queued'"

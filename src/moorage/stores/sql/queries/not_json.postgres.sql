@@ -1,4 +1,0 @@
--- Entries whose data is no valid JSON.
-SELECT e.number, coalesce(s.id, CAST(e.segment AS text)) FROM moor.entries e
-LEFT JOIN moor.sessions s ON e.owner = s.owner AND e.root = coalesce(s.root, s.pk) AND s.pk = e.segment
-WHERE e.data IS NOT NULL AND substr(e.data, 1, 1) <> '~' AND NOT moor.is_json(e.data) LIMIT 20
