@@ -13,23 +13,20 @@ one session queue up.
 from __future__ import annotations
 
 import asyncio
-import os
-import random
 import ssl
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import asyncpg
 
 from moorage.core.errors import MoorageError, OutcomeUnknown, StoreBusy, StoreUnavailable
 from moorage.stores import Stale
-from moorage.stores.dead_addresses import is_dead
 from moorage.stores.postgres.bus import PostgresBus
 from moorage.stores.postgres.connection import LostConnection, PostgresConnection, Statements, connect
 from moorage.stores.postgres.statistics import Statistics
+from moorage.stores.reaching import Reach, Retries
 
 if TYPE_CHECKING:
     from moorage.stores.postgres.options import PostgresOptions
@@ -40,8 +37,6 @@ PostgresJob = Callable[[PostgresConnection], Awaitable[T]]
 
 MOST_TRIES = 40  # attempts of a change that loses against concurrent ones
 MOST_BROKEN_RULES = 5  # attempts of a change that violates the database's constraints
-FIRST_BACKOFF, LONGEST_BACKOFF = 0.02, 1.0  # seconds between attempts to reach an unavailable database
-IN_A_HURRY = 2.0  # seconds of patience once the process is about to end
 _NEVER_MIND = ("28", "3D", "42")  # no such user, password or database: waiting does not help
 
 
@@ -65,7 +60,7 @@ class PostgresAccess:
 
     async def read(self, job: PostgresJob[T]) -> T:
         """Run a job that only reads."""
-        patience = self.pool.patience()
+        patience = self.pool.retries()
         await self.bus.ready()
         while True:
             try:
@@ -76,7 +71,7 @@ class PostgresAccess:
 
     async def look(self, job: PostgresJob[T]) -> T:
         """Run a job that only reads, on a database whose schema may be old or missing."""
-        patience = self.pool.patience()
+        patience = self.pool.retries()
         while True:
             try:
                 db = await self.pool.new(max(patience.left, 0.1))
@@ -107,7 +102,7 @@ class PostgresAccess:
         return await self._tried(job, locks_at_once=True)
 
     async def _tried(self, job: PostgresJob[T], *, locks_at_once: bool) -> T:
-        patience, tries = self.pool.patience(), 0
+        patience, tries = self.pool.retries(), 0
         while True:
             began, tries = time.monotonic(), tries + 1
             try:
@@ -148,63 +143,28 @@ async def _locked(db: PostgresConnection, job: PostgresJob[T]) -> T:
         db.is_locking = False
 
 
-class PostgresRetries:
-    """How long a caller waits in total, and how long between two attempts."""
-
-    def __init__(self, options: PostgresOptions, pool: Pool) -> None:
-        self._shown, self._pool = options.shown, pool
-        self._began, self._patience = time.monotonic(), options.patience
-        self._pause = FIRST_BACKOFF
-
-    @property
-    def left(self) -> float:
-        """Return the remaining seconds."""
-        hurried = max(self._began, self._pool.hurried_at) + IN_A_HURRY
-        return min(self._began + self._patience, hurried) - time.monotonic()
-
-    async def wait(self, error: BaseException) -> None:
-        """Pause before another attempt, or the last one. Raises StoreUnavailable once the time is over."""
-        left = self.left
-        if left <= 0 or (not self._pool.is_known and is_dead(error)):
-            raise StoreUnavailable(
-                f"{self._shown} cannot be reached ({error}); nothing was changed, try again", store=self._shown
-            ) from error
-        await asyncio.sleep(min(self._pause * random.uniform(0.5, 1.0), left))
-        self._pause = min(self._pause * 2, LONGEST_BACKOFF)
-
-
-class Pool:
+class Pool(Reach):
     """Connections, opened when needed and kept for the next caller."""
 
     def __init__(
         self, options: PostgresOptions, sealer: Sealer | None, prepare: PostgresJob[None], *, is_known: bool
     ) -> None:
-        self._options, self._sealer, self._prepare, self.is_known = options, sealer, prepare, is_known
+        super().__init__(options.shown, options.patience, is_known=is_known)
+        self._options, self._sealer, self._prepare = options, sealer, prepare
         self._statements = Statements(options.schema)
         self._idle: list[PostgresConnection] = []
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._count = 0
         self._is_prepared = False
         self._preparing: asyncio.Lock | None = None
-        self._is_closed = False
-        self._process = os.getpid()
-        self.hurried_at = inf  # from this time on, no call waits long
 
-    def hurry(self) -> None:
-        """Let no call wait long from now on."""
-        self.hurried_at = time.monotonic()
-
-    def patience(self) -> PostgresRetries:
-        """Return the patience of a call that begins now."""
-        return PostgresRetries(self._options, self)
-
-    def connection(self, patience: PostgresRetries) -> Lent:
+    def connection(self, patience: Retries) -> Lent:
         """Lend a connection. Raises StoreBusy if all stay in use, LostConnection if none can be opened."""
         return Lent(self, patience)
 
-    async def take(self, patience: PostgresRetries) -> PostgresConnection:
+    async def take(self, patience: Retries) -> PostgresConnection:
         """Return a connection that the caller has to give back."""
-        self._check_usable()
+        self.process.check()
         while True:
             while self._idle:
                 if not (db := self._idle.pop()).raw.is_closed():
@@ -214,16 +174,7 @@ class Pool:
                 return await self._made(patience)
             await self._wait_for_one(patience)
 
-    def _check_usable(self) -> None:
-        if self._is_closed:
-            raise StoreUnavailable(f"{self._options.shown} is closed; connect again", store=self._options.shown)
-        if os.getpid() != self._process:
-            raise StoreUnavailable(
-                f"{self._options.shown} was opened before this process forked; connect again in the child",
-                store=self._options.shown,
-            )
-
-    async def _made(self, patience: PostgresRetries) -> PostgresConnection:
+    async def _made(self, patience: Retries) -> PostgresConnection:
         self._count += 1
         try:
             db = await self.new(max(patience.left, 0.1))
@@ -265,7 +216,7 @@ class Pool:
                 raise LostConnection(error, is_certain=True) from error
             raise
 
-    async def _wait_for_one(self, patience: PostgresRetries) -> None:
+    async def _wait_for_one(self, patience: Retries) -> None:
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append(turn)
         try:
@@ -289,7 +240,7 @@ class Pool:
 
     def give_back(self, db: PostgresConnection) -> None:
         """Return a connection to the pool."""
-        if db.raw.is_closed() or self._is_closed:
+        if db.raw.is_closed() or self.process.is_closed:
             self._count -= 1
             if not db.raw.is_closed():
                 db.raw.terminate()
@@ -306,7 +257,7 @@ class Pool:
 
     async def close(self) -> None:
         """Close idle connections; those in use are closed when they are given back."""
-        self._is_closed = True
+        self.process.is_closed = True
         idle, self._idle = self._idle, []
         for db in idle:
             await close_raw(db.raw)
@@ -317,7 +268,7 @@ class Lent:
 
     __slots__ = ("_db", "_patience", "_pool")
 
-    def __init__(self, pool: Pool, patience: PostgresRetries) -> None:
+    def __init__(self, pool: Pool, patience: Retries) -> None:
         self._pool, self._patience = pool, patience
 
     async def __aenter__(self) -> PostgresConnection:

@@ -61,7 +61,7 @@ class PostgresBus(ListeningPulse):
             await asyncio.sleep(pause)
             self._has_news = False
             with suppress(MoorageError, LostConnection, Stale):  # listeners also check by themselves
-                async with self._pool.connection(self._pool.patience()) as db:
+                async with self._pool.connection(self._pool.retries()) as db:
                     await db.all("SELECT pg_notify(?, ?)", (self._options.channel, self._name))
             pause = min(2 * pause, TELL_EVERY)
 

@@ -43,7 +43,7 @@ class Statistics:
 
     async def _count(self) -> None:
         with suppress(MoorageError, LostConnection, Stale):  # the database will analyze by itself later
-            async with self._pool.connection(self._pool.patience()) as db:
+            async with self._pool.connection(self._pool.retries()) as db:
                 known = await db.one(_KNOWN)
                 if known is not None and known[0] < YOUNG:
                     await db.script(_COUNT)

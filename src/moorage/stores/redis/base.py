@@ -19,6 +19,7 @@ from moorage.core.run import Run
 from moorage.core.turn import Turn, TurnState
 from moorage.ports import CommitWatcher
 from moorage.stores import Stale, seam
+from moorage.stores.listening import ServerClock
 from moorage.stores.redis import heads, writes
 from moorage.stores.redis.bus import RedisBus
 from moorage.stores.redis.db import CommitGuard, RedisDb
@@ -48,6 +49,7 @@ class Base:
         self.db = RedisDb(url, sealer, patience, is_known=is_known)
         self.db.committed = self._committed
         self.bus = RedisBus(self.db)
+        self.clock = ServerClock(self.bus)
         self.ready = Ready(self.db)
         self.tokens: dict[tuple[str, str], str] = {}  # of this process's locks, by owner and session
         self._watcher: CommitWatcher | None = None

@@ -8,12 +8,9 @@ unknown, and the caller gets OutcomeUnknown.
 from __future__ import annotations
 
 import asyncio
-import os
-import random
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from math import inf
 from typing import Any
 
 from redis.asyncio.connection import AbstractConnection, Connection, parse_url
@@ -45,11 +42,9 @@ from moorage.core.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from moorage.stores.dead_addresses import is_dead
+from moorage.stores.reaching import Reach
 from moorage.stores.redis.options import RedisOptions
 
-FIRST_BACKOFF, LONGEST_BACKOFF = 0.02, 0.5  # seconds between two attempts
-IN_A_HURRY = 0.5  # seconds that callers wait once the process is about to end
 LANES = 4  # connections that commands share; more of them only cost more packets
 MOST_TOGETHER = 64  # calls sent at once
 TRUSTED_FOR = 1.0  # seconds that an idle connection is assumed to be intact
@@ -253,12 +248,15 @@ async def _is_whole(connection: AbstractConnection, timeout: float) -> bool:
     return True
 
 
-class Servers:
+class Servers(Reach):
     """The server of a store, or all servers of its cluster."""
+
+    longest_pause, in_a_hurry = 0.5, 0.5
 
     def __init__(self, options: RedisOptions, *, is_known: bool = False) -> None:
         """Use these options. With `is_known`, wait for the server even if the first connection is refused."""
-        self.options, self.is_known = options, is_known
+        super().__init__(options.shown, options.patience, is_known=is_known)
+        self.options = options
         try:
             self._given = dict(parse_url(options.url))
             self.connection()  # this opens no connection yet
@@ -269,9 +267,6 @@ class Servers:
             raise InvalidField("url", f"has the option {option}, which Redis URLs do not have; remove it") from error
         self._nodes: dict[tuple[str, int] | None, RedisNode] = {}
         self._slots: dict[int, tuple[str, int]] = {}
-        self._process = os.getpid()
-        self._is_closed = False
-        self.hurried_at = inf  # from this time on, no call waits long
 
     def connection(self, address: tuple[str, int] | None = None, **more: Any) -> AbstractConnection:
         """Return a new, unopened connection to a server: the one of the URL, or one of its cluster."""
@@ -290,8 +285,8 @@ class Servers:
     async def _asked(
         self, choose: Callable[[], Awaitable[RedisNode]], commands: Sequence[RedisCommand], *, writes: bool
     ) -> list[Any]:
-        self._check_usable()
-        waiting = RedisRetries(self)
+        self.process.check()
+        retries = self.retries()
         while True:
             try:
                 node = await choose()
@@ -303,7 +298,7 @@ class Servers:
                     raise StoreUnavailable(f"{self.options.shown} is a cluster; {_MARK_IT}", store=self.options.shown)
                 if _is_passing(answers[0]):
                     await node.close()  # after a failover the server must be looked up again
-                    raise Lost(answers[0], is_certain=True)
+                    raise Lost(answers[0], is_certain=True) from answers[0]
                 return answers
             except _REFUSALS as error:
                 raise self.translated(error) from error
@@ -311,7 +306,7 @@ class Servers:
                 self._slots.clear()
                 if writes and not error.is_certain:
                     raise OutcomeUnknown(self.options.shown, str(error)) from error
-                await waiting.pause(error)
+                await retries.wait(error, pauses=not isinstance(error.cause, MovedError))
 
     async def _node_of(self, key: str) -> RedisNode:
         if not self.options.cluster:
@@ -362,15 +357,6 @@ class Servers:
             await self._asked(lambda: self._node_of(""), [("PING",)], writes=False)
         return list(dict.fromkeys(self._slots.values())) if self.options.cluster else [None]
 
-    def _check_usable(self) -> None:
-        shown = self.options.shown
-        if self._is_closed:
-            raise StoreUnavailable(f"{shown} is closed; connect again", store=shown)
-        if os.getpid() != self._process:
-            raise StoreUnavailable(
-                f"{shown} was opened before this process forked; connect again in the child", store=shown
-            )
-
     def translated(self, error: RedisError) -> MoorageError:
         """Return our error for an error of the server."""
         where, text = self.options.shown, str(error)
@@ -382,9 +368,8 @@ class Servers:
             return StoreCorrupt(where, text, FOREIGN)
         return StoreUnavailable(f"{where} cannot be used ({_said(error)})", store=where)
 
-    def given_up(self, error: Lost) -> MoorageError:
-        """Return the error for a caller that has waited long enough."""
-        shown, cause = self.options.shown, error.cause
+    def given_up(self, error: Exception) -> MoorageError:
+        shown, cause = self.options.shown, error.__cause__
         if isinstance(cause, ReadOnlyError):
             return self.translated(cause)
         if isinstance(cause, ResponseError) and _has(cause, "BUSY "):
@@ -393,7 +378,7 @@ class Servers:
 
     async def close(self) -> None:
         """Close every connection."""
-        self._is_closed = True
+        self.process.is_closed = True
         for node in self._nodes.values():
             await node.close()
 
@@ -414,22 +399,3 @@ def _said(error: RedisError) -> str:
     if "unknown command" in text and "eval" in text.lower():
         return f"it runs no scripts, and Moorage needs EVAL and EVALSHA: {text}"
     return text
-
-
-class RedisRetries:
-    """How long a caller waits in total, and how long between two attempts."""
-
-    def __init__(self, servers: Servers) -> None:
-        self._servers = servers
-        self._began, self._pause = time.monotonic(), FIRST_BACKOFF
-
-    async def pause(self, error: Lost) -> None:
-        """Pause before another attempt, or the last one. Raises the caller's error once the time is over."""
-        hurried = max(self._began, self._servers.hurried_at) + IN_A_HURRY
-        left = min(self._began + self._servers.options.patience, hurried) - time.monotonic()
-        if left <= 0 or (not self._servers.is_known and is_dead(error)):
-            raise self._servers.given_up(error) from error.cause
-        if isinstance(error.cause, MovedError):
-            return
-        await asyncio.sleep(min(self._pause * random.uniform(0.5, 1.0), left))
-        self._pause = min(self._pause * 2, LONGEST_BACKOFF)

@@ -10,7 +10,6 @@ versions when Moorage next reads them.
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
@@ -174,7 +173,7 @@ class SessionContext:
 
     def hurry(self) -> None:
         """Wait only briefly from now on: this process is about to end."""
-        self._servers.hurried_at = time.monotonic()
+        self._servers.hurry()
 
     async def close(self) -> None:
         """Close every connection."""

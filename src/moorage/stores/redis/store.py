@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 from moorage.core.errors import Unsupported
 from moorage.core.event import Hit
 from moorage.ports import Capability
-from moorage.stores.listening import ServerClock
 from moorage.stores.redis.approvals import RedisApprovals
 from moorage.stores.redis.checking import problems_of
 from moorage.stores.redis.counting import RedisCounting
@@ -19,7 +17,7 @@ from moorage.stores.redis.transfer import RedisTransfer
 from moorage.stores.redis.work import RedisWork
 
 if TYPE_CHECKING:
-    from moorage.stores.sealing import Sealer
+    pass
 
 PART = 100  # sessions checked at once
 NO_SEARCH = (
@@ -32,13 +30,6 @@ class RedisStore(RedisWork, RedisFamilies, RedisLog, RedisApprovals, RedisCounti
     """Stores sessions on a Redis or Valkey server, or on a cluster."""
 
     capabilities = frozenset({Capability.PUSH})
-
-    def __init__(
-        self, url: str, sealer: Sealer | None = None, *, patience: float | None = None, is_known: bool = False
-    ) -> None:
-        """Open the store of a URL, with the options of `Base`."""
-        super().__init__(url, sealer, patience=patience, is_known=is_known)
-        self.clock = ServerClock(self.bus)
 
     def pulse(self) -> int:
         return self.bus.pulse()
@@ -64,7 +55,7 @@ class RedisStore(RedisWork, RedisFamilies, RedisLog, RedisApprovals, RedisCounti
         return list(dict.fromkeys(risk for risk in found if risk is not None))
 
     def hurry(self) -> None:
-        self.db.servers.hurried_at = time.monotonic()
+        self.db.servers.hurry()
 
     async def close(self) -> None:
         await self.bus.close()

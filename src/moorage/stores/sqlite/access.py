@@ -9,7 +9,6 @@ outside the database.
 
 from __future__ import annotations
 
-import os
 import time
 from _thread import RLock  # `threading` and what it imports would add half a millisecond to every hook
 from collections.abc import Callable, Coroutine
@@ -17,8 +16,8 @@ from typing import Any, Protocol
 
 import apsw
 
-from moorage.core.errors import StoreUnavailable
 from moorage.core.inline import drive
+from moorage.stores.opening import OpeningProcess
 from moorage.stores.sql.db import T
 from moorage.stores.sqlite.connection import SqliteConnection, translated, translating
 from moorage.stores.sqlite.driven import Driven, SqliteJob
@@ -127,20 +126,3 @@ class InlineAccess(SqliteAccess):
         with self._lock:
             self._process.is_closed = True
             self._db.close()
-
-
-class OpeningProcess:
-    """The process that opened the file. After a fork, the child has none of its threads and must not use its locks."""
-
-    def __init__(self, path: str) -> None:
-        self._path, self._pid = path, os.getpid()
-        self.is_closed = False
-
-    def check(self) -> None:
-        """Raise StoreUnavailable if the file is closed, or was opened by another process."""
-        if self.is_closed:
-            raise StoreUnavailable(f"{self._path} is closed; connect again", store=self._path)
-        if os.getpid() != self._pid:
-            raise StoreUnavailable(
-                f"{self._path} was opened before this process forked; connect again in the child", store=self._path
-            )
