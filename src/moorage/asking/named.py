@@ -111,10 +111,11 @@ class NamedAgents:
 
     async def stream(self, task: Task) -> AsyncIterator[Chunk]:
         """Yield the answer while it is produced. The last chunk comes when all of it is stored."""
-        said: asyncio.Queue[str] = asyncio.Queue()
+        said: asyncio.Queue[str | None] = asyncio.Queue()
         work, told = asyncio.create_task(self.execute(task, said.put_nowait)), False
+        work.add_done_callback(lambda _: said.put_nowait(None))
         try:
-            async for text in _until_done(said, work):
+            while (text := await said.get()) is not None:
                 told = True
                 yield Chunk(text=text)
             answer = work.result()
@@ -155,21 +156,6 @@ def in_pieces(text: str) -> list[str]:
     words = text.split(" ")
     pieces = [" ".join(words[start : start + WORDS_AT_ONCE]) for start in range(0, len(words), WORDS_AT_ONCE)]
     return [f"{piece} " for piece in pieces[:-1]] + pieces[-1:]
-
-
-async def _until_done(said: asyncio.Queue[str], work: asyncio.Task[Answer]) -> AsyncIterator[str]:
-    """Yield the output until the work is done."""
-    while not work.done() or not said.empty():
-        if not said.empty():
-            yield said.get_nowait()
-            continue
-        word = asyncio.ensure_future(said.get())
-        try:
-            await asyncio.wait((word, work), return_when=asyncio.FIRST_COMPLETED)
-            if word.done():
-                yield word.result()
-        finally:
-            word.cancel()
 
 
 # Without a session ------------------------------------------------------------------------------
