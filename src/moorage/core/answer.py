@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from moorage.core.brief import brief
 from moorage.core.entry import Entry
+from moorage.core.render import like
 from moorage.core.run import Run, RunState
 from moorage.core.session import Session
 from moorage.core.status import Because
@@ -87,29 +88,16 @@ else:
 
 def answer_of(run: Run, session: Session, *, text: str | None = None, entries: list[Entry] | None = None) -> RunAnswer:
     """Return the current answer of a run; pass `text` if it is longer than the run stores."""
-    return RunAnswer(**_told(run, text), session=session, entries=entries or [])
+    result, status = text or run.result, run.state.value
+    return like(RunAnswer, run, result=result, status=status, run=run, session=session, entries=entries or [])
 
 
 def as_it_stands(answer: Answer, run: Run, reply: Entry | None = None) -> Answer:
     """Return the answer to the same messages, with the present state of the run."""
-    return Answer(**_told(run, None), session=answer.session, entries=answer.entries, reply=reply)
+    given = {"session": answer.session, "entries": answer.entries, "reply": reply}
+    return like(Answer, run, status=run.state.value, run=run, **given)
 
 
 def kept(entries: list[Entry]) -> Answer:
     """Return the answer to messages that request nothing."""
     return Answer(session_id=entries[-1].session_id or "", entries=entries)
-
-
-def _told(run: Run, text: str | None) -> dict[str, Any]:
-    return {
-        "session_id": run.session_id,
-        "status": run.state.value,
-        "result": text or run.result,
-        "error": run.error,
-        "reason": run.reason,
-        "because": run.because,
-        "usage": run.usage,
-        "metadata": run.metadata,
-        "run_id": run.run_id,
-        "run": run,
-    }
