@@ -38,6 +38,7 @@ from moorage.service import (
     delegation,
     family,
     importing,
+    records,
     retention,
     sessions,
     transfer,
@@ -244,9 +245,7 @@ class LocalMoorage(OnStore, Connection):
         return LocalContext(self.opened, self.caller)
 
     def record_backend(self) -> RecordBackend:
-        from moorage.service.records import StoredRecords
-
-        return StoredRecords(self.ready, self.caller)
+        return LocalRecords(self.opened, self.caller)
 
     @property
     def launching(self) -> LaunchOptions:
@@ -629,6 +628,15 @@ class LocalContext(OnStore, Context):
     merge = served(context.merge_context)
     replace = served(context.replace_context)
     delete = served(context.delete_context)
+
+
+class LocalRecords(OnStore):
+    """The operations of `moor.records` and `moor.memory` on one store."""
+
+    read_records = served(records.read_records)
+    records_of = served(records.records_of)
+    list_records = served(records.list_records)
+    write_records = served(records.write_records)
 
 
 def connect(url: str | None = None, *, context_url: str | None = None, **who: Any) -> LocalMoorage:

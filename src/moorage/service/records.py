@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -104,15 +104,16 @@ async def list_records(
 async def write_records(
     deps: Deps,
     caller: Caller,
-    ref: str,
+    ref: str | None,
     requests: Sequence[RecordRequest],
-    *,
-    messages: Sequence[Any] = (),
-    token: str | None = None,
-    version: int | None = None,
+    messages: Sequence[Any],
+    token: str | None,
+    version: int | None,
     memory: Sequence[RecordRequest] = (),
 ) -> RecordsWritten:
-    """Write records of a session and of its owner and append messages, in one commit."""
+    """Write records of a session and of its owner and append messages, in one commit; without a ref, of the owner."""
+    if ref is None:
+        return await _write_memory(deps, caller, requests)
     check_requests(requests, memory)
     said, stamp = check_messages(list(messages), MAX_MESSAGES) if messages else [], stamp_of(deps, caller)
     seen: dict[str, Entry] = {}
@@ -140,7 +141,7 @@ async def write_records(
     )
 
 
-async def write_memory(deps: Deps, caller: Caller, requests: Sequence[RecordRequest]) -> RecordsWritten:
+async def _write_memory(deps: Deps, caller: Caller, requests: Sequence[RecordRequest]) -> RecordsWritten:
     """Write records of the owner, in one commit."""
     check_requests(requests)
     at = deps.clock.now()
@@ -154,39 +155,3 @@ async def write_memory(deps: Deps, caller: Caller, requests: Sequence[RecordRequ
 def _written(writes: Sequence[RecordWrite]) -> list[WrittenRecord]:
     puts = [each.record for each in writes if isinstance(each, PutRecord) and each.name.namespace != FLOOR]
     return [WrittenRecord(namespace=one.namespace, key=one.key, version=one.version) for one in puts]
-
-
-class StoredRecords:
-    """Records in a store, for one caller."""
-
-    def __init__(self, ready: Callable[[], Awaitable[Deps]], caller: Caller) -> None:
-        self._ready, self._caller = ready, caller
-
-    async def read_records(self, ref: str | None, namespace: str, keys: Sequence[str]) -> list[Record | None]:
-        """Return records by their keys."""
-        return await read_records(await self._ready(), self._caller, ref, namespace, keys)
-
-    async def records_of(self, session_ids: Sequence[str], namespace: str, key: str) -> list[Record | None]:
-        """Return a record of each session."""
-        return await records_of(await self._ready(), self._caller, session_ids, namespace, key)
-
-    async def list_records(self, ref: str | None, namespace: str, **query: Any) -> Page[Record]:
-        """Return a page of records."""
-        return await list_records(await self._ready(), self._caller, ref, namespace, **query)
-
-    async def write_records(
-        self,
-        ref: str | None,
-        requests: Sequence[RecordRequest],
-        messages: Sequence[Any],
-        token: str | None,
-        version: int | None,
-        memory: Sequence[RecordRequest] = (),
-    ) -> RecordsWritten:
-        """Write records; with those of a session, also messages and records of the owner."""
-        deps, caller = await self._ready(), self._caller
-        if ref is None:
-            return await write_memory(deps, caller, requests)
-        return await write_records(
-            deps, caller, ref, requests, messages=messages, token=token, version=version, memory=memory
-        )
