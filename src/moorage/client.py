@@ -29,7 +29,7 @@ from moorage.core.errors import InvalidField, StoreError, StoreUnavailable
 from moorage.core.event import Event
 from moorage.core.ids import check_is_text
 from moorage.core.policy import Verdict
-from moorage.core.query import Page, SessionQuery, number_of
+from moorage.core.query import Page, SessionQuery
 from moorage.core.session import Session
 from moorage.service import (
     approvals,
@@ -350,17 +350,7 @@ class LocalMoorage(OnStore, Connection):
     async def events(
         self, ref: str | None = None, *, after: int | str = 0, follow: bool = True
     ) -> AsyncIterator[Event]:
-        deps = await self.ready()
-        if after == "end":
-            cursor = await conversation.newest_event(deps, self.caller, ref)
-        else:
-            cursor = number_of(after) or 0
-        stream = (
-            conversation.owner_events(deps, self.caller, after=cursor, follow=follow)
-            if ref is None
-            else conversation.session_events(deps, self.caller, ref, after=cursor, follow=follow)
-        )
-        async for event in stream:
+        async for event in conversation.events(await self.ready(), self.caller, ref, after=after, follow=follow):
             yield event
 
     @contextmanager

@@ -24,10 +24,9 @@ from moorage.core.work import AnotherTurn, TurnEnd
 from moorage.launcher.attending import TurnAtWork, failing
 from moorage.launcher.handles import InProcessHandle, Inside
 from moorage.launcher.undisturbed import undisturbed
-from moorage.service import calls, runs
+from moorage.service import calls, conversation, runs
 from moorage.service.calls import Call, RecordedCall
 from moorage.service.context import remember
-from moorage.service.conversation import session_events, session_with_window
 from moorage.service.deps import Caller, Deps
 from moorage.service.turns import TurnDispatcher
 
@@ -125,7 +124,7 @@ class _Waiting:
 
     async def _job(self, turn: Turn) -> Job:
         deps, caller = self._deps, self._caller
-        known = await session_with_window(deps, caller, turn.session_id, deps.settings.window)
+        known = await conversation.session_with_window(deps, caller, turn.session_id, deps.settings.window)
         memory = await memory_of(deps, caller, known, self._run)
         job = job_of(deps, self._task, self._agent, memory, streams=self._hear is not None)
         return replace(job, turn_id=turn.turn_id, epoch=turn.epoch, owner=caller.owner, run_id=self._run.run_id)
@@ -148,7 +147,7 @@ class _Waiting:
 
     async def _heard(self, hear: HearText) -> None:
         after = self._run.asked_entry or 0
-        async for event in session_events(self._deps, self._caller, self._run.session_id, after=after, follow=True):
+        async for event in conversation.events(self._deps, self._caller, self._run.session_id, after=after):
             if event.type == Kind.MESSAGE and event.data["role"] == "assistant":
                 hear(text_of(event.data["content"]))
 

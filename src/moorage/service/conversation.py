@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ from moorage.core.codec import check_list
 from moorage.core.entry import Entry, Kind, Message, check_messages
 from moorage.core.errors import EntryNotFound, InvalidField, SessionGone
 from moorage.core.event import SESSION_DELETED, Event, Hit, event_of
-from moorage.core.query import LogQuery, Page, check_limit, check_number, check_numbers
+from moorage.core.query import LogQuery, Page, check_limit, check_number, check_numbers, number_of
 from moorage.core.session import Change, Session, View, check_said, check_text
 from moorage.core.window import (
     TokenCounter,
@@ -283,36 +283,29 @@ async def newest_event(deps: Deps, caller: Caller, ref: str | None) -> int:
     return (await deps.store.get(caller.owner, ref)).last_entry
 
 
-async def session_events(
-    deps: Deps, caller: Caller, ref: str, *, after: int = 0, follow: bool = True
+async def events(
+    deps: Deps, caller: Caller, ref: str | None = None, *, after: int | str = 0, follow: bool = True
 ) -> AsyncIterator[Event]:
-    """Yield stored events after the cursor, then new ones, until the session is deleted."""
-    check_numbers(after)
-    session_id = (await deps.store.get(caller.owner, ref)).session_id
-    async for event in _followed(deps, caller, partial(session_page, deps, caller, session_id), after, follow):
-        yield event
-        if event.type == SESSION_DELETED:
-            return
+    """Yield stored events after the cursor, then with `follow` new ones: of a session until it is deleted, or of all.
 
-
-async def owner_events(deps: Deps, caller: Caller, *, after: int = 0, follow: bool = True) -> AsyncIterator[Event]:
-    """Yield all events of the owner's sessions after the cursor, including deletions."""
-    check_feed_cursor(after)
-    async for event in _followed(deps, caller, partial(deps.store.feed, caller.owner, limit=PAGE), after, follow):
-        yield event
-
-
-async def _followed(
-    deps: Deps, caller: Caller, read: Callable[[int], Awaitable[list[Event]]], after: int, follow: bool
-) -> AsyncIterator[Event]:
-    """Yield stored events after the cursor; with `follow`, also new ones. Deadlines are applied meanwhile."""
+    Deadlines are applied meanwhile.
+    """
+    cursor = await newest_event(deps, caller, ref) if after == "end" else number_of(after) or 0
+    if ref is None:
+        check_feed_cursor(cursor)
+        read = partial(deps.store.feed, caller.owner, limit=PAGE)
+    else:
+        check_numbers(cursor)
+        read = partial(session_page, deps, caller, (await deps.store.get(caller.owner, ref)).session_id)
     while True:
         seen = deps.store.pulse()
-        events = await read(after)
-        for event in events:
+        found = await read(cursor)
+        for event in found:
             yield event
-            after = event.id
-        if not events:
+            cursor = event.id
+            if ref is not None and event.type == SESSION_DELETED:
+                return
+        if not found:
             if not follow:
                 return
             await deps.store.wait(seen, LOOK_AGAIN)
