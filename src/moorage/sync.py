@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Literal, ParamSpec, TypeVar,
 from moorage import api, connecting, records
 from moorage.client import LocalMoorage, OpenStore
 from moorage.connection import Connection, LaunchOptions
-from moorage.core.inline import NEEDS_A_LOOP, drive
+from moorage.core.inline import drive
 from moorage.service.inline import drive_each
 
 if TYPE_CHECKING:
@@ -27,14 +27,9 @@ T = TypeVar("T")
 
 def driven(result: Any) -> Any:
     """Return the answer of a method that never suspends; of a stream, each of its items."""
-    if type(result) is not CoroutineType:
-        return drive_each(result) if type(result) is AsyncGeneratorType else result
-    try:
-        result.send(None)
-    except StopIteration as done:
-        return done.value
-    result.close()
-    raise RuntimeError(NEEDS_A_LOOP)
+    if type(result) is CoroutineType:
+        return drive(result)
+    return drive_each(result) if type(result) is AsyncGeneratorType else result
 
 
 class _Sync:
