@@ -61,26 +61,21 @@ async def messages(
     count_tokens: TokenCounter | None = None,
     **size: int | None,
 ) -> Page[Entry]:
-    """Return the window of this size, or a plain page before or after a number."""
+    """Return the window of this size, or a plain page: the newest messages before a number, or the oldest after one."""
     first, end = check_number(after), check_number(before)
-    if all(each is None for each in size.values()):
-        return await _plain_page(deps, caller, ref, end, first, check_limit(limit))
-    return await window(deps, caller, ref, WindowSize(**size), count_tokens, before=end, after=first)
+    if any(each is not None for each in size.values()):
+        return await window(deps, caller, ref, WindowSize(**size), count_tokens, before=end, after=first)
+    newest = first is None
+    query = LogQuery(after=first or 0, before=end, limit=check_limit(limit), kinds=_MESSAGES, newest_first=newest)
+    page = await _log_page(deps, caller, ref, query)
+    return Page(page.items[::-1], page.next) if newest else page
 
 
-async def _plain_page(
-    deps: Deps, caller: Caller, ref: str, before: int | None, after: int | None, limit: int
-) -> Page[Entry]:
-    """Return messages before a number (the newest of those), or after one (the oldest of those)."""
-    backwards = after is None
-    entries = await deps.store.log(
-        caller.owner,
-        ref,
-        LogQuery(after=after or 0, before=before, limit=limit + 1, kinds=_MESSAGES, newest_first=backwards),
-    )
-    more, entries = len(entries) > limit, entries[:limit]
-    cursor = str(entries[-1].number) if more else None
-    return Page(entries[::-1] if backwards else entries, cursor)
+async def _log_page(deps: Deps, caller: Caller, ref: str, query: LogQuery) -> Page[Entry]:
+    """Return a page of the log; one entry more is read to know whether there is a next page."""
+    entries = await deps.store.log(caller.owner, ref, replace(query, limit=query.limit + 1))
+    page = entries[: query.limit]
+    return Page(page, str(page[-1].number) if len(entries) > query.limit else None)
 
 
 async def window(
@@ -181,11 +176,8 @@ async def read_log(
     wanted = None if kinds is None else tuple(check_list(kinds, "kinds"))
     if wanted is not None and (unknown := [str(kind) for kind in wanted if kind not in tuple(Kind)]):
         raise InvalidField("kinds", f"has {', '.join(sorted(set(unknown)))}; use some of {', '.join(Kind)}")
-    entries = await deps.store.log(
-        caller.owner, ref, LogQuery(after=first, before=end, limit=limit + 1, kinds=wanted, newest_first=newest_first)
-    )
-    more, entries = len(entries) > limit, entries[:limit]
-    return Page(entries, str(entries[-1].number) if more else None)
+    query = LogQuery(after=first, before=end, limit=limit, kinds=wanted, newest_first=newest_first)
+    return await _log_page(deps, caller, ref, query)
 
 
 async def search_entries(deps: Deps, caller: Caller, text: object, *, limit: int = 20) -> list[Hit]:
