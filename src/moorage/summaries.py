@@ -7,10 +7,13 @@ in memory than one bite.
 
 from __future__ import annotations
 
+from functools import partial
+
 from moorage.api import Moorage
 from moorage.core.entry import Entry, Kind
 from moorage.core.errors import InvalidField, SummaryFailed
 from moorage.core.prompt import as_line
+from moorage.core.query import each_item
 from moorage.core.session import Session
 from moorage.core.window import bytes_of, whole_upto
 
@@ -56,17 +59,13 @@ def _upto(summary: Entry | None) -> int:
 async def _next_bite(moor: Moorage, session_id: str, after: int, end: int, size: int) -> list[Entry]:
     """The next messages, as many as fit, but one at least; no call without its result, if that is there."""
     said: list[Entry] = []
-    cursor: int | str | None = after
-    while cursor is not None:
-        page = await moor.messages(session_id, after=cursor, limit=PAGE)
-        for entry in page.items:
-            if entry.number > end:
-                return said
-            size -= bytes_of(entry)
-            if size < 0 and (whole := _whole(said)):
-                return whole
-            said.append(entry)
-        cursor = page.next
+    async for entry in each_item(partial(moor.messages, session_id, limit=PAGE), after, by="after"):
+        if entry.number > end:
+            break
+        size -= bytes_of(entry)
+        if size < 0 and (whole := _whole(said)):
+            return whole
+        said.append(entry)
     return said
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
 from importlib import metadata
 from typing import Any, Self, TypeVar
@@ -19,6 +20,7 @@ from moorage.adapters.projection import ProjectedMessage
 from moorage.api import Moorage
 from moorage.core.errors import IdTaken, SessionGone, SessionNotFound, StoreUnavailable, Unsupported
 from moorage.core.extras import install_command
+from moorage.core.query import each_page
 from moorage.core.record import RecordRequest
 from moorage.core.session import MAX_LABEL_LENGTH, Session
 from moorage.records import Record, RecordsWritten
@@ -172,18 +174,14 @@ class Adapter:
         Sessions without the record are left out, as are forks with an id that the framework cannot ask for.
         """
         found = []
-        cursor = None
-        while True:
-            page = await moor.list(label=self._label(*start), sort="created", limit=1000, cursor=cursor)
+        async for page in each_page(partial(moor.list, label=self._label(*start), sort="created", limit=1000)):
             ids = [session.session_id for session in page.items]
             records = await moor.records.of_sessions(ids, self.framework, key) if ids else []
             for session, record in zip(page.items, records, strict=True):
                 parts = parts_in(session)
                 if record is not None and len(parts) == count and parts[: len(start)] == start:
                     found.append((parts, session, record))
-            cursor = page.next
-            if cursor is None:
-                return found
+        return found
 
     def _label(self, *parts: str) -> str:
         """Return the label of all sessions that share these parts of an id, such as those of one user."""

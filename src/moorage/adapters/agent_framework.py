@@ -18,6 +18,7 @@ require("agent-framework", "agent-framework-core", "1.23")
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -40,6 +41,7 @@ from moorage.adapters.payload import form_of, packed, unpacked
 from moorage.adapters.projection import with_distinct_keys
 from moorage.api import Moorage
 from moorage.core.errors import SessionNotFound, VersionConflict
+from moorage.core.query import each_item
 from moorage.core.record import MAX_WRITES, Drop, Put, RecordRequest
 from moorage.records import Record
 
@@ -292,13 +294,9 @@ def _place(checkpoint: dict[str, Any]) -> str:
 
 
 async def _ids(moor: Moorage, workflow_name: str) -> AsyncIterator[str]:
-    after: str | None = None
-    while True:
-        page = await moor.memory.list(WORKFLOWS, prefix=f"{_part(workflow_name)}/", after=after, limit=PAGE)
-        for record in page.items:
-            yield record.value.decode(errors=ANY_TEXT)
-        if (after := page.next) is None:
-            return
+    ask = partial(moor.memory.list, WORKFLOWS, prefix=f"{_part(workflow_name)}/", limit=PAGE)
+    async for record in each_item(ask, by="after"):
+        yield record.value.decode(errors=ANY_TEXT)
 
 
 def _part(text: str) -> str:

@@ -16,6 +16,7 @@ from moorage.adapters.adapter import require
 require("claude-agent-sdk", "claude-agent-sdk", "0.2.183")
 
 from collections.abc import Iterable
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -29,6 +30,7 @@ from moorage.adapters.payload import form_of, packed, unpacked
 from moorage.adapters.projection import ProjectedMessage, with_distinct_keys
 from moorage.api import Moorage
 from moorage.core.errors import InvalidField, SessionNotFound, VersionConflict
+from moorage.core.query import each_item
 from moorage.core.record import RecordRequest
 from moorage.records import Drop, Put, Record
 
@@ -163,14 +165,8 @@ class MoorageSessionStore(Adapter):
     # Reading ----------------------------------------------------------------------------------------
 
     async def _subkeys(self, moor: Moorage, ref: str) -> list[str]:
-        names: list[str] = []
-        after = None
-        while True:
-            page = await moor.records.list(ref, self.framework, prefix=NAMES, after=after, limit=PAGE)
-            names += [unpacked(record.value) for record in page.items]
-            after = page.next
-            if after is None:
-                return names
+        ask = partial(moor.records.list, ref, self.framework, prefix=NAMES, limit=PAGE)
+        return [unpacked(record.value) async for record in each_item(ask, by="after")]
 
     async def _summaries(self, project_key: str) -> list[tuple[str, Record]]:
         """Return the names of a project's sessions, and the records of their summaries."""

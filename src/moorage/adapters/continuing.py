@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
 from typing import Any, NamedTuple
 from uuid import UUID, uuid4
@@ -25,6 +26,7 @@ from moorage.adapters.convert import convert
 from moorage.api import Moorage
 from moorage.core.entry import Entry
 from moorage.core.errors import IdTaken, InvalidField, SessionNotFound
+from moorage.core.query import each_item
 
 __all__ = ["FRAMEWORKS", "Continued", "continue_in"]
 
@@ -93,13 +95,9 @@ class SessionReads(Adapter):
         """Return the id of a session, and all its messages."""
 
         async def read(moor: Moorage) -> tuple[str, list[Entry]]:
-            session_id, entries = await moor.resolve(ref), list[Entry]()
-            after: int | str | None = 0
-            while after is not None:
-                page = await moor.messages(session_id, after=after, limit=PAGE)
-                entries += page.items
-                after = page.next
-            return session_id, entries
+            session_id = await moor.resolve(ref)
+            ask = partial(moor.messages, session_id, limit=PAGE)
+            return session_id, [entry async for entry in each_item(ask, 0, by="after")]
 
         return await self._read(read)
 

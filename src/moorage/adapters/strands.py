@@ -22,7 +22,7 @@ import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import fields
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, TypeVar
 
 from strands.session.session_repository import SessionRepository
@@ -37,6 +37,7 @@ from moorage.adapters.payload import form_of, packed, unpacked
 from moorage.adapters.projection import with_distinct_keys
 from moorage.api import Moorage
 from moorage.core.errors import IdTaken, MoorageError, SessionNotFound, VersionConflict
+from moorage.core.query import each_item
 from moorage.records import Put, Record
 
 __all__ = ["MoorageSessionRepository", "MoorageStorage"]
@@ -281,14 +282,8 @@ class MoorageStorage(Adapter):
         prefix = _prefix(query)
 
         async def read(moor: Moorage) -> builtins.list[str]:
-            names: builtins.list[str] = []
-            after = None
-            while True:
-                page = await moor.memory.list(FILES, prefix=prefix, after=after, limit=PAGE, values=False)
-                names += [record.key for record in page.items]
-                after = page.next
-                if after is None:
-                    return names
+            ask = partial(moor.memory.list, FILES, prefix=prefix, limit=PAGE, values=False)
+            return [record.key async for record in each_item(ask, by="after")]
 
         return await self._read(read)
 

@@ -6,7 +6,7 @@ query's fingerprint, and any other query refuses it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from datetime import datetime
 from types import NoneType
 from typing import Any, Generic, TypeVar
@@ -204,6 +204,26 @@ def every(ask: Callable[..., Page[T]], cursor: object = None, **options: Any) ->
     """Yield the items of all pages; the options are those of `pages`."""
     for page in pages(ask, cursor, **options):
         yield from page.items
+
+
+async def each_page(
+    ask: Callable[..., Awaitable[Page[T]]], cursor: object = None, *, by: str = "cursor"
+) -> AsyncIterator[Page[T]]:
+    """Yield the pages of an asynchronous list; `by` is the parameter that takes the cursor."""
+    while True:
+        page = await ask(**{by: cursor})
+        yield page
+        if (cursor := page.next) is None:
+            return
+
+
+async def each_item(
+    ask: Callable[..., Awaitable[Page[T]]], cursor: object = None, *, by: str = "cursor"
+) -> AsyncIterator[T]:
+    """Yield the items of all pages of an asynchronous list."""
+    async for page in each_page(ask, cursor, by=by):
+        for item in page.items:
+            yield item
 
 
 def check_limit(limit: object) -> int:

@@ -7,9 +7,9 @@ and the ids of resumed sessions stay in memory until the end: medians and counts
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from functools import partial
 
 from msgspec import Struct
 
@@ -17,12 +17,10 @@ from moorage.core.brief import brief
 from moorage.core.delegation import Delegation, Span
 from moorage.core.errors import InvalidField, utc_text
 from moorage.core.fact import Fate, SessionFact
-from moorage.core.query import Page
+from moorage.core.query import each_item, each_page
 from moorage.core.render import like
 from moorage.core.session import FINAL_STATES, State
 from moorage.service.deps import Caller, Deps
-
-T = TypeVar("T")
 
 # Units of time to group by, all in UTC; weeks begin on Monday.
 LENGTHS = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
@@ -216,23 +214,12 @@ def _chosen(tallies: dict[GroupKey, _Tally], by: str) -> list[tuple[GroupKey, _T
 async def _tallied(deps: Deps, owner: str, span: Span, by: str | None) -> dict[GroupKey, _Tally]:
     key_of = _key_by(by)
     tallies: dict[GroupKey, _Tally] = defaultdict(_Tally)
-    async for facts in _pages(lambda cursor: deps.store.facts(owner, span, PAGE, cursor)):
-        for fact in facts:
+    async for facts in each_page(partial(deps.store.facts, owner, span, PAGE)):
+        for fact in facts.items:
             tallies[key_of(fact.agent_name, fact.task_id, fact.created_at)].add_fact(fact)
-    async for delegations in _pages(lambda cursor: deps.store.delegations(owner, span, PAGE, cursor)):
-        for one in delegations:
-            tallies[key_of(one.agent_name, one.task_id, one.at)].add_delegation(one)
+    async for one in each_item(partial(deps.store.delegations, owner, span, PAGE)):
+        tallies[key_of(one.agent_name, one.task_id, one.at)].add_delegation(one)
     return tallies
-
-
-async def _pages(read: Callable[[str | None], Awaitable[Page[T]]]) -> AsyncIterator[list[T]]:
-    cursor: str | None = None
-    while True:
-        page = await read(cursor)
-        yield page.items
-        cursor = page.next
-        if cursor is None:
-            return
 
 
 async def _fates(deps: Deps, owner: str, session_ids: set[str]) -> dict[str, Fate]:

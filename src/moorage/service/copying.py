@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
+from functools import partial
 from hashlib import sha256
 
 from msgspec import Struct
@@ -19,7 +20,7 @@ from moorage.core.codec import encode_text
 from moorage.core.document import LOAD_MARK, DocumentKind
 from moorage.core.dump import DumpKind, DumpRecord, parts
 from moorage.core.errors import CopyDiffers, StoreInUse, StoreNotEmpty
-from moorage.core.query import SessionQuery
+from moorage.core.query import SessionQuery, each_item, each_page
 from moorage.ports import Store
 from moorage.service.servers import count_live, heartbeats
 
@@ -99,14 +100,11 @@ async def _copy(source: Store, target: Store, begun: CopyMark, tell: CopyProgres
     kinds, cursor = list(DumpKind), begun.cursor
     for kind in [] if begun.kind is None else kinds[kinds.index(begun.kind) :]:
         done = 0
-        while True:
-            page = await source.dump(kind, CHUNK, cursor)
+        async for page in each_page(partial(source.dump, kind, CHUNK), cursor):
             cursor = page.next
             await target.load(page.items, encode_text(_next_mark(begun.source, kind, cursor)))
             done += len(page.items)
             tell("Copying", kind, done)
-            if cursor is None:
-                break
 
 
 def _next_mark(source: str, kind: DumpKind, cursor: str | None) -> CopyMark:
@@ -141,12 +139,6 @@ async def _told(store: Store, kind: DumpKind, tell: CopyProgress) -> tuple[int, 
     return count, f"{total % (1 << _DIGEST_BITS):064x}"
 
 
-async def all_records(store: Store, kind: DumpKind) -> AsyncIterator[DumpRecord]:
-    """Yield all records of a kind."""
-    cursor: str | None = None
-    while True:
-        page = await store.dump(kind, CHUNK, cursor)
-        for record in page.items:
-            yield record
-        if (cursor := page.next) is None:
-            return
+def all_records(store: Store, kind: DumpKind) -> AsyncIterator[DumpRecord]:
+    """Return all records of a kind."""
+    return each_item(partial(store.dump, kind, CHUNK))

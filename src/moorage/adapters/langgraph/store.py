@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 from langgraph.store.base import (
@@ -29,6 +30,7 @@ from moorage.adapters.foreign_ids import escaped, unescaped
 from moorage.adapters.payload import packed, unpacked
 from moorage.api import Moorage
 from moorage.core.errors import InvalidField, Unsupported
+from moorage.core.query import each_item
 from moorage.core.record import JSON, MAX_WRITES, Drop, Put, RecordRequest, Touch
 from moorage.records import Record
 
@@ -167,14 +169,9 @@ def _put(key: str, op: PutOp, created_at: str) -> RecordRequest:
     return Put(namespace=MEMORY, key=key, value=packed(stored, "value"), form=JSON, ttl=seconds)
 
 
-async def _each(moor: Moorage, namespace: tuple[str, ...], *, values: bool = True) -> AsyncIterator[Record]:
-    after: str | None = None
-    while True:
-        page = await moor.memory.list(MEMORY, prefix=_prefix(namespace), after=after, limit=PAGE, values=values)
-        for record in page.items:
-            yield record
-        if (after := page.next) is None:
-            return
+def _each(moor: Moorage, namespace: tuple[str, ...], *, values: bool = True) -> AsyncIterator[Record]:
+    ask = partial(moor.memory.list, MEMORY, prefix=_prefix(namespace), limit=PAGE, values=values)
+    return each_item(ask, by="after")
 
 
 async def _namespaces(moor: Moorage, op: ListNamespacesOp) -> list[tuple[str, ...]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 
 from langchain_core.runnables import RunnableConfig
 
@@ -11,6 +12,7 @@ from moorage.adapters.foreign_ids import required_id
 from moorage.adapters.langgraph.layout import VALUES
 from moorage.adapters.langgraph.messages import FRAMEWORK
 from moorage.api import Moorage
+from moorage.core.query import each_item
 from moorage.core.record import MAX_WRITES
 from moorage.records import Record
 
@@ -42,7 +44,7 @@ async def records_of(moor: Moorage, session_id: str, keys: Sequence[str]) -> dic
     return found
 
 
-async def each_record(
+def each_record(
     moor: Moorage,
     session_id: str,
     namespace: str,
@@ -52,25 +54,14 @@ async def each_record(
     after: str | None = None,
     page: int | None = None,
 ) -> AsyncIterator[Record]:
-    """Yield all records of a namespace with this key prefix, in the order of their keys, read so many at once."""
+    """Return all records of a namespace with this key prefix, in the order of their keys, read so many at once."""
     limit = min(max(page or PAGE, 1), PAGE)
-    while True:
-        found = await moor.records.list(
-            session_id, namespace, prefix=prefix, after=after, limit=limit, descending=descending
-        )
-        for record in found.items:
-            yield record
-        if (after := found.next) is None:
-            return
+    ask = partial(moor.records.list, session_id, namespace, prefix=prefix, limit=limit, descending=descending)
+    return each_item(ask, after, by="after")
 
 
 async def each_thread(moor: Moorage) -> AsyncIterator[tuple[str, str]]:
     """Yield the sessions that are threads, and the ids of the threads."""
-    cursor: str | None = None
-    while True:
-        page = await moor.list(metadata_key="framework", metadata_value=FRAMEWORK, limit=PAGE, cursor=cursor)
-        for session in page.items:
-            if len(parts := parts_in(session)) == 1:
-                yield session.session_id, parts[0]
-        if (cursor := page.next) is None:
-            return
+    async for session in each_item(partial(moor.list, metadata_key="framework", metadata_value=FRAMEWORK, limit=PAGE)):
+        if len(parts := parts_in(session)) == 1:
+            yield session.session_id, parts[0]
