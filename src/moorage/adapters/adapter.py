@@ -138,6 +138,18 @@ class Adapter:
                 generation += 1
                 self._generations[parts] = generation
 
+    def _if_known(
+        self, parts: tuple[str, ...], work: Callable[[Moorage, str], Coroutine[Any, Any, T]]
+    ) -> ConnectionWork[T | None]:
+        """Return this work in the session of these parts; it gives None if there is no such session."""
+
+        async def within(moor: Moorage) -> T | None:
+            with suppress(SessionNotFound):
+                return await self._in_session(parts, lambda ref: work(moor, ref))
+            return None
+
+        return within
+
     async def _commit(
         self,
         moor: Moorage,

@@ -80,14 +80,7 @@ class MoorageSessionService(Adapter, BaseSessionService):
     ) -> Session | None:
         """Return a session with its state and events, or None."""
         parts = (app_name, user_id, session_id.strip())
-
-        async def read(moor: Moorage) -> Session | None:
-            return await self._in_session(parts, lambda ref: self._load(moor, ref, parts, config))
-
-        try:
-            return await self._read(read)
-        except SessionNotFound:
-            return None
+        return await self._read(self._if_known(parts, lambda moor, ref: self._load(moor, ref, parts, config)))
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
         """Return the sessions of an app, or of one of its users, without events; the last changed one is last."""
@@ -106,14 +99,8 @@ class MoorageSessionService(Adapter, BaseSessionService):
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Delete a session with its log and its children. The state of app and user stays."""
-
-        async def delete(moor: Moorage) -> None:
-            await self._in_session((app_name, user_id, session_id.strip()), moor.delete)
-
-        try:
-            await self._write(delete)
-        except SessionNotFound:
-            return
+        parts = (app_name, user_id, session_id.strip())
+        await self._write(self._if_known(parts, lambda moor, ref: moor.delete(ref)))
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> Values:
         """Return the state of a user, without the prefix `user:`."""

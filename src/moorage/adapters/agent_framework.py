@@ -87,16 +87,10 @@ class MoorageHistoryProvider(Adapter, HistoryProvider):
         self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
     ) -> list[Message]:
         """Return the messages of a session, oldest first."""
-
-        async def read(moor: Moorage) -> list[Message]:
-            parts = (session_id or NAMELESS,)
-            found = await self._in_session(parts, lambda ref: read_all(moor, ref, FRAMEWORK, MESSAGES, _messages))
-            return found[0]
-
-        try:
-            return await self._read(read)
-        except SessionNotFound:
-            return []
+        parts = (session_id or NAMELESS,)
+        read = self._if_known(parts, lambda moor, ref: read_all(moor, ref, FRAMEWORK, MESSAGES, _messages))
+        found = await self._read(read)
+        return [] if found is None else found[0]
 
     async def save_messages(
         self,
@@ -139,14 +133,8 @@ class MoorageSessionStore(Adapter):
     async def get(self, session_id: str) -> AgentSession | None:
         """Return the stored session, or None."""
         _check_id(session_id)
-
-        async def read(moor: Moorage) -> Record | None:
-            return await self._in_session((session_id,), lambda ref: moor.records.get(ref, FRAMEWORK, SNAPSHOT))
-
-        try:
-            record = await self._read(read)
-        except SessionNotFound:
-            return None
+        read = self._if_known((session_id,), lambda moor, ref: moor.records.get(ref, FRAMEWORK, SNAPSHOT))
+        record = await self._read(read)
         return None if record is None else AgentSession.from_dict(unpacked(record.value))
 
     async def set(self, session_id: str, session: AgentSession) -> None:
@@ -159,14 +147,8 @@ class MoorageSessionStore(Adapter):
     async def delete(self, session_id: str) -> None:
         """Delete the snapshot. The messages stay in the session until it is deleted."""
         _check_id(session_id)
-
-        async def drop(moor: Moorage) -> None:
-            await self._in_session((session_id,), lambda ref: moor.records.delete(ref, FRAMEWORK, SNAPSHOT))
-
-        try:
-            await self._write(drop)
-        except SessionNotFound:
-            return
+        drop = self._if_known((session_id,), lambda moor, ref: moor.records.delete(ref, FRAMEWORK, SNAPSHOT))
+        await self._write(drop)
 
 
 class MoorageCheckpointStorage(Adapter):

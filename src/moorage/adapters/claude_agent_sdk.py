@@ -61,17 +61,9 @@ class MoorageSessionStore(Adapter):
 
     async def load(self, key: SdkKey) -> list[TranscriptEntry] | None:
         """Return the lines of a transcript; None if there are none."""
-
-        async def read(moor: Moorage) -> list[TranscriptEntry]:
-            items, _ = await self._in_session(
-                _parts(key), lambda ref: read_all(moor, ref, self.framework, _prefix(key))
-            )
-            return items
-
-        try:
-            return list(_once(await self._read(read))) or None
-        except SessionNotFound:
-            return None
+        read = self._if_known(_parts(key), lambda moor, ref: read_all(moor, ref, self.framework, _prefix(key)))
+        found = await self._read(read)
+        return None if found is None else list(_once(found[0])) or None
 
     async def list_sessions(self, project_key: str) -> list[dict[str, Any]]:
         """Return the sessions of a project with the times of their latest lines, in milliseconds."""
@@ -86,25 +78,11 @@ class MoorageSessionStore(Adapter):
 
     async def delete(self, key: SdkKey) -> None:
         """Delete a session with all its transcripts, or the transcript of one subagent."""
-
-        async def delete(moor: Moorage) -> None:
-            await self._in_session(_parts(key), lambda ref: self._delete(moor, ref, key))
-
-        try:
-            await self._write(delete)
-        except SessionNotFound:
-            return
+        await self._write(self._if_known(_parts(key), lambda moor, ref: self._delete(moor, ref, key)))
 
     async def list_subkeys(self, key: SdkKey) -> list[str]:
         """Return the subpaths of a session."""
-
-        async def read(moor: Moorage) -> list[str]:
-            return await self._in_session(_parts(key), lambda ref: self._subkeys(moor, ref))
-
-        try:
-            return await self._read(read)
-        except SessionNotFound:
-            return []
+        return await self._read(self._if_known(_parts(key), self._subkeys)) or []
 
     # Writing ----------------------------------------------------------------------------------------
 

@@ -62,14 +62,8 @@ class MoorageSession(Adapter):
     async def get_items(self, limit: int | None = None) -> list[InputItem]:
         """Return the latest `limit` items, oldest first; all of them without a limit here and in the settings."""
         most = resolve_session_limit(limit, self.session_settings)
-
-        async def read(moor: Moorage) -> list[InputItem]:
-            return await self._in_session((self.session_id,), lambda ref: self._items(moor, ref, most))
-
-        try:
-            return await self._read(read)
-        except SessionNotFound:
-            return []
+        read = self._if_known((self.session_id,), lambda moor, ref: self._items(moor, ref, most))
+        return await self._read(read) or []
 
     async def add_items(self, items: list[InputItem]) -> None:
         """Add items at the end, all of them or none."""
@@ -89,27 +83,13 @@ class MoorageSession(Adapter):
 
     async def pop_item(self) -> InputItem | None:
         """Remove the last item and return it; None if there is none."""
-
-        async def pop(moor: Moorage) -> InputItem | None:
-            return await self._in_session((self.session_id,), lambda ref: self._pop(moor, ref))
-
-        try:
-            return await self._write(pop)
-        except SessionNotFound:
-            return None
+        return await self._write(self._if_known((self.session_id,), self._pop))
 
     async def clear_session(self) -> None:
         """Remove all items. The session's log keeps the messages; deleting the session removes those too."""
         removal = Put(namespace=self.framework, key=REMOVALS, value=b"")
         writes: list[RecordRequest] = [Drop(namespace=self.framework, key=ITEMS, prefix=True), removal]
-
-        async def clear(moor: Moorage) -> None:
-            await self._in_session((self.session_id,), lambda ref: moor.records.write(ref, writes))
-
-        try:
-            await self._write(clear)
-        except SessionNotFound:
-            return
+        await self._write(self._if_known((self.session_id,), lambda moor, ref: moor.records.write(ref, writes)))
 
     # Calls of tools that wait for a person ----------------------------------------------------------
 
@@ -128,14 +108,7 @@ class MoorageSession(Adapter):
 
         Raises ApprovalClosed if an approval expired or was withdrawn.
         """
-
-        async def look(moor: Moorage) -> Any:
-            return await self._in_session((self.session_id,), lambda ref: self._answers(moor, ref))
-
-        try:
-            found = await self._write(look)
-        except SessionNotFound:
-            return None
+        found = await self._write(self._if_known((self.session_id,), self._answers))
         if found is None:
             return None
         state = await RunState.from_json(agent, found["state"])

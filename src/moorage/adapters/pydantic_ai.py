@@ -122,16 +122,8 @@ class Conversations(Adapter):
         self._forks: dict[str, str] = {}  # newest entries of forks made by Moorage, and their sessions
 
     async def record(self, conversation_id: str) -> ConversationRecord | None:
-        async def read(moor: Moorage) -> ConversationRecord | None:
-            return await self._in_session((conversation_id,), lambda ref: self._stored(moor, ref, conversation_id))
-
-        async def stored(moor: Moorage) -> ConversationRecord | None:
-            try:
-                return await read(moor)
-            except SessionNotFound:
-                return None
-
-        return await self._read(stored)
+        parts = (conversation_id,)
+        return await self._read(self._if_known(parts, lambda moor, ref: self._stored(moor, ref, conversation_id)))
 
     async def all_records(self, scope: str | None, limit: int | None) -> list[ConversationRecord]:
         label = self.framework if scope is None else self._label("scope", scope)

@@ -36,7 +36,7 @@ from moorage.adapters.formats import strands
 from moorage.adapters.payload import form_of, packed, unpacked
 from moorage.adapters.projection import with_distinct_keys
 from moorage.api import Moorage
-from moorage.core.errors import IdTaken, MoorageError, SessionNotFound, VersionConflict
+from moorage.core.errors import IdTaken, MoorageError, VersionConflict
 from moorage.core.query import each_item
 from moorage.records import Put, Record
 
@@ -71,14 +71,8 @@ class MoorageSessionRepository(Adapter, SessionRepository):
 
     def delete_session(self, session_id: str, **_: Any) -> None:
         """Delete a session with its log. Raises SessionException if it does not exist."""
-
-        async def delete(moor: Moorage) -> None:
-            await self._in_session((session_id,), moor.delete)
-
-        try:
-            self._drive(delete)
-        except SessionNotFound:
-            raise _missing(session_id) from None
+        if self._drive(self._if_known((session_id,), lambda moor, ref: moor.delete(ref))) is None:
+            raise _missing(session_id)
 
     def create_agent(self, session_id: str, session_agent: SessionAgent, **_: Any) -> None:
         """Add an agent to a session."""
@@ -161,13 +155,8 @@ class MoorageSessionRepository(Adapter, SessionRepository):
             raise SessionException(f"Session {session.session_id} already exists") from None
 
     def _get(self, session_id: str, key: str) -> Record | None:
-        async def read(moor: Moorage) -> Record | None:
-            return await self._in_session((session_id,), lambda ref: moor.records.get(ref, self.framework, key))
-
-        try:
-            return self._drive(read)
-        except SessionNotFound:
-            return None
+        parts = (session_id,)
+        return self._drive(self._if_known(parts, lambda moor, ref: moor.records.get(ref, self.framework, key)))
 
     def _required(self, session_id: str, key: str, what: str) -> Record:
         held = self._get(session_id, key)
@@ -188,13 +177,9 @@ class MoorageSessionRepository(Adapter, SessionRepository):
         self._commit_in(session_id, self._write_of(old.key, values, None), [])
 
     def _commit_in(self, session_id: str, put: Put, messages: builtins.list[Any]) -> None:
-        async def write(moor: Moorage) -> None:
-            await self._in_session((session_id,), lambda ref: moor.records.write(ref, [put], messages=messages))
-
-        try:
-            self._drive(write)
-        except SessionNotFound:
-            raise _missing(session_id) from None
+        write = self._if_known((session_id,), lambda moor, ref: moor.records.write(ref, [put], messages=messages))
+        if self._drive(write) is None:
+            raise _missing(session_id)
 
     def _write_of(self, key: str, values: Values, version: int | None) -> Put:
         data = packed(values, key)
