@@ -128,53 +128,60 @@ async def ask(
     HeldByAnother if another holder has the session, KeyReused if its idempotency key was used for another
     request.
     """
-    wish, message = wish or Wish(), check_message(prompt)
-    asked = await _asked_unread(deps, caller, ref, [message], wish, agent=agent)
+    request = _Request(agent=agent, messages=[check_message(prompt)], wish=wish or Wish())
+    asked = await _asked_unread(deps, caller, ref, request)
     if asked is not None:
         return asked
     session = await deps.store.get(caller.owner, ref)
     await deps.look_for(agent or session.agent_name)
-    return await _asked(deps, caller, session, [message], wish, agent)
+    return await _asked(deps, caller, session, request)
 
 
 async def _asked_unread(
-    deps: Deps,
-    caller: Caller,
-    ref: str,
-    messages: list[Message],
-    wish: Wish,
-    *,
-    agent: str | None = None,
-    client_key: str | None = None,
+    deps: Deps, caller: Caller, ref: str, request: _Request, *, client_key: str | None = None
 ) -> RunAnswer | None:
     """Request a run without reading the session first, as most requests can; return None if the session must be read.
 
     It must be read if a parent asks, if the agent is unknown here, or if the key may have been used before.
     """
-    if wish.parent is not None:
+    if request.wish.parent is not None:
         return None
-    if agent is not None:
-        check_is_text(agent, "agent")
-    (*before, message), known = messages, deps.startable()
-    unnamed = await new_run(deps, caller, wish, None, message, None)
+    if request.agent is not None:
+        check_is_text(request.agent, "agent")
+    try:
+        return await _put(deps, caller, ref, request, deps.startable(), client_key=client_key)
+    except _NotKnownHere:
+        return None
+    except Conflict:
+        if client_key is None and request.wish.idempotency_key is None:
+            raise
+        return None
+
+
+async def _put(
+    deps: Deps,
+    caller: Caller,
+    ref: str,
+    request: _Request,
+    known: dict[str, AgentDefinition],
+    *,
+    parent: Session | None = None,
+    client_key: str | None = None,
+) -> RunAnswer:
+    """Add a run of the requested agent, or of the session's own. Raises _NotKnownHere if it is not among the known."""
+    wish, (*before, message) = request.wish, request.messages
+    unnamed = await new_run(deps, caller, wish, None, message, parent)
     stamp, how = stamp_of(deps, caller), way_of(caller, wish)
 
     def decide(view: View) -> Change:
-        found = known.get(agent or view.session.agent_name or "")
+        found = known.get(request.agent or view.session.agent_name or "")
         if found is None:
             raise _NotKnownHere
         key = unnamed.idempotency_key if client_key is None else _send_key(view.session, client_key)
         run = replace(unnamed, agent_name=found.name, max_turns=found.max_turns, idempotency_key=key)
         return work.ask(view, run, message, stamp, before=tuple(before), asking=how)
 
-    try:
-        change = await deps.store.apply(caller.owner, ref, decide, needs=Needs(asker=asker_of(caller, unnamed, wish)))
-    except _NotKnownHere:
-        return None
-    except Conflict:
-        if client_key is None and unnamed.idempotency_key is None:
-            raise
-        return None
+    change = await deps.store.apply(caller.owner, ref, decide, needs=Needs(asker=asker_of(caller, unnamed, wish)))
     run = next(each for each in change.runs if each.run_id == unnamed.run_id)
     return await _told(deps, change.session, run, [entry for entry in change.entries if entry.is_message])
 
@@ -193,37 +200,21 @@ def _given_key(key: str, session: Session) -> str:
     return key.removeprefix(f"send:{session.session_id}:").removeprefix(CREATES)
 
 
-async def _asked(
-    deps: Deps, caller: Caller, session: Session, messages: list[Message], wish: Wish, agent: str | None = None
-) -> RunAnswer:
+async def _asked(deps: Deps, caller: Caller, session: Session, request: _Request) -> RunAnswer:
     """Add a run to a session. A repeated request with the same key gets the same answer."""
-    request = _Request(agent=agent or session.agent_name, session_id=session.session_id, messages=messages, wish=wish)
+    request = replace(request, agent=request.agent or session.agent_name, session_id=session.session_id)
     try:
-        return await _put(deps, caller, session, request)
+        session.check_open()
+        agent = deps.agent(request.agent or "")
+        parent = None if request.wish.parent is None else await parent_of(deps, caller, request.wish.parent)
+        if parent is not None and check_mode(request.wish.mode) is not Mode.ASYNC_POLL:
+            await check_not_above(deps, caller, parent, session)
+        return await _put(deps, caller, session.session_id, request, {agent.name: agent}, parent=parent)
     except (Conflict, AgentNotFound):
         known = await _known(deps, caller, request)
         if known is None:
             raise
         return known
-
-
-async def _put(deps: Deps, caller: Caller, session: Session, request: _Request) -> RunAnswer:
-    wish, (*before, message) = request.wish, request.messages
-    session.check_open()
-    agent = deps.agent(request.agent or "")
-    parent = None if wish.parent is None else await parent_of(deps, caller, wish.parent)
-    if parent is not None and check_mode(wish.mode) is not Mode.ASYNC_POLL:
-        await check_not_above(deps, caller, parent, session)
-    run = await new_run(deps, caller, wish, agent, message, parent)
-    stamp, how = stamp_of(deps, caller), way_of(caller, wish)
-    change = await deps.store.apply(
-        caller.owner,
-        session.session_id,
-        lambda view: work.ask(view, run, message, stamp, before=tuple(before), asking=how),
-        needs=Needs(asker=asker_of(caller, run, wish)),
-    )
-    said = [entry for entry in change.entries if entry.is_message]
-    return await _told(deps, change.session, work.put_to(run, change.session), said)
 
 
 async def _told(deps: Deps, session: Session, run: Run, said: list[Entry]) -> RunAnswer:
@@ -269,7 +260,8 @@ async def post(
     if run is False or said[-1].role != "user" or (run is None and deps.find_agent is None):
         return kept(await deps.store.append(caller.owner, ref, said, stamp_of(deps, caller), token=wish.token))
     key, said_without_keys = said[-1].client_key, [replace(each, client_key=None) for each in said]
-    asked = await _asked_unread(deps, caller, ref, said_without_keys, wish, agent=agent, client_key=key)
+    request = _Request(agent=agent, messages=said_without_keys, wish=wish)
+    asked = await _asked_unread(deps, caller, ref, request, client_key=key)
     if asked is not None:
         return asked
     session = await deps.store.get(caller.owner, ref)
@@ -278,15 +270,15 @@ async def post(
         at = stamp_of(deps, caller)
         return kept(await deps.store.append(caller.owner, session.session_id, said, at, token=wish.token))
     if key is not None:
-        wish = replace(wish, idempotency_key=_send_key(session, key))
-    return await _asked(deps, caller, session, said_without_keys, wish, agent)
+        request = replace(request, wish=replace(wish, idempotency_key=_send_key(session, key)))
+    return await _asked(deps, caller, session, request)
 
 
 class _Request(Struct, frozen=True, kw_only=True):
     """The request for a run. Two requests with one idempotency key must be equal."""
 
     agent: str | None
-    session_id: str | None  # None: of a session created for it
+    session_id: str | None = None  # None: of a session created for it
     messages: list[Message]  # the last one is the prompt
     wish: Wish
     new: SessionRequest = SessionRequest()
