@@ -12,8 +12,8 @@ from zlib import crc32
 from msgspec import Struct
 
 from moorage.core.brief import brief
-from moorage.core.codec import canonical, is_text
-from moorage.core.errors import InvalidField
+from moorage.core.codec import canonical
+from moorage.core.query import check_any_text, check_instant
 
 
 @brief("agent_name", "resumed", "reason", "at", "task_id", "session_id")
@@ -40,14 +40,10 @@ class Span(Struct, frozen=True, kw_only=True):
     created_before: datetime | None = None  # earlier than that
 
     def __post_init__(self) -> None:
-        for name in ("agent", "task_id"):
-            value = getattr(self, name)
-            if value is not None and not (isinstance(value, str) and is_text(value)):
-                raise InvalidField(name, "must be text")
-        for name in ("created_after", "created_before"):
-            at = getattr(self, name)
-            if at is not None and not (isinstance(at, datetime) and at.tzinfo is not None):
-                raise InvalidField(name, "must be a time with a time zone, such as 2026-01-31T12:00:00Z")
+        check_any_text("agent", self.agent)
+        check_any_text("task_id", self.task_id)
+        check_instant("created_after", self.created_after)
+        check_instant("created_before", self.created_before)
 
     def fingerprint(self, what: str) -> int:
         """Return the fingerprint that binds cursors to a list over this span."""

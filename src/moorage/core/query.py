@@ -91,24 +91,22 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in _TEXTS:
-            if (value := getattr(self, name)) is not None and not (isinstance(value, str) and is_text(value)):
-                raise InvalidField("task_id" if name == "task" else name, "must be text")
+            check_any_text("task_id" if name == "task" else name, getattr(self, name))
         for name in _INSTANTS:
-            if (at := getattr(self, name)) is not None and not (isinstance(at, datetime) and at.tzinfo is not None):
-                raise InvalidField(name, "must be a time with a time zone, such as 2026-01-31T12:00:00Z")
+            check_instant(name, getattr(self, name))
         for name in ("active_only", "resume_ready"):
             if type(getattr(self, name)) not in (bool, NoneType):
                 raise InvalidField(name, "must be true or false")
         check_json(self.metadata_value, "metadata_value")
         if self.metadata_value is not None and self.metadata_key is None:
             raise InvalidField("metadata_value", "needs a metadata_key, under which it is looked for")
-        _check_choice("state", self.state, tuple(State))
-        _check_choice("status", self.status, STATUSES)
+        check_choice("state", self.state, tuple(State))
+        check_choice("status", self.status, STATUSES)
         if self.phase is not None and self.phase not in tuple(Phase):
             raise UnknownPhase(self.phase, Phase)
         if self.sort is None:
             raise InvalidField("sort", f"is missing; use one of {', '.join(SORTS)}")
-        _check_choice("sort", self.sort, SORTS)
+        check_choice("sort", self.sort, SORTS)
         check_limit(self.limit)
 
     @property
@@ -256,7 +254,20 @@ def check_numbers(*numbers: object) -> None:
             raise InvalidField("number", f"is {number!r}; give the number of an entry")
 
 
-def _check_choice(name: str, value: str | None, allowed: tuple[str, ...]) -> None:
+def check_any_text(name: str, value: object) -> None:
+    """Check a text that is looked for; None is allowed. What is no label is never found."""
+    if value is not None and not (isinstance(value, str) and is_text(value)):
+        raise InvalidField(name, "must be text")
+
+
+def check_instant(name: str, at: object) -> None:
+    """Check a time; None is allowed."""
+    if at is not None and not (isinstance(at, datetime) and at.tzinfo is not None):
+        raise InvalidField(name, "must be a time with a time zone, such as 2026-01-31T12:00:00Z")
+
+
+def check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
+    """Check one of a few words; None is allowed."""
     if value is not None and value not in allowed:
         raise InvalidField(name, f"is {value!r}; use one of {', '.join(allowed)}")
 

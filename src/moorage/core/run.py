@@ -19,8 +19,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from moorage.core.brief import brief
-from moorage.core.codec import canonical, is_text
+from moorage.core.codec import canonical
 from moorage.core.errors import InvalidField
+from moorage.core.query import check_any_text, check_choice, check_limit
 from moorage.core.status import Because, Reason
 from moorage.core.usage import Usage
 
@@ -163,14 +164,11 @@ class RunQuery(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         for name in ("session_id", "parent_session_id", "agent", "state"):
-            if (value := getattr(self, name)) is not None and not (isinstance(value, str) and is_text(value)):
-                raise InvalidField(name, "must be text")
+            check_any_text(name, getattr(self, name))
         if type(self.open_only) is not bool:
             raise InvalidField("open_only", "must be true or false")
-        if self.state is not None and self.state not in tuple(RunState):
-            raise InvalidField("state", f"is {self.state!r}; use one of {', '.join(RunState)}")
-        if type(self.limit) is not int or not 1 <= self.limit <= 1000:
-            raise InvalidField("limit", f"is {self.limit!r}; give a number from 1 to 1000")
+        check_choice("state", self.state, tuple(RunState))
+        check_limit(self.limit)
 
     def admits(self, run: Run) -> bool:
         """Return whether a run matches all filters."""

@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from moorage.core.brief import brief
 from moorage.core.delegation import Delegation, Span
-from moorage.core.errors import InvalidField, utc_text
+from moorage.core.errors import utc_text
 from moorage.core.fact import Fate, SessionFact
-from moorage.core.query import each_item, each_page
+from moorage.core.query import check_choice, each_item, each_page
 from moorage.core.render import like
 from moorage.core.session import FINAL_STATES, State
 from moorage.service.deps import Caller, Deps
@@ -143,8 +143,7 @@ async def analytics(
     `by` groups them: agents and tasks by size, largest first, times in order. At most 1,000 groups are returned, the
     largest or the newest.
     """
-    if by is not None and by not in GROUPINGS:
-        raise InvalidField("by", f"is {by!r}; use one of {', '.join(GROUPINGS)}")
+    check_choice("by", by, GROUPINGS)
     span = Span(agent=agent, task_id=task_id, created_after=created_after, created_before=created_before)
     tallies = await _tallied(deps, caller.owner, span, by)
     total = _Tally()

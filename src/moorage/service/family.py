@@ -8,10 +8,10 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from moorage.core.brief import brief
-from moorage.core.errors import InvalidField, SessionCorrupt
+from moorage.core.errors import SessionCorrupt
 from moorage.core.family import Deletion, Member, Tombstone, TombstoneQuery, check_deletion
 from moorage.core.ids import check_label, check_ref
-from moorage.core.query import Page, SessionQuery, check_limit
+from moorage.core.query import Page, SessionQuery, check_instant, check_limit
 from moorage.core.session import Session
 from moorage.core.turn import LEASE, name_of
 from moorage.service.deps import Caller, Deps, stamp_of
@@ -118,11 +118,6 @@ async def deleted_sessions(
     cursor: str | None = None,
 ) -> Page[Tombstone]:
     """Return the deleted sessions: when, by whom and why; newest first."""
-    query = TombstoneQuery(reason=None if reason is None else check_label("reason", reason), since=_check_since(since))
+    check_instant("since", since)
+    query = TombstoneQuery(reason=None if reason is None else check_label("reason", reason), since=since)
     return await deps.store.tombstones(caller.owner, check_limit(limit), cursor, query)
-
-
-def _check_since(since: object) -> datetime | None:
-    if since is None or (isinstance(since, datetime) and since.tzinfo is not None):
-        return since
-    raise InvalidField("since", "must be a time with a time zone, such as 2026-01-31T12:00:00Z")
