@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Any, cast
 from moorage.clocks import SystemClock as SystemClock  # part of this module's interface
 from moorage.core import policy
 from moorage.core.duration import duration as duration  # likewise
-from moorage.core.errors import InvalidField, StoreReadOnly, StoreUnavailable, Unsupported
+from moorage.core.errors import AgentExists, InvalidField, StoreReadOnly, StoreUnavailable, Unsupported
 from moorage.core.family import FamilyLimits
+from moorage.core.ids import check_session_name
 from moorage.core.redact import SECRET_WORDS
 from moorage.core.session import Phase, State
 from moorage.core.window import TokenCounter, WindowSize
@@ -475,7 +476,6 @@ def _tools_elsewhere(registered: dict[str, Tool]) -> dict[str, tuple[Tool, ToolF
 def check_free(name: str) -> None:
     """Raise AgentExists if a file or Moorage itself has the name already."""
     from moorage.agents.weather import WEATHER
-    from moorage.core.errors import AgentExists
 
     known = _registry().all().get(name)
     if known is not None or name == WEATHER.name:
@@ -492,8 +492,6 @@ def _registry() -> Registry:
 
 def folder_name(name: str) -> str:
     """Check a name for a folder: never a path."""
-    from moorage.core.ids import check_session_name
-
     return check_session_name(name)
 
 

@@ -7,13 +7,11 @@ parameters, so that these functions stay pure.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import Any
 
 from moorage.core.codec import is_text
 from moorage.core.errors import InvalidField, InvalidId, SessionNotFound
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 MAX_LABEL = 256

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
+from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -29,8 +30,6 @@ from moorage.service.retention import expire_due
 from moorage.service.status import told_one
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from moorage.core.once import OnceKey
 
 PAGE = 200
@@ -315,8 +314,6 @@ async def session_page(deps: Deps, caller: Caller, session_id: str, after: int, 
 
 def deletion_of(gone: SessionGone, cursor: int) -> Event:
     """Return the last event of a session's own stream."""
-    from datetime import datetime
-
     return Event(
         id=cursor,
         type=SESSION_DELETED,

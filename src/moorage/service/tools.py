@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from moorage.core.codec import check_json, encode_text
 from moorage.core.errors import InvalidField, ToolNotFound, ToolUnreachable
 from moorage.core.ids import check_label
@@ -53,8 +55,6 @@ async def call_tool(
 
 
 async def _kept(deps: Deps, caller: Caller, session: str, answer: ToolAnswer, given: dict[str, Any]) -> ToolAnswer:
-    from msgspec.structs import replace
-
     call = {"type": "tool_call", "id": deps.new_id(), "name": answer.tool}
     call["input"] = {"operation": answer.operation, **given}  # type: ignore[assignment]
     told = answer.error if answer.error is not None else encode_text(answer.result)

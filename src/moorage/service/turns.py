@@ -40,6 +40,7 @@ from moorage.core.session import (
 from moorage.core.turn import LEASE, LOST_AFTER, Launcher, Retry, Turn
 from moorage.core.work import Claim, TurnEnd
 from moorage.ports import Claimed, Decision
+from moorage.service import approvals
 from moorage.service.context import remember
 from moorage.service.conversation import repair, window
 from moorage.service.deps import Caller, Deps, stamp_of
@@ -184,12 +185,10 @@ class TurnDispatcher:
 
     async def _expire_approvals(self, owners: tuple[str, ...]) -> None:
         """Close approvals that were not answered in time: their sessions continue, even if no caller looks at them."""
-        from moorage.service.approvals import expire_approvals
-
         begin = self._owners_checked % max(1, len(owners))
         self._owners_checked = begin + OWNERS_AT_ONCE
         for owner in owners[begin : begin + OWNERS_AT_ONCE]:
-            await expire_approvals(self._deps, Caller(owner=owner, by="moorage", interface="launcher"))
+            await approvals.expire_approvals(self._deps, Caller(owner=owner, by="moorage", interface="launcher"))
 
     async def started(self, owner: str, turn: Turn) -> None:
         await self._report(owner, turn, work.started)
@@ -268,18 +267,15 @@ class TurnDispatcher:
     async def request_approval(
         self, owner: str, turn: Turn, question: str, *, key: str | None = None, **options: Any
     ) -> Approval:
-        from moorage.service.approvals import request_approval
-
         approval_id = None if key is None else uuid8(sha256(f"{turn.turn_id} {key}".encode()).digest())
         caller = self._caller(owner, turn)
-        return await request_approval(
+        return await approvals.request_approval(
             self._deps, caller, turn.session_id, question, approval_id=approval_id, turn=turn, **options
         )
 
     async def approval(self, owner: str, approval_id: str) -> Approval:
-        from moorage.service.approvals import get_approval
-
-        return await get_approval(self._deps, Caller(owner=owner, by="moorage", interface="launcher"), approval_id)
+        caller = Caller(owner=owner, by="moorage", interface="launcher")
+        return await approvals.get_approval(self._deps, caller, approval_id)
 
     async def finish(self, owner: str, turn: Turn, end: TurnEnd) -> Session:
         change = await self._report(owner, turn, work.finished, end=end)
