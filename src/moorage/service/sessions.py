@@ -108,13 +108,9 @@ async def _made(
     return replace(session, redacted=redacted) if redacted else session
 
 
-def asker_of(caller: Caller, parent: str | None, run_id: str | None = None) -> Asker | None:
-    """Return the asker of a request: the run that the caller names, else the live turn of the asking session.
-
-    None for a caller that names neither.
-    """
-    named = caller.run_id or run_id
-    return None if named is None and parent is None else Asker(run_id=named)
+def asker_of(caller: Caller, parent: str | None) -> Asker | None:
+    """Return the run that the caller works on, else the live turn of the asking session; None without either."""
+    return None if caller.run_id is None and parent is None else Asker(run_id=caller.run_id)
 
 
 def new_session(deps: Deps, caller: Caller, request: SessionRequest) -> tuple[NewSession, tuple[str, ...]]:
