@@ -55,7 +55,6 @@ if TYPE_CHECKING:
     from moorage import values
     from moorage.core.agent import AgentDefinition
     from moorage.core.answer import Answer, RunAnswer
-    from moorage.core.inbox import Item
     from moorage.core.key import Key
     from moorage.core.run import Run
     from moorage.core.tool import ToolAnswer
@@ -65,7 +64,6 @@ if TYPE_CHECKING:
     from moorage.records import RecordOperations as RecordBackend
     from moorage.service import agents, analytics, keys, launchers, runs, tools, turns
     from moorage.service.agents import AgentList
-    from moorage.service.analytics import Analytics
     from moorage.service.keys import NewKey
 else:
 
@@ -232,6 +230,15 @@ def served(service: Service[P, T]) -> Callable[Concatenate[OnStore, P], Coroutin
     return method
 
 
+def served_later(find: Callable[[], Service[P, T]]) -> Callable[Concatenate[OnStore, P], Coroutine[Any, Any, T]]:
+    """Return a method that calls a service function of a module that is loaded on first use."""
+
+    def method(self: OnStore, /, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, T]:
+        return self.call(find(), *args, **kwargs)
+
+    return method
+
+
 @implements(Moorage)
 class LocalMoorage(OnStore, Connection):
     """Sessions on one store. Opened on first use or by `async with`."""
@@ -364,20 +371,11 @@ class LocalMoorage(OnStore, Connection):
 
     # Runs -----------------------------------------------------------------------------------------
 
-    async def get_run(self, run_id: str) -> Run:
-        return await self.call(runs.get_run, run_id)
-
-    async def stop(self, ref: str, **options: Any) -> values.Texts:
-        return await self.call(runs.stop_session, ref, **options)
-
-    async def stop_run(self, run_id: str) -> Run:
-        return await self.call(runs.stop_run, run_id)
-
-    async def inbox(self, ref: str | None = None, **options: Any) -> Page[Item]:
-        return await self.call(runs.inbox, ref, **options)
-
-    async def send_again(self, item_id: str) -> Item:
-        return await self.call(runs.send_again, item_id)
+    get_run = served_later(lambda: runs.get_run)
+    stop = served_later(lambda: runs.stop_session)
+    stop_run = served_later(lambda: runs.stop_run)
+    inbox = served_later(lambda: runs.inbox)
+    send_again = served_later(lambda: runs.send_again)
 
     async def run(
         self,
@@ -588,9 +586,7 @@ class LocalMoorage(OnStore, Connection):
     # Transfer and care ----------------------------------------------------------------------------
 
     import_ = served(importing.import_lines)
-
-    async def stats(self, **options: Any) -> Analytics:
-        return await self.call(analytics.analytics, **options)
+    stats = served_later(lambda: analytics.analytics)
 
     async def export(self, ref: str, *, tree: bool = False, format: str = "jsonl") -> AsyncIterator[str]:
         deps = await self.ready()
