@@ -11,7 +11,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterable
-from datetime import datetime
 from functools import cached_property
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -164,11 +163,6 @@ class Operation:
     def numbers_in_path(self) -> frozenset[str]:
         """Return the parameters of the path that are numbers."""
         return frozenset(name for name in self.in_path.values() if self.hints[name] == int | None)
-
-    @cached_property
-    def instants(self) -> frozenset[str]:
-        """Return the fields that are instants."""
-        return frozenset(wire for wire, name in self.fields.items() if datetime in get_args(self.hints[name]))
 
 
 def on_the_wire(name: str, kind: Any) -> Any:

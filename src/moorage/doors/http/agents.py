@@ -13,7 +13,7 @@ from moorage.core.key import Scope
 from moorage.doors.http.answers import document
 from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import Exchange
-from moorage.doors.http.reading import read_body, read_fields_of
+from moorage.doors.http.reading import read_body, read_query
 from moorage.doors.http.visit import Visitor
 from moorage.remote.definitions import Defined, Definitions
 
@@ -50,7 +50,7 @@ def add_to(door: Door) -> None:
         if visitor.session_id is not None:
             raise Forbidden(Scope.LAUNCH.value)
         await door.deps.registered.look()
-        texts = config.open_registry().texts() if read_fields_of(exchange, DefinitionsRequest).text else {}
+        texts = config.open_registry().texts() if read_query(exchange, DefinitionsRequest).text else {}
         items = [
             Defined(role=agent.role, definition=agent.table(), text=texts.get(agent.name))
             for agent in config.agents_of(door.deps).values()

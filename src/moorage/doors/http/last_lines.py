@@ -14,7 +14,7 @@ from moorage.core.key import Scope
 from moorage.core.query import LogQuery, Page
 from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import Exchange
-from moorage.doors.http.reading import read_fields_of
+from moorage.doors.http.reading import read_query
 from moorage.doors.http.visit import Visitor
 
 PATH = "/last-lines"
@@ -25,7 +25,7 @@ LENGTH = 200  # characters
 class LastLinesRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """The sessions to look at."""
 
-    sessions: Annotated[str, Meta(description="ids or names; several, or separated by commas")]
+    sessions: Annotated[list[str], Meta(description="ids or names; several, or separated by commas")]
 
 
 class LastLine(Struct, frozen=True, kw_only=True):
@@ -44,13 +44,13 @@ def add_to(door: Door) -> None:
     @door.route("GET", PATH, Scope.READ, to_token=False, query=LastLinesRequest, answer=Page[LastLine])
     async def last_lines(exchange: Exchange, visitor: Visitor) -> None:
         """Return the beginning of the newest message of each of these sessions; sessions without one are left out."""
-        refs = _refs(read_fields_of(exchange, LastLinesRequest, ["sessions"]).sessions)
+        refs = _refs(read_query(exchange, LastLinesRequest).sessions)
         found = [await _newest(door, visitor.caller.owner, ref) for ref in refs]
         await exchange.answer(encode(Page([_line(entry) for entry in found if entry is not None])))
 
 
-def _refs(text: str) -> list[str]:
-    refs = list(filter(None, text.split(",")))
+def _refs(named: list[str]) -> list[str]:
+    refs = list(filter(None, named))
     if not 0 < len(refs) <= MOST:
         raise InvalidField("sessions", f"names {len(refs)}; give 1 to {MOST}, separated by commas")
     return list(dict.fromkeys(refs))

@@ -27,7 +27,7 @@ from moorage.core.work import TurnEnd
 from moorage.doors.http.answers import document
 from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import Exchange
-from moorage.doors.http.reading import read_body, read_fields_of
+from moorage.doors.http.reading import read_body, read_query
 from moorage.doors.http.routing import Handler
 from moorage.doors.http.visit import Visitor
 from moorage.launcher.undisturbed import first_of
@@ -222,7 +222,7 @@ class LauncherEndpoints:
 
     async def approval(self, exchange: Exchange, visitor: Visitor) -> None:
         """Wait for the answer to a question of a turn."""
-        asked = read_fields_of(exchange, Awaiting)
+        asked = read_query(exchange, Awaiting)
         owner, turn = await self._turn(visitor, exchange.params["turn_id"], asked.epoch, asked.owner)
         until = asyncio.get_running_loop().time() + asked.wait
         while True:

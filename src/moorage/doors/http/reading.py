@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable
 from datetime import datetime
+from functools import cache
 from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
+from msgspec import inspect
 
 from moorage.core.codec import decode
 from moorage.core.errors import InvalidField, InvalidJson, MoorageError
@@ -46,9 +47,9 @@ async def arguments_of(operation: Operation, exchange: Exchange) -> Arguments:
         request = read_body(await exchange.body(), operation.request)
     elif operation.body is not None:
         arguments[operation.body] = _whole_body(operation, await exchange.body())
-        request = read_query(operation, exchange)
+        request = read_query(exchange, operation.request)
     else:
-        request = read_query(operation, exchange)
+        request = read_query(exchange, operation.request)
     return complete_arguments(operation, exchange, {**arguments, **operation.arguments(request)})
 
 
@@ -146,20 +147,27 @@ def _whole_body(operation: Operation, body: bytes) -> Any:
     return value
 
 
-def read_query(operation: Operation, exchange: Exchange) -> Any:
-    """Return the query as a value of the operation's request type."""
-    pairs = query_of(exchange)
-    given: dict[str, Any] = {}
-    for name, value in pairs:
-        if _is_many(operation, name):
-            given.setdefault(name, []).extend(value.split(","))
+def read_query(exchange: Exchange, kind: Any) -> Any:
+    """Return the query as a value of that type. A list may be repeated, or separated by commas."""
+    types, given = _types_of(kind), dict[str, Any]()
+    for name, text in query_of(exchange):
+        expected = types.get(name)
+        if expected is inspect.ListType:
+            given.setdefault(name, []).extend(text.split(","))
         elif name in given:
             raise InvalidField(name[:80], "is given twice")
-        elif name in operation.instants:
-            given[name] = _instant(name, value)
+        elif expected is inspect.DateTimeType:
+            given[name] = _instant(name, text)
         else:
-            given[name] = _json_or_text(value) if name == "metadata_value" else value
-    return read_fields(given, operation.request)
+            given[name] = _json_or_text(text) if expected is inspect.AnyType else text
+    return read_fields(given, kind)
+
+
+@cache
+def _types_of(kind: Any) -> dict[str, type[inspect.Type]]:
+    """Return the types of the fields of a request."""
+    fields = {each.encode_name: each.type for each in inspect.type_info(kind).fields}  # type: ignore[attr-defined]
+    return {name: type(each.type if isinstance(each, inspect.Metadata) else each) for name, each in fields.items()}
 
 
 def query_of(exchange: Exchange) -> list[tuple[str, str]]:
@@ -169,27 +177,6 @@ def query_of(exchange: Exchange) -> list[tuple[str, str]]:
         return parse_qsl(text, keep_blank_values=True, max_num_fields=MAX_QUERY, errors="strict")
     except ValueError as error:
         raise InvalidField("query", f"cannot be read ({error})") from None
-
-
-def read_fields_of(exchange: Exchange, kind: Any, many: Iterable[str] = ()) -> Any:
-    """Return the query as a value of that type, for routes that are no row of the table.
-
-    Fields in `many` may be repeated, which is the same as separating the values with commas.
-    """
-    given: dict[str, Any] = {}
-    for name, text in query_of(exchange):
-        if name in given and name in many:
-            given[name] += f",{text}"
-            continue
-        if name in given:
-            raise InvalidField(name[:80], "is given twice")
-        given[name] = text
-    return read_fields(given, kind)
-
-
-def _is_many(operation: Operation, name: str) -> bool:
-    parameter = operation.fields.get(name)
-    return parameter in ("kinds", "states")
 
 
 def _instant(name: str, text: str) -> datetime:

@@ -16,7 +16,7 @@ from moorage.core.query import Page
 from moorage.core.record import MAX_WRITES, Record
 from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import MAX_BODY, Exchange
-from moorage.doors.http.reading import read_body, read_fields_of, read_json
+from moorage.doors.http.reading import read_body, read_json, read_query
 from moorage.doors.http.visit import Visitor
 from moorage.remote.records import (
     FoundRecords,
@@ -115,7 +115,7 @@ class RecordRoutes:
 
         It ends early where values are large, so that no answer is.
         """
-        query, items = read_fields_of(exchange, ListQuery), list[Record]()
+        query, items = read_query(exchange, ListQuery), list[Record]()
         backend, ref = self._door.visit(exchange, visitor).record_backend(), exchange.params.get("session_id")
         after, size = query.after, 0
         while True:
@@ -152,7 +152,7 @@ class RecordRoutes:
 
     async def put(self, exchange: Exchange, visitor: Visitor) -> None:
         """Store the body, JSON or bytes, as a record {}."""
-        query, (ref, namespace, key) = read_fields_of(exchange, PutQuery), _place(exchange)
+        query, (ref, namespace, key) = read_query(exchange, PutQuery), _place(exchange)
         value, how = await _value(exchange), {"ttl": query.ttl, "version": query.version}
         moor = await self._door.visit_to_change(exchange, visitor)
         if ref is None:
@@ -163,13 +163,13 @@ class RecordRoutes:
 
     async def delete(self, exchange: Exchange, visitor: Visitor) -> None:
         """Delete a record {}. A missing key is no error."""
-        query, (_, namespace, key) = read_fields_of(exchange, DeleteQuery), _place(exchange)
+        query, (_, namespace, key) = read_query(exchange, DeleteQuery), _place(exchange)
         await self._drop(exchange, visitor, key=key, version=query.version)
         await exchange.answer(encode(Deleted(namespace=namespace, key=key)))
 
     async def clear(self, exchange: Exchange, visitor: Visitor) -> None:
         """Delete all records {} whose keys have this prefix."""
-        prefix = read_fields_of(exchange, PrefixQuery).prefix
+        prefix = read_query(exchange, PrefixQuery).prefix
         await self._drop(exchange, visitor, key=prefix, prefix=True)
         await exchange.answer(encode(Deleted(namespace=exchange.params["namespace"], prefix=prefix)))
 

@@ -26,7 +26,7 @@ from moorage.core.query import Page, check_numbers
 from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import JSON, ClientDisconnected, Exchange
 from moorage.doors.http.limits import Places
-from moorage.doors.http.reading import read_fields_of
+from moorage.doors.http.reading import read_query
 from moorage.doors.http.visit import Visitor
 from moorage.service.conversation import PAGE, check_feed_cursor, newest_event, session_page
 from moorage.service.streams import Hub, Render, Stream, Told, Wants
@@ -55,7 +55,7 @@ class SessionEventsRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """The wanted events of a session."""
 
     after: Annotated[str, Meta(description="a cursor, or `end`; `Last-Event-ID` goes before it")] = "0"
-    types: Annotated[str, Meta(description="only these; several, or separated by commas")] | UnsetType = UNSET
+    types: Annotated[list[str], Meta(description="only these; several, or separated by commas")] | UnsetType = UNSET
     limit: Annotated[int, Meta(ge=1, le=1000, description="of a JSON page")] = 100
 
 
@@ -117,7 +117,7 @@ class LiveStreams:
 
     async def session(self, exchange: Exchange, visitor: Visitor) -> None:
         """Answer `GET /sessions/{session_id}/events`."""
-        asked, ref = read_fields_of(exchange, SessionEventsRequest, ["types"]), exchange.params["session_id"]
+        asked, ref = read_query(exchange, SessionEventsRequest), exchange.params["session_id"]
         after = _cursor(exchange, asked)
         wants = _wants(asked, also=(SESSION_DELETED,))
         if not wants_stream(exchange):
@@ -128,7 +128,7 @@ class LiveStreams:
 
     async def everything(self, exchange: Exchange, visitor: Visitor) -> None:
         """Answer `GET /events`."""
-        asked = read_fields_of(exchange, EventsRequest, ["types"])
+        asked = read_query(exchange, EventsRequest)
         after = _cursor(exchange, asked)
         wants = _wants(asked, session_id=await self._id_of(visitor, asked.session))
         if not wants_stream(exchange):
@@ -366,7 +366,7 @@ def cursor_of(text: str) -> int | None:
 
 def _wants(asked: SessionEventsRequest, *, session_id: str | None = None, also: tuple[str, ...] = ()) -> Wants | None:
     """Return the filter of a request; None passes every event."""
-    types = None if asked.types is UNSET else frozenset((*asked.types.split(","), *also))
+    types = None if asked.types is UNSET else frozenset((*asked.types, *also))
     if types is not None and (unknown := types - set(TYPES)):
         raise InvalidField("types", f"has {', '.join(sorted(unknown))[:80]!r}; use some of {', '.join(TYPES)}")
     if types is None and session_id is None:

@@ -17,7 +17,7 @@ from moorage.core.key import Scope
 from moorage.doors.http.answers import document
 from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import Exchange
-from moorage.doors.http.reading import read_fields_of
+from moorage.doors.http.reading import read_query
 from moorage.doors.http.refusals import TooManyImports
 from moorage.doors.http.visit import Visit, Visitor
 from moorage.files.finding import kind_of_stream
@@ -155,7 +155,7 @@ def add_to(door: Door) -> None:
 
 
 async def _export(exchange: Exchange, moor: Visit) -> None:
-    query, waiting = read_fields_of(exchange, ExportQuery), b""
+    query, waiting = read_query(exchange, ExportQuery), b""
     async for line in moor.export(exchange.params["session_id"], tree=query.tree, format=query.format):
         waiting += line.encode() + b"\n"
         if len(waiting) >= PIECE:
@@ -172,7 +172,7 @@ async def _send(exchange: Exchange, query: ExportQuery, lines: bytes, *, is_last
 
 
 async def _import(exchange: Exchange, imports: Imports, take: Take) -> None:
-    query = read_fields_of(exchange, ImportQuery)
+    query = read_query(exchange, ImportQuery)
     async with imports.place() as reading:
         with SpooledTemporaryFile(IN_MEMORY) as file:
             lines = ReceivedLines(file.write)
