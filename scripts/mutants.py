@@ -1684,8 +1684,8 @@ MUTANTS = (
     Mutant(
         "streams of revoked keys",
         "moorage/doors/http/streams.py",
-        "                await access.check()\n                await self._write(exchange, teller.pieces(told))\n",
-        "                await self._write(exchange, teller.pieces(told))\n",
+        "                await access.check()\n                await self._write(exchange, pieces or silent)\n",
+        "                await self._write(exchange, pieces or silent)\n",
         (f"{REVOKED}::test_server_sent_events_end_with_a_refusal",),
     ),
     Mutant(

@@ -71,20 +71,12 @@ def add_to(door: Door, settings: StreamSettings | None = None, places: Places | 
     usual = StreamSettings(in_all=allowed.streams, per_visitor=allowed.streams_per_visitor)
     live = LiveStreams(door, settings or usual, places)
     door.on_close(live.close)
-    told = "a JSON page; with `Accept: text/event-stream` a stream"
-    answered: dict[str, Any] = {"answer": Page[Event], "or_as": (SSE.decode(),)}
-    for path, name, endpoint, query, summary in (
-        ("/events", "events", live.everything, EventsRequest, f"Return the events of all sessions: {told}"),
-        (SESSION, "session_events", live.session, SessionEventsRequest, f"Return the events of a session: {told}"),
-    ):
-        add = door.route(
-            "GET", path, Scope.READ, to_token=path == SESSION, name=name, summary=summary, query=query, **answered
-        )
-        add(endpoint)
     door.on_close(door.words.close)
-    told = "Return the partial output of a session's agent, as one piece; with `Accept: text/event-stream` a stream"
-    words = door.route("GET", WORDS, Scope.READ, name="words", summary=told, answer=Spoken, or_as=(SSE.decode(),))
-    words(live.words)
+    streamed: dict[str, Any] = {"scope": Scope.READ, "or_as": (SSE.decode(),)}
+    events = {**streamed, "answer": Page[Event]}
+    door.route("GET", "/events", name="events", to_token=False, query=EventsRequest, **events)(live.everything)
+    door.route("GET", SESSION, name="session_events", query=SessionEventsRequest, **events)(live.session)
+    door.route("GET", WORDS, answer=Spoken, **streamed)(live.words)
     return live
 
 
@@ -116,41 +108,50 @@ class LiveStreams:
     # Routes -------------------------------------------------------------------------------------
 
     async def session(self, exchange: Exchange, visitor: Visitor) -> None:
-        """Answer `GET /sessions/{session_id}/events`."""
+        """Return the events of a session: a JSON page; with `Accept: text/event-stream` a stream."""
         asked, ref = read_query(exchange, SessionEventsRequest), exchange.params["session_id"]
-        after = _cursor(exchange, asked)
-        wants = _wants(asked, also=(SESSION_DELETED,))
-        if not wants_stream(exchange):
-            await self._page_of_session(exchange, visitor, ref, after, asked, wants)
+        after, wants = _cursor(exchange, asked), _wants(asked, also=(SESSION_DELETED,))
+        deps, caller = self._door.deps, visitor.caller
+        if wants_stream(exchange):
+            hub = self.hub(visitor)
+            await self.follow(exchange, visitor, lambda: hub.session(caller, ref, after, wants))
             return
-        hub = self.hub(visitor)
-        await self.follow(exchange, visitor, lambda: hub.session(visitor.caller, ref, after, wants))
+        check_numbers(after)
+        session = await deps.store.get(caller.owner, ref)
+        read = partial(session_page, deps, caller, session.session_id)
+        await _answer_page(exchange, read, session.last_entry if after is None else after, asked.limit, wants)
 
     async def everything(self, exchange: Exchange, visitor: Visitor) -> None:
-        """Answer `GET /events`."""
+        """Return the events of all sessions: a JSON page; with `Accept: text/event-stream` a stream."""
         asked = read_query(exchange, EventsRequest)
-        after = _cursor(exchange, asked)
-        wants = _wants(asked, session_id=await self._id_of(visitor, asked.session))
-        if not wants_stream(exchange):
-            await self._page_of_all(exchange, visitor, after, asked, wants)
+        after, wants = _cursor(exchange, asked), _wants(asked, session_id=await self._id_of(visitor, asked.session))
+        deps, caller = self._door.deps, visitor.caller
+        if wants_stream(exchange):
+            hub = self.hub(visitor)
+            await self.follow(exchange, visitor, lambda: hub.everything(caller, after, wants))
             return
-        hub = self.hub(visitor)
-        await self.follow(exchange, visitor, lambda: hub.everything(visitor.caller, after, wants))
+        cursor = await newest_event(deps, caller, None) if after is None else after
+        check_feed_cursor(cursor)
+        await _answer_page(exchange, partial(deps.store.feed, caller.owner), cursor, asked.limit, wants)
 
     async def words(self, exchange: Exchange, visitor: Visitor) -> None:
-        """Answer `GET /sessions/{session_id}/words`."""
+        """Return the partial output of a session's agent, as one piece; with `Accept: text/event-stream` a stream."""
         owner, words = visitor.caller.owner, self._door.words
         session_id = (await self._door.visit(exchange, visitor).get(exchange.params["session_id"])).session_id
         if not wants_stream(exchange):
             await exchange.answer(encode(words.said(owner, session_id)))
             return
-        with words.heard(owner, session_id) as subscription:
+        with words.heard(owner, session_id) as subscription, self.places.place_for(visitor):
 
-            async def next_piece(within: float) -> bytes | None:
+            async def next_pieces(within: float) -> list[bytes] | None:
+                if self.is_closing:
+                    return None
                 spoken = await subscription.next(within)
-                return None if spoken is None else b"event: words\ndata: %s\n\n" % encode(spoken)
+                return [] if spoken is None else [b"event: words\ndata: %s\n\n" % encode(spoken)]
 
-            await self.relay(exchange, visitor, next_piece, subscription.stop)
+            await exchange.begin(HEADERS)
+            await self._send(exchange, next_pieces, subscription.stop)
+        await exchange.more(b"", is_last=True)
 
     def hub(self, visitor: Visitor) -> Hub:
         """Return the hub that reads the feed of this visitor's owner."""
@@ -164,31 +165,6 @@ class LiveStreams:
         if ref is UNSET:
             return None
         return (await self._door.deps.store.get(visitor.caller.owner, ref)).session_id
-
-    # Pages --------------------------------------------------------------------------------------
-
-    async def _page_of_session(
-        self,
-        exchange: Exchange,
-        visitor: Visitor,
-        ref: str,
-        after: int | None,
-        asked: SessionEventsRequest,
-        wants: Wants | None,
-    ) -> None:
-        deps, caller = self._door.deps, visitor.caller
-        check_numbers(after)
-        session = await deps.store.get(caller.owner, ref)
-        read = partial(session_page, deps, caller, session.session_id)
-        await _answer_page(exchange, read, session.last_entry if after is None else after, asked.limit, wants)
-
-    async def _page_of_all(
-        self, exchange: Exchange, visitor: Visitor, after: int | None, asked: EventsRequest, wants: Wants | None
-    ) -> None:
-        deps, caller = self._door.deps, visitor.caller
-        cursor = await newest_event(deps, caller, None) if after is None else after
-        check_feed_cursor(cursor)
-        await _answer_page(exchange, partial(deps.store.feed, caller.owner), cursor, asked.limit, wants)
 
     # Streams ------------------------------------------------------------------------------------
 
@@ -211,13 +187,16 @@ class LiveStreams:
         greeting, no keep-alives.
         """
         async with self.joined(visitor, join) as stream:
+
+            async def next_pieces(within: float) -> list[bytes] | None:
+                return None if stream.ended else _rendered(stream, await stream.next(within), render, until)
+
             begins = [] if is_bare else [(b"last-event-id", b"%d" % stream.after)]  # where to go on if it breaks off
             await exchange.begin([*HEADERS, *begins])
             try:
                 if first:
                     await self._write(exchange, [first])
-                if exchange.verb != "HEAD":
-                    await self._send(exchange, stream, _EventWriter(render, until, is_bare))
+                await self._send(exchange, next_pieces, stream.stop, is_bare=is_bare)
                 if ending is not None and not self.is_closing:
                     await self._write(exchange, [await ending()])
             except AccessError as error:
@@ -229,31 +208,6 @@ class LiveStreams:
         with self.places.place_for(visitor):
             await exchange.begin(HEADERS)
             await self._write(exchange, [words])
-        await exchange.more(b"", is_last=True)
-
-    async def relay(
-        self,
-        exchange: Exchange,
-        visitor: Visitor,
-        next_piece: Callable[[float], Awaitable[bytes | None]],
-        stop: Callable[[], None],
-    ) -> None:
-        """Send piece after piece until the client disconnects or the server stops; send keep-alives in between."""
-        with self.places.place_for(visitor):
-            await exchange.begin(HEADERS)
-            watching = asyncio.create_task(exchange.disconnected())
-            watching.add_done_callback(lambda _: stop())
-            access = self._door.access(exchange, self.settings.heartbeat)
-            try:
-                await self._write(exchange, [GREETING])
-                while exchange.verb != "HEAD" and not (watching.done() or self.is_closing):
-                    piece = await next_piece(self.settings.heartbeat)
-                    await access.check()
-                    await self._write(exchange, [piece or HEARTBEAT])
-                if watching.done():
-                    raise ClientDisconnected
-            finally:
-                watching.cancel()
         await exchange.more(b"", is_last=True)
 
     @asynccontextmanager
@@ -268,17 +222,26 @@ class LiveStreams:
             finally:
                 self.hub(visitor).leave(stream)
 
-    async def _send(self, exchange: Exchange, stream: Stream, teller: _EventWriter) -> None:
+    async def _send(
+        self,
+        exchange: Exchange,
+        next_pieces: Callable[[float], Awaitable[list[bytes] | None]],
+        stop: Callable[[], None],
+        *,
+        is_bare: bool = False,
+    ) -> None:
+        """Send pieces until they are None or the client disconnects; send keep-alives in between, unless bare."""
         watching = asyncio.create_task(exchange.disconnected())
-        watching.add_done_callback(lambda _: stream.stop())
-        access = self._door.access(exchange, self.settings.heartbeat)
+        watching.add_done_callback(lambda _: stop())
+        access, silent = self._door.access(exchange, self.settings.heartbeat), [] if is_bare else [HEARTBEAT]
         try:
-            if not teller.is_bare:
+            if not is_bare:
                 await self._write(exchange, [GREETING])
-            while not (stream.ended or teller.is_done):
-                told = await stream.next(self.settings.heartbeat)
+            while exchange.verb != "HEAD" and not watching.done():
+                if (pieces := await next_pieces(self.settings.heartbeat)) is None:
+                    break
                 await access.check()
-                await self._write(exchange, teller.pieces(told))
+                await self._write(exchange, pieces or silent)
             if watching.done():
                 raise ClientDisconnected
         finally:
@@ -294,25 +257,15 @@ class LiveStreams:
             raise ClientDisconnected from None
 
 
-class _EventWriter:
-    """Encodes events, and remembers the last one."""
-
-    __slots__ = ("_render", "_until", "is_bare", "is_done")
-
-    def __init__(self, render: Render, until: Wants | None, is_bare: bool) -> None:
-        self._render, self._until, self.is_bare, self.is_done = render, until, is_bare, False
-
-    def pieces(self, told: list[Told]) -> list[bytes]:
-        """Return the bytes of these events; a heartbeat if there are none."""
-        if not told:
-            return [] if self.is_bare else [HEARTBEAT]
-        pieces = []
-        for each in told:
-            pieces.append(each.rendered(self._render))
-            if self._until is not None and self._until(each.event):
-                self.is_done = True
-                break
-        return pieces
+def _rendered(stream: Stream, told: list[Told], render: Render, until: Wants | None) -> list[bytes]:
+    """Return the bytes of these events; the one that `until` accepts is the last one of the stream."""
+    pieces = []
+    for each in told:
+        pieces.append(each.rendered(render))
+        if until is not None and until(each.event):
+            stream.stop()
+            break
+    return pieces
 
 
 def _in_writes(pieces: Iterable[bytes]) -> Iterator[bytes]:
