@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from moorage import config
 from moorage.core.codec import encode
-from moorage.core.errors import Forbidden, InvalidField
+from moorage.core.errors import InvalidField
 from moorage.core.key import Scope
 from moorage.doors.http.answers import document
 from moorage.doors.http.app import Door
@@ -44,11 +44,9 @@ def add_to(door: Door) -> None:
             raise InvalidField("name", f"is {agent.name!r} in the definition and {name!r} in the path; make them agree")
         await exchange.answer(document(await moor.define_agent(told.definition, replace=True, dry_run=told.dry_run)))
 
-    @door.route("GET", "/definitions", Scope.LAUNCH, query=DefinitionsRequest, answer=Definitions)
-    async def definitions(exchange: Exchange, visitor: Visitor) -> None:
+    @door.route("GET", "/definitions", Scope.LAUNCH, to_token=False, query=DefinitionsRequest, answer=Definitions)
+    async def definitions(exchange: Exchange, _: Visitor) -> None:
         """Return all definitions, for launchers."""
-        if visitor.session_id is not None:
-            raise Forbidden(Scope.LAUNCH.value)
         await door.deps.registered.look()
         texts = config.open_registry().texts() if read_query(exchange, DefinitionsRequest).text else {}
         items = [

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
@@ -44,31 +44,20 @@ ENDS = (TurnState.COMPLETED, TurnState.FAILED, TurnState.STOPPED)
 
 def add_to(door: Door, stop: asyncio.Event | None = None) -> None:
     """Add the routes of launchers; their long polls end when the server is told to stop."""
-    launching = LauncherEndpoints(door, stop or asyncio.Event())
-    for path, endpoint, body, answer in (
-        ("/launchers", launching.register, wire.LauncherRegistration, Launcher),
-        ("/launchers/{launcher_id}/claim", launching.claim, wire.Claiming, wire.News),
-        ("/launchers/{launcher_id}/heartbeat", launching.heartbeat, wire.Heartbeat, wire.Beaten),
-        ("/launchers/{launcher_id}/adopt", launching.adopt, wire.Held, Turn),
-        ("/turns/{turn_id}/entries", launching.entries, wire.Report, wire.Reported),
-        ("/turns/{turn_id}/words", launching.words, wire.Saying, wire.Reported),
-        ("/turns/{turn_id}/finish", launching.finish, wire.TurnEnding, wire.Reported),
-        ("/turns/{turn_id}/approvals/{approval_id}", launching.approval, None, Approval),
-    ):
-        name = "register_launcher" if body is wire.LauncherRegistration else f"turn_{endpoint.__name__}"
-        query, status = None if body else Awaiting, 201 if body is wire.LauncherRegistration else 200
-        add = door.route(
-            "POST" if body else "GET",
-            path,
-            Scope.LAUNCH,
-            name=name,
-            summary=str(endpoint.__doc__).splitlines()[0].rstrip("."),
-            query=query,
-            body=body,
-            answer=answer,
-            status=status,
-        )
-        add(_for_keys_only(endpoint))
+    own, one, turn = LauncherEndpoints(door, stop or asyncio.Event()), "/launchers/{launcher_id}", "/turns/{turn_id}"
+
+    def add(endpoint: Handler, path: str, name: str, *, verb: str = "POST", **told: Any) -> None:
+        door.route(verb, path, Scope.LAUNCH, to_token=False, name=name, **told)(endpoint)
+
+    add(own.register, "/launchers", "register_launcher", body=wire.LauncherRegistration, answer=Launcher, status=201)
+    add(own.claim, f"{one}/claim", "turn_claim", body=wire.Claiming, answer=wire.News)
+    add(own.heartbeat, f"{one}/heartbeat", "turn_heartbeat", body=wire.Heartbeat, answer=wire.Beaten)
+    add(own.adopt, f"{one}/adopt", "turn_adopt", body=wire.Held, answer=Turn)
+    add(own.entries, f"{turn}/entries", "turn_entries", body=wire.Report, answer=wire.Reported)
+    add(own.words, f"{turn}/words", "turn_words", body=wire.Saying, answer=wire.Reported)
+    add(own.finish, f"{turn}/finish", "turn_finish", body=wire.TurnEnding, answer=wire.Reported)
+    question = f"{turn}/approvals/{{approval_id}}"
+    add(own.approval, question, "turn_approval", verb="GET", query=Awaiting, answer=Approval)
 
 
 class LauncherEndpoints:
@@ -373,14 +362,3 @@ def default_owner(visitor: Visitor) -> str:
     """Return the owner of a turn if the request names none."""
     owners = owners_of(visitor)
     return visitor.caller.owner if visitor.caller.owner in owners else owners[0]
-
-
-def _for_keys_only(endpoint: Handler) -> Handler:
-    """Refuse a session's own token, whatever its scopes."""
-
-    async def guarded(exchange: Exchange, visitor: Visitor) -> None:
-        if visitor.session_id is not None:
-            raise errors.Forbidden(Scope.LAUNCH.value)
-        await endpoint(exchange, visitor)
-
-    return guarded
