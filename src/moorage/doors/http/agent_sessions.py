@@ -25,6 +25,7 @@ from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.messages import end_of
 from moorage.doors.http.reading import complete_arguments, read_body
+from moorage.doors.http.routing import Handler
 from moorage.doors.http.streams import SSE, LiveStreams
 from moorage.doors.http.visit import USUAL_WAIT, Visit, Visitor
 from moorage.remote.operations import Operation, variants
@@ -104,24 +105,14 @@ def add_to(door: Door, live: LiveStreams) -> None:
     for name, operation in SAME.items():
         door.add_operation(operation, f"agent_sessions_{name}")
     routes = AgentSessionRoutes(door, live)
-    write, read = Scope.WRITE, Scope.READ
-    for verb, path, name, endpoint, scope, body, summary in (
-        ("POST", f"{ROOT}/create", "create", routes.create, write, CreateSession, "Create a session"),
-        ("POST", f"{ROOT}/list", "list", routes.list, read, ListSessions, "List sessions, newest first"),
-        (
-            "POST",
-            f"{ONE}/messages",
-            "messages",
-            routes.messages,
-            write,
-            SendMessageBody,
-            "Send a message and return the answer",
-        ),
-        ("POST", f"{ONE}/resume", "resume", routes.resume, write, Resume, "Resume a session"),
-    ):
-        status, or_as = 201 if name == "create" else 200, (SSE.decode(),) if name == "messages" else ()
-        told = {"name": f"agent_sessions_{name}", "summary": f"{summary} (as an earlier API did)"}
-        door.route(verb, path, scope, body=body, answer=dict[str, Any], status=status, or_as=or_as, **told)(endpoint)
+
+    def add(endpoint: Handler, path: str, name: str, scope: Scope = Scope.WRITE, **told: Any) -> None:
+        door.route("POST", path, scope, name=f"agent_sessions_{name}", answer=dict[str, Any], **told)(endpoint)
+
+    add(routes.create, f"{ROOT}/create", "create", body=CreateSession, status=201)
+    add(routes.list, f"{ROOT}/list", "list", Scope.READ, body=ListSessions)
+    add(routes.messages, f"{ONE}/messages", "messages", body=SendMessageBody, or_as=(SSE.decode(),))
+    add(routes.resume, f"{ONE}/resume", "resume", body=Resume)
 
 
 class AgentSessionRoutes:
@@ -131,7 +122,10 @@ class AgentSessionRoutes:
         self._door, self._live = door, live
 
     async def create(self, exchange: Exchange, visitor: Visitor) -> None:
-        """Make a session, ask its agent the first thing, and answer at once."""
+        """Create a session (as an earlier API did).
+
+        Its agent is asked the first message; the answer does not wait for it.
+        """
         asked = read_body(await exchange.body(), CreateSession)
         if asked.initial_message is not None:
             check_message(asked.initial_message, "initial_message")  # before anything is created
@@ -146,7 +140,10 @@ class AgentSessionRoutes:
         await exchange.answer(encode(answer), status=201)
 
     async def list(self, exchange: Exchange, visitor: Visitor) -> None:
-        """Sessions by filters, newest first; for a session's token those right below its own, or below one it names."""
+        """List sessions, newest first (as an earlier API did).
+
+        A session's token gets those right below its own session, or below one that it names.
+        """
         asked = read_body(await exchange.body(), ListSessions)
         moor, parent = self._door.visit(exchange, visitor), asked.parent_session_id or visitor.session_id
         await moor.check_access("parent", parent)
@@ -162,7 +159,7 @@ class AgentSessionRoutes:
         await exchange.answer(encode(answer))
 
     async def messages(self, exchange: Exchange, visitor: Visitor) -> None:
-        """Say something, and hear what the agent says."""
+        """Send a message and return the answer (as an earlier API did)."""
         asked = read_body(await exchange.body(), SendMessageBody)
         if (asked.message is None) == (asked.content is None):
             raise InvalidField("message", "or content: give one of the two")
@@ -211,7 +208,10 @@ class AgentSessionRoutes:
         return _line("error", data, now)
 
     async def resume(self, exchange: Exchange, visitor: Visitor) -> None:
-        """Let a session's agent go on, or drive it: what it was doing, and what was said."""
+        """Resume a session (as an earlier API did).
+
+        Its agent continues, or with `hold` the caller drives it.
+        """
         asked = read_body(await exchange.body(), Resume)
         moor = await self._door.visit_to_change(exchange, visitor)
         packet = to_json(await moor.resume(exchange.params["session_id"], hold=asked.hold, holder=asked.holder))
