@@ -116,12 +116,6 @@ def pick_context_url(url: str, context_url: str | None = None) -> str | None:
     return text
 
 
-def check_no_context_url(context_url: str | None) -> None:
-    """Raise InvalidField if a context server is given for a Moorage server, which has its own setting."""
-    if context_url is not None:
-        raise InvalidField("context_url", "is for stores; a server has its own (`moorage serve --context-url URL`)")
-
-
 def open_deps(
     url: str | None = None,
     *,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from moorage import client, config
-from moorage.connection import Connection
+from moorage import config
+from moorage.client import LocalMoorage, OpenStore
+from moorage.connection import Connection, caller_for
+from moorage.core.errors import InvalidField
 
 
 def connect(
@@ -26,10 +28,13 @@ def connect(
     after which a server that does not answer counts as unreachable (30). `context_url` is for stores: the Redis or
     Valkey server that keeps contexts (by default MOORAGE_CONTEXT_URL, else that of the configuration).
     """
-    picked = config.pick_url(url)
+    picked, caller = config.pick_url(url), caller_for(owner=owner, by=by, interface=interface, holder=holder)
     if not config.is_server(picked):
-        return client.connect(picked, owner=owner, by=by, interface=interface, holder=holder, context_url=context_url)
-    config.check_no_context_url(context_url)
-    from moorage.remote import client as remote
+        return LocalMoorage(OpenStore.at(picked, context_url), caller)
+    if context_url is not None:
+        raise InvalidField("context_url", "is for stores; a server has its own (`moorage serve --context-url URL`)")
+    if owner != "local":
+        raise InvalidField("owner", "cannot be given to a server: the key decides it; leave it out")
+    from moorage.remote.client import RemoteMoorage
 
-    return remote.connect(picked, owner=owner, by=by, interface=interface, holder=holder, key=key, deadline=deadline)
+    return RemoteMoorage.to(picked, caller, key=key or config.server_key(), deadline=deadline)

@@ -72,6 +72,7 @@ def ask_for(name: str, given: Arguments) -> tuple[Operation, Ask]:
         body=content,
         headers=headers,
         is_repeatable=_is_repeatable(chosen, told),
+        wait=told.get("wait") or 0.0,
     )
 
 

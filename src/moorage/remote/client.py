@@ -19,17 +19,16 @@ from functools import wraps
 from time import monotonic
 from typing import Any, Self, TypeVar
 
-import httpx2
 from msgspec import UNSET, UnsetType
 
 from moorage import config, values
 from moorage.api import Context, EventListener, Moorage, WordListener
-from moorage.connection import Connection, caller_for, implements
+from moorage.connection import Connection, implements
 from moorage.core.answer import Answer, RunAnswer, answer_of
 from moorage.core.codec import check_list, decode
 from moorage.core.duration import check_wait
 from moorage.core.entry import Entry, Kind, Message, check_messages, text_of
-from moorage.core.errors import InvalidField, MoorageError, NotFound, ServerUnreachable, SessionGone
+from moorage.core.errors import MoorageError, NotFound, ServerUnreachable, SessionGone
 from moorage.core.event import SESSION_DELETED, Event
 from moorage.core.query import Page
 from moorage.core.run import Mode, Run, check_mode
@@ -38,7 +37,7 @@ from moorage.files.finding import Source
 from moorage.remote.asking import CONTEXT, PARENTS, ask_for, encoded, new_key, query_text, read, segment, value_of
 from moorage.remote.operations import OPERATIONS, Arguments
 from moorage.remote.records import RemoteRecords
-from moorage.remote.transport import DEADLINE, Ask, Headers, Later, QueryPairs, Transport, lines_of, messages_of
+from moorage.remote.transport import DEADLINE, Ask, Headers, Interrupted, QueryPairs, Transport, lines_of, messages_of
 from moorage.service.conversation import deletion_of
 from moorage.service.deps import Caller
 from moorage.service.importing import ImportReport
@@ -67,14 +66,14 @@ class RemoteMoorage(Connection):
         caller: Caller,
         *,
         key: str | None = None,
-        deadline: float = DEADLINE,
+        deadline: float | None = None,
         headers: Headers | None = None,
     ) -> None:
         """Set up. `headers` are sent with every request, besides those that identify the caller."""
         self.caller = caller
         who = {**_who(caller), **(headers or {})}
         inside_agent = config.run_from_environment() is not None  # its server was running when it was started
-        self._transport = Transport(url, lambda: who, key=key, deadline=deadline, is_known=inside_agent)
+        self._transport = Transport(url, lambda: who, key=key, deadline=deadline or DEADLINE, is_known=inside_agent)
 
     def __repr__(self) -> str:
         return f"Moorage({self._transport.url!r})"
@@ -181,10 +180,8 @@ class RemoteMoorage(Connection):
                             if is_one and event.type == SESSION_DELETED:
                                 return
                 failure: Exception = ServerUnreachable(self._transport.url, "the stream ended", is_unsure=False)
-            except httpx2.TransportError as error:
-                failure = error
-            except Later as later:
-                failure, pause = later.refusal, later.pause
+            except Interrupted as broken:
+                failure, pause = broken.cause, broken.pause
             except SessionGone as gone:
                 if patience is None:  # it did not exist before
                     raise
@@ -231,10 +228,8 @@ class RemoteMoorage(Connection):
                             patience = self._transport.patience()
                             spoken = read(data, Spoken)
                             listener(spoken.text, spoken.begins)
-                except httpx2.TransportError as error:
-                    failure = error
-                except Later as later:
-                    failure = later.refusal
+                except Interrupted as broken:
+                    failure = broken.cause
                 await patience.after(failure)
 
     async def _event_pages(self, path: str, after: int | str) -> AsyncIterator[Event]:
@@ -289,16 +284,10 @@ class RemoteMoorage(Connection):
         """Return the run once it has settled, stands still, or time is up."""
         while True:
             left = max(0.0, ends - monotonic())
-            run: Run = await self._wait_for(run_id, min(left, WAIT))
+            run: Run = await self.call("result", {"run_id": run_id, "wait": min(left, WAIT)})
             stands_still = run.needs_a_person and not run.is_awaited_by_a_parent
             if run.is_settled or stands_still or left <= WAIT:
                 return run
-
-    async def _wait_for(self, run_id: str, seconds: float) -> Run:
-        query = [("wait", f"{seconds:.3f}")] if seconds else []
-        path = f"/runs/{segment('run_id', run_id)}/result"
-        ask = Ask(verb="GET", path=path, query=query, is_repeatable=True, wait=seconds)
-        return await self._answer(ask, Run)
 
     @asynccontextmanager
     async def _heard(self, run: Run, listener: EventListener | None) -> AsyncIterator[None]:
@@ -362,12 +351,11 @@ class RemoteMoorage(Connection):
                         has_begun = True
                         yield line.decode()
                 return
-            except httpx2.TransportError as error:
+            except Interrupted as broken:
                 if has_begun:  # a repetition may send other data
-                    raise ServerUnreachable(self._transport.url, "the export broke off", is_unsure=False) from error
-                await patience.after(error)
-            except Later as later:
-                await patience.after(later.refusal, pause=later.pause)
+                    url = self._transport.url
+                    raise ServerUnreachable(url, "the export broke off", is_unsure=False) from broken.cause
+                await patience.after(broken.cause, pause=broken.pause)
 
     async def import_(
         self, lines: Iterable[str | bytes], *, detach: bool = False, dry_run: bool = False
@@ -406,15 +394,6 @@ class RemoteContext(Context):
 
     def __init__(self, moor: RemoteMoorage) -> None:
         self.moor = moor
-
-
-def connect(
-    url: str, *, key: str | None = None, deadline: float | None = None, owner: str = "local", **who: Any
-) -> RemoteMoorage:
-    """Return sessions on the server at `url`, for an event loop; `who` is as for `caller_for`."""
-    if owner != "local":
-        raise InvalidField("owner", "cannot be given to a server: the key decides it; leave it out")
-    return RemoteMoorage.to(url, caller_for(**who), key=key or config.server_key(), deadline=deadline or DEADLINE)
 
 
 def _who(caller: Caller) -> Headers:

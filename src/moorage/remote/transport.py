@@ -116,17 +116,20 @@ class Transport:
 
     @asynccontextmanager
     async def streaming(self, ask: Ask) -> AsyncIterator[httpx2.Response]:
-        """Yield an answer as it comes. Nothing is repeated here: the reader handles httpx2's errors."""
-        response = await self._sent(ask, stream=True)
+        """Yield an answer as it comes. Nothing is repeated here: the reader handles interruptions."""
         try:
-            if response.status_code >= 300:
-                await response.aread()
-                if _is_for_later(response, ask):
-                    raise Later(_refusal(self.url, response), _retry_after(response))
-                _checked(self.url, response)
-            yield response
-        finally:
-            await response.aclose()
+            response = await self._sent(ask, stream=True)
+            try:
+                if response.status_code >= 300:
+                    await response.aread()
+                    if _is_for_later(response, ask):
+                        raise Interrupted(_refusal(self.url, response), _retry_after(response))
+                    _checked(self.url, response)
+                yield response
+            finally:
+                await response.aclose()
+        except httpx2.TransportError as error:
+            raise Interrupted(error) from error
 
     def patience(self) -> RequestRetries:
         """Return how long to retry, from now."""
@@ -244,12 +247,12 @@ class RequestRetries:
         return ServerUnreachable(self._url, _told(error), is_unsure=self.is_unsure)
 
 
-class Later(Exception):
-    """A stream that cannot begin now."""
+class Interrupted(Exception):
+    """A stream that cannot begin now, or broke off."""
 
-    def __init__(self, refusal: MoorageError, pause: float | None) -> None:
-        self.refusal, self.pause = refusal, pause
-        super().__init__(str(refusal))
+    def __init__(self, cause: Exception, pause: float | None = None) -> None:
+        self.cause, self.pause = cause, pause
+        super().__init__(str(cause))
 
 
 def check_url(url: str) -> str:
