@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable
 from functools import cached_property
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
@@ -185,16 +185,10 @@ def _without_none(kind: Any) -> Any:
     return Union[parts] if get_origin(kind) in (Union, UnionType) else kind  # noqa: UP007  made from values
 
 
-def _meta(kind: Any, **limits: Any) -> Any:
-    from typing import Annotated
-
-    return Annotated[kind, Meta(**limits)]
-
-
-_SECONDS = _meta(float, ge=0)
-_SHORTLY = _meta(float, ge=0, le=60)
+_SECONDS = Annotated[float, Meta(ge=0)]
+_SHORTLY = Annotated[float, Meta(ge=0, le=60)]
 _TYPES: dict[str, Any] = {
-    "limit": _meta(int, ge=1, le=1000),
+    "limit": Annotated[int, Meta(ge=1, le=1000)],
     "wait": _SHORTLY | None,
     "timeout": _SHORTLY | None,
     "ttl": _SECONDS | None,
