@@ -15,6 +15,7 @@ from websockets.asyncio.client import connect
 
 from moorage.doors.http.protocol import BoundedProtocol
 from moorage.doors.http.streams import StreamSettings
+from moorage.service.deps import ServerSettings
 from tests.doors.graphql.client import Client, Socket, raw_socket
 from tests.doors.http.server import Served, address_of, running, serving
 from tests.doors.http.test_streams import until
@@ -201,7 +202,7 @@ async def test_who_does_not_say_who_it_is_is_let_go(served: Served) -> None:
 
 
 async def test_only_so_many_streams_of_one_visitor(url: str) -> None:
-    async with serving(url, settings=StreamSettings(per_visitor=3)) as served, Client(served.url) as gql:
+    async with serving(url, limits=ServerSettings(streams_per_visitor=3)) as served, Client(served.url) as gql:
         await served.moorage().create(session_id="s", parent=None)
         async with gql.socket() as one, gql.socket() as two:
             for name in ("1", "2", "3"):
@@ -219,7 +220,7 @@ async def test_only_so_many_streams_of_one_visitor(url: str) -> None:
 
 
 async def test_only_so_many_connections(url: str) -> None:
-    async with serving(url, settings=StreamSettings(in_all=2)) as served, Client(served.url) as gql:
+    async with serving(url, limits=ServerSettings(streams=2)) as served, Client(served.url) as gql:
         async with gql.socket(), gql.socket(), raw_socket(served.url) as third:
             assert (await third.closed())[0] == 1013
         async with gql.socket():

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx2
 import uvicorn
+from msgspec.structs import replace
 
 from moorage import config
 from moorage.client import LocalMoorage, OpenStore
@@ -23,7 +24,7 @@ from moorage.doors.http.exchange import AsgiApp
 from moorage.doors.http.streams import LiveStreams, StreamSettings
 from moorage.doors.http.visit import Visitor
 from moorage.launcher.embedded import Embedded
-from moorage.service.deps import Caller, Deps
+from moorage.service.deps import Caller, Deps, ServerSettings
 from moorage.testing.faults import PATIENCE, Worker
 
 
@@ -71,10 +72,16 @@ class OwnerAuthorizer(Authorizer):
 
 @asynccontextmanager
 async def serving(
-    where: Deps | str, *, authorizer: Callable[[Deps], Authorizer] = Authorizer, settings: StreamSettings | None = None
+    where: Deps | str,
+    *,
+    authorizer: Callable[[Deps], Authorizer] = Authorizer,
+    settings: StreamSettings | None = None,
+    limits: ServerSettings | None = None,
 ) -> AsyncIterator[Served]:
     """The door on a store (by its URL, closed afterwards) or on what a test has made, on a free port."""
     deps = config.open_deps(where, threaded=True) if isinstance(where, str) else where
+    if limits is not None:
+        deps.settings = replace(deps.settings, server=limits)
     door = Door(deps, authorizer(deps))
     live = streams.add_to(door, settings)
     messages.add_to(door, live)

@@ -19,7 +19,7 @@ from moorage.connection import LaunchOptions
 from moorage.core.event import Event
 from moorage.core.render import to_json
 from moorage.doors.http.streams import StreamSettings
-from moorage.service.deps import Deps
+from moorage.service.deps import Deps, ServerSettings
 from moorage.testing.faults import Worker
 from moorage.testing.model_store import ModelStore
 from tests.doors.http.listening import PATIENCE, STREAM, Listener, listening
@@ -417,8 +417,8 @@ async def test_streams_carry_only_events_of_their_owner(url: str) -> None:
 
 
 async def test_streams_are_limited_for_each_and_in_all(url: str) -> None:
-    settings = StreamSettings(per_visitor=2, in_all=3)
-    async with serving(url, authorizer=OwnerAuthorizer, settings=settings) as served, served.client() as http:
+    limits = ServerSettings(streams_per_visitor=2, streams=3)
+    async with serving(url, authorizer=OwnerAuthorizer, limits=limits) as served, served.client() as http:
         async with AsyncExitStack() as stack:
             for _ in range(2):
                 await stack.enter_async_context(listening(http, "/events"))

@@ -42,7 +42,7 @@ class Answering:
         """Serve a WebSocket until it is closed."""
         self._open += 1
         try:
-            is_full = self._open > self._live.settings.in_all
+            is_full = self._open > self._door.deps.settings.server.streams
             await Socket(self._door, self._live, self.engine, self.sockets, scope, receive, send).run(is_full=is_full)
         finally:
             self._open -= 1

@@ -105,8 +105,7 @@ class GrpcServer:
         """Set up the server. `alone`: one agent or tool; `services` by name, if not all. `shared`: other processes use
         its port, too. `places` are shared with the streams of the other doors; `watch` is told of every call.
         """
-        limits = deps.settings.server
-        places = places or Places(limits.streams, limits.streams_per_visitor)
+        places = places or Places(deps.settings.server)
         self._door = GrpcDoor(deps_of or (lambda _: deps), authorizer, places, watch or Watch(), alone=alone)
         self._server = grpc.aio.server(options=[*OPTIONS, ("grpc.so_reuseport", int(shared))])
         self._sessions, names = SessionsService(), []

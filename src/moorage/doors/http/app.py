@@ -38,7 +38,7 @@ from moorage.doors.http.exchange import (
     Exchange,
     RawHeaders,
 )
-from moorage.doors.http.limits import AccessCheck
+from moorage.doors.http.limits import AccessCheck, Places
 from moorage.doors.http.reading import arguments_of, is_filled_in, knows, wanted_version
 from moorage.doors.http.refusals import NoSuchPath, Unexpected, WrongVerb
 from moorage.doors.http.routing import Handler, Route, RouteNode, Routes
@@ -68,7 +68,7 @@ class Door:
         self._sockets: dict[str, AsgiApp] = {}
         self._closing: list[Callable[[], Awaitable[None]]] = []
         self.routes: list[Route] = []
-        self.words = Words()
+        self.words, self.places = Words(), Places(deps.settings.server)
         self._tree = Routes()
         for operation in OPERATIONS:
             self.add_operation(operation)

@@ -14,6 +14,7 @@ from time import monotonic
 from moorage.core.errors import RateLimited, StoreError
 from moorage.doors.http.refusals import TooManyStreams
 from moorage.doors.http.visit import Visitor
+from moorage.service.deps import ServerSettings
 
 MOST_VISITORS = 10_000  # whose buckets are kept; the least recently seen are dropped first
 LOOK_EVERY = 15.0  # seconds between two access checks of a stream's reader
@@ -47,9 +48,10 @@ class Rates:
 class Places:
     """Limits on streams: in all on a server, and for one visitor, at any door."""
 
-    def __init__(self, in_all: int, per_visitor: int, watcher: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(self, limits: ServerSettings) -> None:
         """Set up the limits. `watcher` gets the number of open streams."""
-        self._in_all, self._per_visitor, self.watcher = in_all, per_visitor, watcher
+        self._in_all, self._per_visitor = limits.streams, limits.streams_per_visitor
+        self.watcher: Callable[[int], None] = lambda _: None
         self._open: Counter[str] = Counter()
 
     @property

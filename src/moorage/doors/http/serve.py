@@ -48,7 +48,7 @@ from moorage.doors.http.authorizer import LOCAL, Authorizer
 from moorage.doors.http.exchange import MAX_BODY, AsgiApp
 from moorage.doors.http.greeting import greeting
 from moorage.doors.http.health import Heart
-from moorage.doors.http.limits import Places, Rates
+from moorage.doors.http.limits import Rates
 from moorage.doors.http.metrics import Meter, watch_stalls
 from moorage.doors.http.protocol import BoundedProtocol
 from moorage.doors.http.traces import Traces, open_traces
@@ -113,13 +113,10 @@ async def serve(options: ServeOptions) -> None:
         if traces is not None:
             stack.push_async_callback(asyncio.to_thread, traces.close)
         shared = options.fd is not None
-        meter, limits = Meter(), deps.settings.server
-        places = Places(limits.streams, limits.streams_per_visitor, meter.streams)
-        door = make_door(
-            deps, authorizer, traces=traces, stop=stop, heart=heart, is_one_of_many=shared, meter=meter, places=places
-        )
+        meter = Meter()
+        door = make_door(deps, authorizer, traces=traces, stop=stop, heart=heart, is_one_of_many=shared, meter=meter)
         server = _Server(_configured(door), stop)
-        grpc_server = await _grpc(door, authorizer, options, heart=heart, places=places, watch=(meter, traces))
+        grpc_server = await _grpc(door, authorizer, options, heart=heart, watch=(meter, traces))
         server_id = deps.new_id()
         if helped := await servers.arrive(deps, server_id):
             log.info("no server ran for a while; turns that get more time until they count as lost: %d", helped)
@@ -168,11 +165,10 @@ def make_door(
     heart: Heart | None = None,
     is_one_of_many: bool = False,
     meter: Meter | None = None,
-    places: Places | None = None,
 ) -> Door:
     """Return the door with all its routes; long polls end when the server is told to stop.
 
-    `is_one_of_many`: a client's next request may reach another process. `meter` and `places` are shared with gRPC.
+    `is_one_of_many`: a client's next request may reach another process. `meter` is shared with gRPC.
     """
     meter = meter or Meter()
     deps.store.on_commit(meter.commit)
@@ -183,8 +179,8 @@ def make_door(
     transfer.add_to(door)
     records.add_to(door)
     metrics.add_to(door, meter)
-    live = streams.add_to(door, places=places)
-    live.places.watcher = meter.streams
+    live = streams.add_to(door)
+    door.places.watcher = meter.streams
     messages.add_to(door, live)
     agent_sessions.add_to(door, live)
     agents.add_to(door)
@@ -225,7 +221,6 @@ async def _grpc(
     options: ServeOptions,
     *,
     heart: Heart,
-    places: Places,
     watch: tuple[Meter, Traces | None],
 ) -> GrpcServer | None:
     """Start the gRPC door, if it is enabled and available."""
@@ -241,7 +236,7 @@ async def _grpc(
         deps_of=door.deps_of,
         shared=options.grpc_shared,
         heart=heart,
-        places=places,
+        places=door.places,
         watch=Watch(meter.call, traces),
     )
     try:

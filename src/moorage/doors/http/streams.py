@@ -25,7 +25,6 @@ from moorage.core.key import Scope
 from moorage.core.query import Page, check_numbers
 from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import JSON, ClientDisconnected, Exchange
-from moorage.doors.http.limits import Places
 from moorage.doors.http.reading import read_query
 from moorage.doors.http.visit import Visitor
 from moorage.service.conversation import PAGE, check_feed_cursor, newest_event, session_page
@@ -43,10 +42,8 @@ TYPES = (*Kind, SESSION_DELETED)
 
 
 class StreamSettings(Struct, frozen=True, kw_only=True):
-    """Limits on the number and the times of streams."""
+    """Limits on the times of streams."""
 
-    per_visitor: int = 2_000
-    in_all: int = 10_000
     heartbeat: float = 15.0  # seconds of silence before a keep-alive
     drained_within: float = 30.0  # seconds for a reader to take what was sent
 
@@ -65,11 +62,9 @@ class EventsRequest(SessionEventsRequest, kw_only=True, forbid_unknown_fields=Tr
     session: Annotated[str, Meta(description="only of this session")] | UnsetType = UNSET
 
 
-def add_to(door: Door, settings: StreamSettings | None = None, places: Places | None = None) -> LiveStreams:
-    """Add the streams' routes. `places` are shared with other doors."""
-    allowed = door.deps.settings.server
-    usual = StreamSettings(in_all=allowed.streams, per_visitor=allowed.streams_per_visitor)
-    live = LiveStreams(door, settings or usual, places)
+def add_to(door: Door, settings: StreamSettings | None = None) -> LiveStreams:
+    """Add the streams' routes."""
+    live = LiveStreams(door, settings or StreamSettings())
     door.on_close(live.close)
     door.on_close(door.words.close)
     streamed: dict[str, Any] = {"scope": Scope.READ, "or_as": (SSE.decode(),)}
@@ -93,10 +88,9 @@ def as_event(event: Event) -> bytes:
 class LiveStreams:
     """The streams of one server."""
 
-    def __init__(self, door: Door, settings: StreamSettings, places: Places | None = None) -> None:
-        self._door, self.settings = door, settings
+    def __init__(self, door: Door, settings: StreamSettings) -> None:
+        self._door, self.settings, self.places = door, settings, door.places
         self._hubs: dict[str, Hub] = {}
-        self.places = places or Places(settings.in_all, settings.per_visitor)
         self.is_closing = False
 
     async def close(self) -> None:
