@@ -96,7 +96,7 @@ def _about(name: str, field: Schema, schema: Schema) -> str:
     told = [field["description"]] if "description" in field else []
     if name in schema.get("required", ()):
         told.append("must be given")
-    elif field.get("default") not in (None, [], {}):
+    elif field.get("default") not in (None, (), [], {}):
         told.append(f"`{str(field['default']).lower() if isinstance(field['default'], bool) else field['default']}`")
     return "; ".join(told).replace("|", "\\|")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field
 from msgspec.structs import fields
@@ -17,7 +17,10 @@ MAX_TEXT = 40_000  # characters of a text in one answer
 MAX_SHORT = 4_000  # of each, where there are many
 
 NextOffset = Annotated[int, Meta(description="Where the text continues: pass it as `offset`")]
-
+OmittedKeys = Annotated[
+    dict[str, int], Meta(description="Keys whose values are left out because they are long, with their length")
+]
+TextPiece = Annotated[str, Meta(description="A piece of one long value, as JSON")]
 
 _LEFT_OUT = {
     "project_dir", "owner", "resume_ready", "interface", "forked_from", "version", "metadata", "updated_at",
@@ -104,19 +107,29 @@ class AskedAnswer(Struct, frozen=True, kw_only=True):
         return isinstance(run, RunBrief) and run.settled and run.state != "completed"
 
 
-class StartedAnswer(AskedAnswer, frozen=True, kw_only=True):
-    """A run and its session."""
+class BriefAnswer(Struct, frozen=True, kw_only=True):
+    """A session as it is now."""
 
     session_id: str
     session: Brief
+
+    @classmethod
+    def of(cls, session: Session, **others: Any) -> Self:
+        """Return the answer about this session."""
+        return cls(session_id=session.session_id, session=like(Brief, session), **others)
+
+
+class StartedAnswer(BriefAnswer, AskedAnswer, frozen=True, kw_only=True):
+    """A run and its session."""
+
     run: RunBrief
 
 
-class ResumeAnswer(AskedAnswer, frozen=True, kw_only=True):
+class ResumeAnswer(BriefAnswer, AskedAnswer, frozen=True, kw_only=True):
     """A session to go on with: the run that was asked of it, or all that its driver needs."""
 
-    session_id: str | None = None
-    session: Brief | None = None
+    session_id: str | None = None  # type: ignore[assignment]  # there is none with suggestions
+    session: Brief | None = None  # type: ignore[assignment]
     run: RunBrief | UnsetType = UNSET
     hold: dict[str, Any] | UnsetType = UNSET
     checkpoint: dict[str, Any] | UnsetType | None = UNSET
@@ -133,11 +146,9 @@ class SentAnswer(AskedAnswer, frozen=True, kw_only=True):
     run: Annotated[RunBrief | None, Meta(description="The run it requested; null if no agent can be started")] = None
 
 
-class StatusAnswer(Struct, frozen=True, kw_only=True):
+class StatusAnswer(BriefAnswer, frozen=True, kw_only=True):
     """Where a session stands."""
 
-    session_id: str
-    session: Brief
     run: Annotated[RunBrief | None, Meta(description="The newest run; null if there was none")]
 
 
@@ -178,13 +189,6 @@ class ChildrenAnswer(Struct, frozen=True, kw_only=True):
     next: Annotated[str | None, Meta(description="Pass it as `cursor` for older runs; null at the end")] = None
 
 
-class BriefAnswer(Struct, frozen=True, kw_only=True):
-    """A session as it is now."""
-
-    session_id: str
-    session: Brief
-
-
 class ApprovalAnswer(Struct, frozen=True, kw_only=True):
     """A question that waits for a person."""
 
@@ -209,10 +213,8 @@ class ContextAnswer(Struct, frozen=True, kw_only=True):
 
     session_id: str
     context: dict[str, Any] = field(default_factory=dict)
-    left_out: Annotated[
-        dict[str, int], Meta(description="Keys whose values are left out because they are long, with their length")
-    ] = field(default_factory=dict)
-    text: Annotated[str, Meta(description="A piece of one long value, as JSON")] | UnsetType = UNSET
+    left_out: OmittedKeys = field(default_factory=dict)
+    text: TextPiece | UnsetType = UNSET
     next_offset: NextOffset | UnsetType = UNSET
 
 
@@ -230,10 +232,8 @@ class MemoryAnswer(Struct, frozen=True, kw_only=True):
 
     namespace: str
     values: dict[str, Any] = field(default_factory=dict)
-    left_out: Annotated[
-        dict[str, int], Meta(description="Keys whose values are left out because they are long, with their length")
-    ] = field(default_factory=dict)
-    text: Annotated[str, Meta(description="A piece of one long value, as JSON")] | UnsetType = UNSET
+    left_out: OmittedKeys = field(default_factory=dict)
+    text: TextPiece | UnsetType = UNSET
     next_offset: NextOffset | UnsetType = UNSET
     next: Annotated[str, Meta(description="The key to pass as `after` for more")] | UnsetType = UNSET
 

@@ -1,16 +1,17 @@
-"""A row of the table of tools: its name, the types of request and answer, and its effect on sessions.
-
-The JSON schemas that hosts see come from those types, and calls are parsed into them, so the two always agree.
+"""The table of tools: each row is a function. Its signature is the schema that hosts see and the check of every call,
+and its docstring is the description, so they always agree.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import cached_property
+from inspect import signature
 from typing import Any, get_type_hints
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, defstruct
+from msgspec.structs import asdict
 
 from moorage.core.key import Scope
 from moorage.core.render import to_json
@@ -19,6 +20,7 @@ from moorage.doors.mcp.calls import ToolCall
 
 Schema = dict[str, Any]
 ToolDocument = dict[str, Any]
+Function = Callable[..., Awaitable[Struct]]  # of a call and the tool's arguments
 
 
 class ToolOutput(Struct, frozen=True, kw_only=True):
@@ -33,57 +35,54 @@ class McpTool:
     """One tool of the table."""
 
     def __init__(
-        self,
-        name: str,
-        title: str,
-        request: type[Struct],
-        answer: type[Struct],
-        call: Callable[[ToolCall, Any], Awaitable[Any]],
-        scope: Scope = Scope.WRITE,
-        *,
-        destroys: bool = False,
-        repeatable: bool = False,
+        self, function: Function, title: str, scope: Scope, *, destroys: bool = False, repeatable: bool = False
     ) -> None:
         """Set up the row. `destroys`: it may delete something. `repeatable`: a repetition has no further effect."""
-        self.name, self.title, self.request, self.answer = name, title, request, answer
-        self._call, self.scope, self.destroys = call, scope, destroys
-        self.reads = scope is Scope.READ
+        self._function, self.name = function, function.__name__
+        self.title, self.description = title, " ".join(str(function.__doc__).split())
+        self.scope, self.reads, self.destroys = scope, scope is Scope.READ, destroys
         self.repeatable = repeatable or self.reads
 
-    @property
-    def description(self) -> str:
-        """Return the description: the docstring of its request."""
-        return " ".join(str(self.request.__doc__).split())
+    @cached_property
+    def _types(self) -> dict[str, Any]:
+        return get_type_hints(self._function, include_extras=True)
+
+    @cached_property
+    def request(self) -> type[Struct]:
+        """Return the type of its arguments, with a field for each parameter after the call."""
+        _, *parameters = signature(self._function).parameters.values()
+        fields = [
+            (each.name, self._types[each.name], msgspec.NODEFAULT if each.default is each.empty else each.default)
+            for each in parameters
+        ]
+        return defstruct(self.name, fields, frozen=True, forbid_unknown_fields=True)
 
     @cached_property
     def input_schema(self) -> Schema:
-        """Return the schema of its request."""
+        """Return the schema of its arguments."""
         return schema_of(self.request)
 
     @cached_property
     def output_schema(self) -> Schema:
         """Return the schema of its answer."""
-        return schema_of(self.answer)
+        return schema_of(self._types["return"])
 
     async def __call__(self, call: ToolCall, arguments: ToolDocument) -> ToolOutput:
         """Call the tool. Raise MoorageError."""
         call.check_scope(self.scope)
-        value = await self._call(call, read_fields(without_empty(arguments), self.request))
+        given = asdict(read_fields(without_empty(arguments), self.request))
+        value = await self._function(call, **given)
         return ToolOutput(document=to_json(value), failed=bool(getattr(value, "failed", False)))
 
 
 TOOLS: dict[str, McpTool] = {}
-Function = Callable[[ToolCall, Any], Awaitable[Struct]]
 
 
-def tool(
-    title: str, scope: Scope = Scope.WRITE, *, destroys: bool = False, repeatable: bool = False
-) -> Callable[[Function], Function]:
-    """Register a function as a tool of that name; its annotations give the types of request and answer."""
+def tool(title: str, scope: Scope = Scope.WRITE, **effects: bool) -> Callable[[Function], Function]:
+    """Add a function to the table."""
 
     def put(function: Function) -> Function:
-        (_, asks, answer), name = get_type_hints(function).values(), function.__name__
-        TOOLS[name] = McpTool(name, title, asks, answer, function, scope, destroys=destroys, repeatable=repeatable)
+        TOOLS[function.__name__] = McpTool(function, title, scope, **effects)
         return function
 
     return put
