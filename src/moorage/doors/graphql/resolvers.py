@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ from moorage.core.errors import OutOfReach
 from moorage.core.event import Event
 from moorage.core.key import Scope
 from moorage.core.query import MAX_LIMIT, STATUSES, Page, SessionQuery, check_limit, number_of
-from moorage.core.record import BYTES, Record
+from moorage.core.record import Record
 from moorage.core.render import to_json
 from moorage.core.run import Join, Mode, RunState
 from moorage.core.session import OUTCOMES, Hold, Phase, Session, State
@@ -33,7 +32,7 @@ Info = gql.GraphQLResolveInfo[OperationContext]
 query, mutation, subscription = QueryType(), MutationType(), SubscriptionType()
 session, hold = ObjectType("AgentSession"), ObjectType("Hold")
 sessions_page, history_page = ObjectType("AgentSessionConnection"), ObjectType("HistoryConnection")
-sent, resumed, record = ObjectType("SentMessage"), ObjectType("ResumedSession"), ObjectType("MemoryRecord")
+sent, resumed = ObjectType("SentMessage"), ObjectType("ResumedSession")
 
 
 # Queries ----------------------------------------------------------------------------------------
@@ -106,11 +105,6 @@ async def set_memory(
 async def delete_memory(_: Any, info: Info, namespace: str, key: str, prefix: bool, version: int | None = None) -> bool:
     await info.context.memory(Scope.WRITE).delete(namespace, key, prefix=prefix, version=version)
     return True
-
-
-@record.field("content")
-def content(record: Record, _: Info) -> Any:
-    return b64encode(record.value).decode() if record.form == BYTES else record.content
 
 
 # Sessions ---------------------------------------------------------------------------------------
@@ -309,6 +303,6 @@ ENUMS = [
     _words("Role", ROLES),
 ]
 BINDABLES = [
-    query, mutation, subscription, session, hold, sessions_page, history_page, sent, resumed, record,
+    query, mutation, subscription, session, hold, sessions_page, history_page, sent, resumed,
     interface, *ENUMS,
 ]  # fmt: skip
