@@ -11,13 +11,11 @@ import asyncio
 import inspect
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel.server import NotificationOptions, Server
-from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated, ToolsListChanged
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
@@ -33,35 +31,6 @@ STDIO = ""  # the only client on standard input has no session id
 
 McpContext = ServerRequestContext[Any, Any]
 ListTools = Callable[[ToolCall], Awaitable[object]]  # returns something that differs when the tools do
-
-
-class TellingServer(Server[Any]):
-    """The library's server, with the capability to notify clients of changed tools."""
-
-    def __init__(
-        self, *args: Any, older: OlderClients | None, open_streams: set[ListenHandler], **options: Any
-    ) -> None:
-        """Set up. `older`: clients of the older protocol, if they have streams for notifications."""
-        super().__init__(*args, **options)
-        self.older, self._open_streams = older, open_streams
-
-    def end_streams(self) -> None:
-        """End all streams of changes."""
-        for stream in tuple(self._open_streams):
-            stream.close()
-        if self.older is not None:
-            self.older.close()
-
-    def stream_of(self, client: str) -> AbstractContextManager[None]:
-        """Count the stream of a client of the older protocol as open in this block."""
-        return nullcontext() if self.older is None else self.older.stream(client)
-
-    def create_initialization_options(
-        self, notification_options: NotificationOptions | None = None, *more: Any, **options: Any
-    ) -> InitializationOptions:
-        """Return the initialization options with our capabilities."""
-        usual = NotificationOptions(tools_changed=self.older is not None)
-        return super().create_initialization_options(notification_options or usual, *more, **options)
 
 
 async def listen(

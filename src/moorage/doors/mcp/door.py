@@ -24,7 +24,7 @@ from moorage.doors.http.visit import Visit, Visitor
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-    from moorage.doors.mcp.changes import TellingServer
+    from moorage.doors.mcp.server import McpServer
 
 PATH = "/mcp"
 IDLE_SESSION = 1800.0  # seconds; the library's own default from 2.2 on
@@ -47,7 +47,7 @@ class Mcp:
         self._door, self._live, self._stateless = door, live, stateless
         self._starting: asyncio.Future[StreamableHTTPSessionManager] | None = None
         self._keeper: asyncio.Task[None] | None = None
-        self._server: TellingServer | None = None  # created on first use
+        self._server: McpServer | None = None  # created on first use
         self._stop = asyncio.Event()
         self.is_closing = False
 
@@ -114,10 +114,10 @@ class Mcp:
         from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
         from moorage.doors.mcp.changes import supported
-        from moorage.doors.mcp.server import make_server
+        from moorage.doors.mcp.server import McpServer
 
         limits = self._door.deps.settings.server
-        self._server = make_server(_visit_of, is_stateless=self._stateless, leaves_work=lambda: self.is_closing)
+        self._server = McpServer(_visit_of, is_stateless=self._stateless, leaves_work=lambda: self.is_closing)
         bounds = supported(StreamableHTTPSessionManager, max_sessions=limits.streams)
         if not bounds and not self._stateless:  # before 2.2, only a timeout ends sessions that their clients have left
             bounds = {"session_idle_timeout": IDLE_SESSION}

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 
 from moorage.client import connect
 from moorage.doors.mcp.changes import STDIO
-from moorage.doors.mcp.server import make_server
+from moorage.doors.mcp.server import McpServer
 from moorage.doors.mcp.stdio import GOODBYE_WITHIN
 
 
@@ -25,7 +25,7 @@ async def serve(url: str) -> None:
     """Speak the protocol until the input ends. Agents started by this process end with it."""
     async with connect(url, interface="mcp") as moor:
         moor.caller = replace(moor.caller, parent=moor.asks_from())  # the environment is read, and warned of, once
-        server = make_server(lambda _: moor)
+        server = McpServer(lambda _: moor)
         waiting = PendingRequests()
         async with stdio_server() as (reading, writing), anyio.create_task_group() as group:
             asked, read = anyio.create_memory_object_stream[SessionMessage | Exception]()

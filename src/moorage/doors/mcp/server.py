@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 import mcp_types as types
 from mcp.server.context import ServerRequestContext
-from mcp.server.lowlevel.server import Server
+from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
 from mcp.server.subscriptions import ListenHandler
 from mcp.shared.exceptions import MCPError
 
@@ -26,7 +28,7 @@ from moorage.core.session import Session
 from moorage.doors.http.refusals import Unexpected
 from moorage.doors.mcp import changes, named, resources
 from moorage.doors.mcp.calls import TellProgress, ToolCall
-from moorage.doors.mcp.changes import OlderClients, TellingServer
+from moorage.doors.mcp.changes import OlderClients, supported
 from moorage.doors.mcp.table import ToolDocument, ToolOutput
 from moorage.doors.mcp.tools import TOOLS
 
@@ -51,42 +53,55 @@ get_memory and set_memory between all sessions."""
 _running: set[asyncio.Task[Any]] = set()  # running calls; the loop itself would drop them
 
 
-def make_server(
-    moorage_for: FindMoorage, *, is_stateless: bool = False, leaves_work: Callable[[], bool] = lambda: False
-) -> TellingServer:
-    """Return the server. A stateless one keeps no older clients.
-
-    `moorage_for` gives the API for the caller of a request. `leaves_work` is passed to `ToolCall`.
-    """
-    handlers = Handlers(moorage_for, leaves_work, None if is_stateless else OlderClients())
-    return TellingServer(
-        "moorage",
-        older=handlers.older,
-        open_streams=handlers.open_streams,
-        version=__version__,
-        title="Moorage",
-        description="Durable sessions for AI agents",
-        instructions=INSTRUCTIONS,
-        **changes.supported(Server.__init__, get_tool_input_schema=lambda _: None),  # no argument is sent in a header
-        on_list_tools=handlers.list_tools,
-        on_call_tool=handlers.call_tool,
-        on_list_resources=handlers.list_resources,
-        on_list_resource_templates=handlers.list_templates,
-        on_read_resource=handlers.read_resource,
-        on_subscriptions_listen=handlers.listen,
-    )
-
-
 class NoSuchTool(ToolNotFound):
     """An unknown tool: this is an error of the protocol, whereas the refusal of a tool is an answer."""
 
 
-class Handlers:
-    """Answers the protocol's requests."""
+class McpServer(Server[Any]):
+    """The library's server, which answers with Moorage's tools and resources."""
 
-    def __init__(self, moorage_for: FindMoorage, leaves_work: Callable[[], bool], older: OlderClients | None) -> None:
-        self._moorage_for, self._leaves_work, self.older = moorage_for, leaves_work, older
-        self.open_streams: set[ListenHandler] = set()
+    def __init__(
+        self, moorage_for: FindMoorage, *, is_stateless: bool = False, leaves_work: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Set up. A stateless one keeps no older clients.
+
+        `moorage_for` gives the API for the caller of a request. `leaves_work` is passed to `ToolCall`.
+        """
+        self._moorage_for, self._leaves_work = moorage_for, leaves_work
+        self._older = None if is_stateless else OlderClients()
+        self._open_streams: set[ListenHandler] = set()
+        super().__init__(
+            "moorage",
+            version=__version__,
+            title="Moorage",
+            description="Durable sessions for AI agents",
+            instructions=INSTRUCTIONS,
+            **supported(Server.__init__, get_tool_input_schema=lambda _: None),  # no argument is sent in a header
+            on_list_tools=self.list_tools,
+            on_call_tool=self.call_tool,
+            on_list_resources=self.list_resources,
+            on_list_resource_templates=self.list_templates,
+            on_read_resource=self.read_resource,
+            on_subscriptions_listen=self.listen,
+        )
+
+    def create_initialization_options(
+        self, notification_options: NotificationOptions | None = None, *more: Any, **options: Any
+    ) -> InitializationOptions:
+        """Return the initialization options: clients that keep a stream hear of changed tools."""
+        usual = NotificationOptions(tools_changed=self._older is not None)
+        return super().create_initialization_options(notification_options or usual, *more, **options)
+
+    def stream_of(self, client: str) -> AbstractContextManager[None]:
+        """Count the stream of a client of the older protocol as open in this block."""
+        return nullcontext() if self._older is None else self._older.stream(client)
+
+    def end_streams(self) -> None:
+        """End all streams of changes."""
+        for stream in tuple(self._open_streams):
+            stream.close()
+        if self._older is not None:
+            self._older.close()
 
     def _call(self, ctx: McpContext, tell: TellProgress | None = None) -> ToolCall:
         return ToolCall(self._moorage_for(ctx), tell, self._leaves_work)
@@ -96,8 +111,8 @@ class Handlers:
         call = self._call(ctx)
         by_name = await _named_tools(call)
         every = _every_tool(by_name)
-        if self.older is not None:
-            self.older.watch(ctx, call, _named_tools, by_name)
+        if self._older is not None:
+            self._older.watch(ctx, call, _named_tools, by_name)
         first = _position(every, None if params is None else params.cursor)
         page = every[first : first + PAGE]
         more = first + PAGE < len(every)
@@ -120,7 +135,7 @@ class Handlers:
         self, ctx: McpContext, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
         """Serve a stream of changes, in the newer protocol."""
-        return await changes.listen(ctx, params, self._call(ctx), _named_tools, self.open_streams)
+        return await changes.listen(ctx, params, self._call(ctx), _named_tools, self._open_streams)
 
     async def list_resources(
         self, ctx: McpContext, params: types.PaginatedRequestParams | None
