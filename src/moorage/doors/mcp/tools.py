@@ -445,37 +445,27 @@ async def get_context(
 ) -> answers.ContextAnswer:
     """Read a session's context, or one key of it; an empty context is {}. A long value comes in pieces, as JSON
     text."""
-    ref = await call.session(session_id)
-    session_id = (await call.moor.get(ref)).session_id
-    if key is None:
-        kept, left_out = _all_that_fits(await call.moor.context.get(ref))
-        return answers.ContextAnswer(session_id=session_id, context=kept, left_out=left_out)
-    if (item := (await call.moor.context.items(ref)).get(key)) is None:
-        return answers.ContextAnswer(session_id=session_id)
-    if (piece := _piece(key, item.value, offset)) is not None:
-        return answers.ContextAnswer(session_id=session_id, **piece)
-    return answers.ContextAnswer(session_id=session_id, context={key: item.value})
+    ref = (await call.moor.get(await call.session(session_id))).session_id
+    values = await call.moor.context.get(ref)
+    if key is not None:
+        values = {key: values[key]} if key in values else {}
+    return answers.ContextAnswer(session_id=ref, **_readable("context", values, key, offset))
 
 
-def _piece(key: str, value: Any, offset: int) -> dict[str, Any] | None:
-    """Return a piece of a value that is too long for one answer; None for others, unless a piece was requested."""
-    whole = encode_text(value)
-    if len(whole) <= MAX_TEXT and not offset:
-        return None
-    following = next_offset(whole, offset, MAX_TEXT)
-    return {"left_out": {key: len(whole)}, "text": whole[offset : offset + MAX_TEXT], "next_offset": following}
-
-
-def _all_that_fits(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, int]]:
-    """Return as many values as fit into one answer, and the keys and lengths of the others."""
+def _readable(name: str, values: dict[str, Any], key: str | None, offset: int) -> dict[str, Any]:
+    """Return the fields of an answer: the values that fit into it, and the lengths of the others; of one, a piece."""
     kept, left_out, room = {}, {}, MAX_TEXT
-    for key, value in values.items():
+    for each, value in values.items():
         length = len(encode_text(value))
         if length <= room:
-            kept[key], room = value, room - length
+            kept[each], room = value, room - length
         else:
-            left_out[key] = length
-    return kept, left_out
+            left_out[each] = length
+    if key not in values or not (left_out or offset):
+        return {name: kept, "left_out": left_out}
+    whole = encode_text(values[key])
+    following = next_offset(whole, offset, MAX_TEXT)
+    return {"left_out": {key: len(whole)}, "text": whole[offset : offset + MAX_TEXT], "next_offset": following}
 
 
 @tool("Remember", repeatable=True)
@@ -509,16 +499,15 @@ async def get_memory(
     """Read values that all sessions share: those of a namespace, sorted by key, or one of them. A long value comes in
     pieces, as JSON text; bytes are base64."""
     call.check_no_token()
+    following: str | None = None
     if key is None:
         page = await call.moor.memory.list(namespace, prefix=prefix, after=after, limit=limit)
-        kept, left_out = _all_that_fits({record.key: record.content for record in page.items})
-        following = UNSET if page.next is None else page.next
-        return answers.MemoryAnswer(namespace=namespace, values=kept, left_out=left_out, next=following)
-    if (record := await call.moor.memory.get(namespace, key)) is None:
-        return answers.MemoryAnswer(namespace=namespace)
-    if (piece := _piece(key, record.content, offset)) is not None:
-        return answers.MemoryAnswer(namespace=namespace, **piece)
-    return answers.MemoryAnswer(namespace=namespace, values={key: record.content})
+        records, following = page.items, page.next
+    else:
+        record = await call.moor.memory.get(namespace, key)
+        records = [] if record is None else [record]
+    shown = _readable("values", {record.key: record.content for record in records}, key, offset)
+    return answers.MemoryAnswer(namespace=namespace, next=UNSET if following is None else following, **shown)
 
 
 @tool("Store a shared value", repeatable=True)
