@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from moorage import __version__, config
 from moorage.agents.grpc import LOST, UNREACHABLE, texts_of
@@ -27,6 +26,7 @@ from moorage.core.registration import USUAL_LEASE, new_registration
 from moorage.core.tool import Tool, ToolOperation
 from moorage.doors.grpc.calls import Rpc, RpcCall
 from moorage.doors.grpc.door import Rpcs
+from moorage.doors.grpc.sessions import filled
 from moorage.protobuf import agent_platform_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -35,16 +35,21 @@ MOST_TASKS = 10_000  # whose states are kept; the oldest are dropped first
 MAX_OPERATIONS = 100
 
 
-class TaskRecord(Struct, frozen=True, kw_only=True):
-    """The outcome of a task."""
+class TaskRecord(Struct, kw_only=True):
+    """The outcome of a task, as far as it is known."""
 
-    agent: str
-    session: str
+    agent_id: str
+    session_id: str
     status: str = "running"
     error: str = ""
     started_at: float
     ended_at: float = 0.0
-    token: str | None = None  # the session whose token made the call
+    token: str | None  # the session whose token made the call
+
+    def end(self, status: str, error: str = "") -> None:
+        """Note the outcome, unless it is known."""
+        if self.status == "running":
+            self.status, self.error, self.ended_at = status, error, time()
 
 
 class Platform:
@@ -84,8 +89,8 @@ class Platform:
     async def execute_task(self, call: RpcCall, request: pb.TaskRequest) -> pb.TaskResponse:
         """Return the agent's whole answer."""
         task = await self._task(call, request)
-        with self._noted(call, task):
-            answer = self._judged(call, task, await call.named.execute(task))
+        with self._noted(call, task) as record:
+            answer = self._judged(call, record, await call.named.execute(task))
         return _response(request, answer)
 
     async def process_task(self, call: RpcCall, request: pb.TaskRequest) -> pb.TaskResponse:
@@ -97,11 +102,11 @@ class Platform:
     async def stream_task(self, call: RpcCall, request: pb.TaskRequest) -> AsyncIterator[pb.TaskChunk]:
         """Stream the agent's answer in chunks; each has the session's id."""
         task = await self._task(call, request)
-        with self._noted(call, task):
+        with self._noted(call, task) as record:
             async for chunk in call.named.stream(task):
                 piece = pb.TaskChunk(task_id=request.task_id, content=chunk.text, session_id=request.session_id)
                 if chunk.answer is not None:
-                    answer = self._judged(call, task, chunk.answer)
+                    answer = self._judged(call, record, chunk.answer)
                     if not answer.success:
                         raise AgentFailed(task.agent, answer.failure, answer.reason or "", answer.because)
                     piece.is_final = True
@@ -126,61 +131,50 @@ class Platform:
         )
 
     @contextmanager
-    def _noted(self, call: RpcCall, task: Task) -> Iterator[None]:
+    def _noted(self, call: RpcCall, task: Task) -> Iterator[TaskRecord]:
         """Record the outcome of a task."""
+        record = self._new_record(call, task)
         self._active[task.agent] += 1
-        token = call.visitor.session_id
-        self._note(call, task, TaskRecord(agent=task.agent, session=task.session or "", started_at=time(), token=token))
         try:
-            yield
+            yield record
         except (asyncio.CancelledError, GeneratorExit):
-            self._end(call, task, "cancelled")
+            record.end("cancelled")
             raise
         except Exception as error:
-            self._end(call, task, "failed", str(error))
+            record.end("failed", str(error))
             raise
         finally:
             self._active[task.agent] -= 1
             if not self._active[task.agent]:
                 del self._active[task.agent]
 
-    def _judged(self, call: RpcCall, task: Task, answer: Answer) -> Answer:
-        """Record the answer and return it. Raise AgentUnreachable if the agent could not be reached."""
-        if answer.reason in (UNREACHABLE, LOST):
-            raise AgentUnreachable(task.agent, answer.failure, is_unsure=answer.reason == LOST)
-        call.tell_why(answer.because)
-        self._end(call, task, "completed" if answer.success else "failed", answer.failure)
-        self._completed[task.agent] += answer.success
-        return answer
-
-    def _note(self, call: RpcCall, task: Task, record: TaskRecord) -> None:
+    def _new_record(self, call: RpcCall, task: Task) -> TaskRecord:
+        """Return the record of a task; keep it if the task has an id."""
+        token = call.visitor.session_id
+        record = TaskRecord(agent_id=task.agent, session_id=task.session or "", started_at=time(), token=token)
         if task.task_id:
             place = (call.visitor.caller.owner, task.task_id)
             self._tasks[place] = record
             self._tasks.move_to_end(place)
             if len(self._tasks) > MOST_TASKS:
                 self._tasks.popitem(last=False)
+        return record
 
-    def _end(self, call: RpcCall, task: Task, status: str, error: str = "") -> None:
-        record = self._tasks.get((call.visitor.caller.owner, task.task_id))
-        if record is not None and record.status == "running":
-            ended = replace(record, status=status, error=error, ended_at=time())
-            self._tasks[(call.visitor.caller.owner, task.task_id)] = ended
+    def _judged(self, call: RpcCall, record: TaskRecord, answer: Answer) -> Answer:
+        """Record the answer and return it. Raise AgentUnreachable if the agent could not be reached."""
+        if answer.reason in (UNREACHABLE, LOST):
+            raise AgentUnreachable(record.agent_id, answer.failure, is_unsure=answer.reason == LOST)
+        call.tell_why(answer.because)
+        record.end("completed" if answer.success else "failed", answer.failure)
+        self._completed[record.agent_id] += answer.success
+        return answer
 
     async def get_task_status(self, call: RpcCall, request: pb.TaskStatusRequest) -> pb.TaskStatusResponse:
         """Return the outcome of a task. Raise TaskNotFound if this process does not have it."""
         record = self._tasks.get((call.visitor.caller.owner, request.task_id))
         if record is None or call.visitor.session_id not in (None, record.token):
             raise TaskNotFound(request.task_id)
-        return pb.TaskStatusResponse(
-            task_id=request.task_id,
-            status=record.status,
-            agent_id=record.agent,
-            session_id=record.session,
-            error=record.error,
-            started_at=record.started_at,
-            ended_at=record.ended_at,
-        )
+        return filled(pb.TaskStatusResponse(task_id=request.task_id), record)
 
     # Status and lists -----------------------------------------------------------------------------
 
@@ -317,15 +311,8 @@ async def _infos(call: RpcCall, role: AgentRole) -> list[pb.AgentInfo]:
 
 
 def _info(agent: AgentDefinition, left: dict[str, float]) -> pb.AgentInfo:
-    return pb.AgentInfo(
-        agent_id=agent.name,
-        name=agent.name,
-        description=agent.description,
-        kind=agent.kind.value,
-        role=agent.role.value,
-        endpoints=agent.endpoint,
-        lease_seconds=left.get(agent.name, 0.0),
-    )
+    lease = left.get(agent.name, 0.0)
+    return filled(pb.AgentInfo(agent_id=agent.name, endpoints=agent.endpoint, lease_seconds=lease), agent)
 
 
 def _tool_info(tool: Tool, left: dict[str, float]) -> pb.ToolInfo:

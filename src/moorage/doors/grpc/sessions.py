@@ -110,7 +110,7 @@ async def _put(call: RpcCall, request: pb.PutContextRequest) -> pb.PutContextRes
     value, ttl = _json("value", request.value), request.ttl_seconds or None
     await call.open_session(request.session)
     written = await call.moor.context.put(request.session, request.key, value, ttl=ttl)
-    return _filled(pb.PutContextResponse(), written)
+    return filled(pb.PutContextResponse(), written)
 
 
 async def _call(call: RpcCall, request: pb.CallOperationRequest) -> pb.CallOperationResponse:
@@ -186,7 +186,7 @@ _MORE = tuple(name for name in PUBLIC_FIELDS if name not in pb.Session.DESCRIPTO
 
 
 def _session(session: Session) -> pb.Session:
-    told = _filled(pb.Session(), session, json=("metadata",))
+    told = filled(pb.Session(), session, json=("metadata",))
     more = {name: value for name in _MORE if (value := getattr(session, name))}
     told.more = encode_text(more) if more else ""
     if session.hold is not None:
@@ -195,12 +195,12 @@ def _session(session: Session) -> pb.Session:
     return told
 
 
-def _filled(message: M, value: msgspec.Struct, *, json: tuple[str, ...] = ()) -> M:
+def filled(message: M, value: msgspec.Struct, *, json: tuple[str, ...] = ()) -> M:
     """Return a message with the fields of a value that have the same names; those of `json` as texts."""
     for name in message.DESCRIPTOR.fields_by_name:
         part = getattr(value, name, None)
         if isinstance(part, msgspec.Struct):
-            _filled(getattr(message, name), part)
+            filled(getattr(message, name), part)
         elif isinstance(part, datetime):
             getattr(message, name).FromDatetime(part)
         elif name in json and part:
@@ -238,7 +238,7 @@ def _value(value: Any) -> pb.GetContextResponse:
 
 
 def _approval(approval: Approval) -> pb.Approval:
-    return _filled(pb.Approval(), approval, json=("plan",))
+    return filled(pb.Approval(), approval, json=("plan",))
 
 
 def _event(event: Event) -> pb.WatchSessionResponse:
@@ -265,15 +265,15 @@ METHODS: dict[str, tuple[str, RenderReply]] = {
     "CreateSession": ("create", _session_in(pb.CreateSessionResponse)),
     "GetSession": ("get", _session_in(pb.GetSessionResponse)),
     "ListSessions": ("list", lambda page: pb.ListSessionsResponse(**_sessions(page))),
-    "RetryRun": ("retry", lambda run: pb.RetryRunResponse(run=_filled(pb.Run(), run))),
+    "RetryRun": ("retry", lambda run: pb.RetryRunResponse(run=filled(pb.Run(), run))),
     "SuspendSession": ("suspend", _session_in(pb.SuspendSessionResponse)),
     "ResumeSession": ("resume", _resumed),
     "ReleaseSession": ("release", _session_in(pb.ReleaseSessionResponse)),
     "FinalizeSession": ("finalize", _session_in(pb.FinalizeSessionResponse)),
-    "DeleteSession": ("delete", lambda gone: _filled(pb.DeleteSessionResponse(), gone)),
+    "DeleteSession": ("delete", lambda gone: filled(pb.DeleteSessionResponse(), gone)),
     "ListChildren": ("children", lambda page: pb.ListChildrenResponse(**_sessions(page))),
     "GetContext": ("context.get", _value),
-    "DeleteContext": ("context.delete", lambda written: _filled(pb.DeleteContextResponse(), written)),
+    "DeleteContext": ("context.delete", lambda written: filled(pb.DeleteContextResponse(), written)),
     "RequestApproval": ("request_approval", _approval_in(pb.RequestApprovalResponse)),
     "ListApprovals": (
         "approvals",
