@@ -19,9 +19,18 @@ from msgspec import Struct
 
 from moorage.core.codec import check_items
 from moorage.core.errors import InvalidField, InvalidImport
-from moorage.service.histories.kinds import CLAUDE_CODE, KINDS, LOOK_AT, OPENAI, STATE, is_json, is_state, kind_of_lines
+from moorage.service.histories.kinds import (
+    CLAUDE_CODE,
+    KINDS,
+    LOOK_AT,
+    OPENAI,
+    STATE,
+    kind_of_document,
+    kind_of_lines,
+    may_be_state,
+)
 from moorage.service.histories.lines import MAX_LINE
-from moorage.service.histories.message_lists import MAX_LIST, is_document_of_messages, session_of_task
+from moorage.service.histories.message_lists import MAX_LIST, session_of_task
 from moorage.service.histories.transcripts import spawn_depth
 
 Source = str | os.PathLike[str] | IO[bytes]
@@ -182,10 +191,8 @@ def _kind_of_document(file: FoundFile, max_document: int = MAX_LIST) -> str | No
     if file.size > max_document:
         return None
     with file.opened() as opened:
-        data = opened.read()
-    if file.size <= MAX_STATE and is_state(data):
-        return STATE
-    return OPENAI if is_document_of_messages(data) else None
+        kind = kind_of_document(opened.read())
+    return None if kind == STATE and file.size > MAX_STATE else kind
 
 
 def _in_folder(root: str, kind: str) -> list[FoundFile]:
@@ -228,14 +235,10 @@ def _state(path: str, root: str) -> FoundFile | None:
     file.kind, file.folder = STATE, os.path.basename(os.path.abspath(folder))
     if os.path.basename(above) == SESSION_FOLDER or folder == root:
         return file
-    return file if above == os.path.abspath(root) and _may_be_state(file) else None
-
-
-def _may_be_state(file: FoundFile) -> bool:
-    """Return whether a file named like a state is one, possibly damaged: other programs have such files too."""
+    if above != os.path.abspath(root):
+        return None
     with file.opened() as opened:
-        data = opened.read(MAX_STATE)
-    return is_state(data) or not is_json(data)
+        return file if may_be_state(opened.read(MAX_STATE)) else None
 
 
 def _jsonl(path: str, root: str, kind: str) -> FoundFile | None:

@@ -36,7 +36,6 @@ class ContextRow(Struct):
     updated_at: datetime | None = None
 
 
-_rows = msgspec.json.Decoder(ContextRow)
 _UNREADABLE = (*NOT_JSON, OverflowError)
 
 
@@ -53,7 +52,7 @@ def read_rows(file: str, lines: Iterable[bytes], now: datetime) -> Iterator[Hist
 
 def _read(history: History, line: bytes, number: int, now: datetime) -> None:
     try:
-        row = decoded(_rows, line)
+        row = decoded(line, ContextRow)
         bundle = _bundle(row, _context(row.context), now)
         check_bundle(bundle)
         history.bundles.append(bundle)

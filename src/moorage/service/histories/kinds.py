@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import msgspec
-
-from moorage.core.codec import NOT_JSON, decode
+from moorage.core.codec import NOT_JSON
 from moorage.service.histories.letters import decoded
 from moorage.service.histories.message_lists import is_list_of_messages
 from moorage.service.histories.openai_messages import is_message
@@ -19,17 +17,23 @@ OPENAI = "openai"
 CONTEXTS = "contexts"
 KINDS = (MOORAGE, STATE, CLAUDE_CODE, OPENAI, CONTEXTS)
 LOOK_AT = 200  # lines: a transcript may begin with many internal lines of the host
-
-
-_values = msgspec.json.Decoder(Any)
+NOTHING = object()  # the value of a text that is not JSON
 
 
 def kind_of_lines(lines: Iterable[bytes]) -> str | None:
     """Return one of KINDS, by the first line that shows it; None if none does."""
-    return next((kind for line in lines if (kind := _kind_of(_object(line))) is not None), None)
+    return next((kind for line in lines if (kind := _kind_of(_value(line))) is not None), None)
 
 
-def _kind_of(value: dict[str, Any]) -> str | None:
+def kind_of_document(text: bytes) -> str | None:
+    """Return the kind of a file that is one value over many lines."""
+    value = _value(text)
+    return STATE if _is_state(value) else OPENAI if is_list_of_messages(value) else None
+
+
+def _kind_of(value: object) -> str | None:
+    if not isinstance(value, dict):
+        return None
     if value.get("type") == "moorage":
         return MOORAGE
     if _is_state(value):
@@ -43,29 +47,19 @@ def _kind_of(value: dict[str, Any]) -> str | None:
     return CONTEXTS if is_row else None
 
 
-def _is_state(value: dict[str, Any]) -> bool:
+def _is_state(value: object) -> bool:
     """Return whether this is the state of a session, as scripts store it."""
-    return value.get("agent_id") is not None and value.get("phase") is not None
+    return isinstance(value, dict) and value.get("agent_id") is not None and value.get("phase") is not None
 
 
-def is_state(text: bytes) -> bool:
-    """Return whether a whole file, indented or not, is a session's state."""
-    return _is_state(_object(text))
+def may_be_state(text: bytes) -> bool:
+    """Return whether a file named like a state is one, possibly damaged: other programs have such files too."""
+    value = _value(text)
+    return value is NOTHING or _is_state(value)
 
 
-def is_json(text: bytes) -> bool:
-    """Return whether a whole file is JSON."""
+def _value(text: bytes) -> Any:
     try:
-        decode(text)
+        return decoded(text)
     except NOT_JSON:
-        return False
-    return True
-
-
-def _object(text: bytes) -> dict[str, Any]:
-    """Return the object in a text, or an empty one."""
-    try:
-        value = decoded(_values, text)
-    except NOT_JSON:
-        return {}
-    return value if isinstance(value, dict) else {}
+        return NOTHING

@@ -6,23 +6,21 @@ around it is kept.
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any
 
 import msgspec
 
-T = TypeVar("T")
 
-
-def decoded(decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+def decoded(data: bytes, kind: Any = Any) -> Any:
     """Return the value. Raises msgspec.DecodeError for invalid JSON or another type."""
     try:
-        return decoder.decode(data)
+        return msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError:
         raise
     except msgspec.DecodeError:
         if b"\\u" not in data:
             raise
-        return decoder.decode(_with_whole_letters(data))
+        return msgspec.json.decode(_with_whole_letters(data), type=kind)
 
 
 def _with_whole_letters(data: bytes) -> bytes:

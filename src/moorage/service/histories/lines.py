@@ -87,10 +87,6 @@ class _Launch(Struct, rename="camel"):
     agent_id: str | None = None
 
 
-_lines = msgspec.json.Decoder(TranscriptLine)
-_messages = msgspec.json.Decoder(LineMessage)
-_compactions = msgspec.json.Decoder(_Compaction)
-_launches = msgspec.json.Decoder(_Launch)
 UNREADABLE = (*NOT_JSON, OverflowError, NotOurs)
 
 
@@ -116,7 +112,7 @@ def _line(text: str | bytes) -> TranscriptLine:
     if len(data) > MAX_LINE:
         raise NotOurs(f"longer than {MAX_LINE >> 20} MiB")
     try:
-        line = decoded(_lines, data)
+        line: TranscriptLine = decoded(data, TranscriptLine)
     except msgspec.ValidationError:
         if _is_of_no_use(data):
             return TranscriptLine()
@@ -140,13 +136,14 @@ def message_of(line: TranscriptLine) -> LineMessage:
     said = bytes(line.message)
     if not said:
         raise NotOurs("it has no message")
-    return decoded(_messages, said)
+    message: LineMessage = decoded(said, LineMessage)
+    return message
 
 
 def preserved_from(line: TranscriptLine) -> str | None:
     """Return the line from which a compaction kept everything, if it names one."""
     try:
-        segment = _compactions.decode(line.compact_metadata).preserved_segment
+        segment = msgspec.json.decode(line.compact_metadata, type=_Compaction).preserved_segment
     except UNREADABLE:
         return None
     return segment.head_uuid if segment is not None else None
@@ -157,6 +154,6 @@ def launched_agent(line: TranscriptLine) -> str | None:
     if b'"agentId"' not in bytes(line.tool_use_result):
         return None
     try:
-        return _launches.decode(line.tool_use_result).agent_id
+        return msgspec.json.decode(line.tool_use_result, type=_Launch).agent_id
     except UNREADABLE:
         return None

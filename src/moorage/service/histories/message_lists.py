@@ -12,10 +12,9 @@ from datetime import datetime
 from itertools import chain
 from typing import Any
 
-import msgspec
 from msgspec import Struct, field
 
-from moorage.core.codec import NOT_JSON, canonical, decode
+from moorage.core.codec import NOT_JSON, canonical
 from moorage.core.errors import InvalidRequest, MoorageError
 from moorage.core.ids import check_label, check_session_id
 from moorage.core.session import check_metadata
@@ -35,8 +34,6 @@ MAX_LIST = 64 * 1024 * 1024  # bytes of a file that does not consist of lines
 
 NumberedLine = tuple[int, bytes]
 
-_values = msgspec.json.Decoder(Any)
-
 
 class ListedConversation(Struct, kw_only=True):
     """One conversation of a file: its messages, each with its line number, and its other fields."""
@@ -51,14 +48,6 @@ def is_list_of_messages(value: object) -> bool:
     if isinstance(value, list) and value:
         return any(map(is_message, value)) or all(isinstance(each, dict) and _listed(each) for each in value)
     return isinstance(value, dict) and _listed(value) is not None
-
-
-def is_document_of_messages(data: bytes | str) -> bool:
-    """Return whether the content of a file is a conversation or a list of conversations."""
-    try:
-        return is_list_of_messages(decode(data))
-    except NOT_JSON:
-        return False
 
 
 def read_messages(
@@ -97,7 +86,7 @@ def _from_lines(history: History, lines: Iterable[NumberedLine]) -> Iterator[Lis
     loose = ListedConversation()
     for number, line in lines:
         try:
-            value = decoded(_values, line)
+            value = decoded(line)
         except NOT_JSON as error:
             history.notes.leave_out(history.file, f"not JSON ({error})", number)
             continue
@@ -119,7 +108,7 @@ def _from_document(history: History, lines: Iterable[NumberedLine]) -> Iterator[
             history.notes.leave_out(history.file, f"longer than {MAX_LIST >> 20} MiB, and not made of lines")
             return
     try:
-        value = decoded(_values, b"".join(line for _, line in kept))
+        value = decoded(b"".join(line for _, line in kept))
     except NOT_JSON as error:
         if any(_is_one(line) for _, line in kept):
             yield from _from_lines(history, kept)
@@ -133,7 +122,7 @@ def _from_document(history: History, lines: Iterable[NumberedLine]) -> Iterator[
 def _is_one(line: bytes) -> bool:
     """Return whether a line alone is a message or a conversation."""
     try:
-        value = decoded(_values, line)
+        value = decoded(line)
     except NOT_JSON:
         return False
     return is_message(value) or is_list_of_messages(value)
