@@ -5,14 +5,15 @@ Launchers call `run_inside`. Whatever the agent does, its events end with exactl
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import asyncio
+from time import monotonic
+from typing import Any
 
+from moorage.agents.allowance import Allowance
 from moorage.agents.interface import (
     AGENT_FAILED,
-    IDLE_TIMEOUT,
     NO_ANSWER,
     STOPPED,
-    TIMED_OUT,
     AgentCommand,
     AgentEvent,
     Commands,
@@ -25,8 +26,7 @@ from moorage.agents.interface import (
 from moorage.core.agent import AgentKind
 from moorage.core.errors import Unsupported
 
-if TYPE_CHECKING:
-    import asyncio
+TICK = 0.05  # seconds between two checks of the limits
 
 
 def agent_inside(kind: AgentKind, secret: Secret | None = None) -> InProcess:
@@ -48,7 +48,7 @@ def agent_inside(kind: AgentKind, secret: Secret | None = None) -> InProcess:
 
 async def run_inside(job: Job, emit: Emit, commands: Commands, secret: Secret | None = None) -> None:
     """Do a job in this process and event loop."""
-    teller = _EventRelay(emit)
+    teller = _EventRelay(emit, job)
     try:
         agent = agent_inside(job.agent.kind, secret)
         if job.agent.kind is AgentKind.BUILTIN:
@@ -61,25 +61,24 @@ async def run_inside(job: Job, emit: Emit, commands: Commands, secret: Secret | 
 
 
 class _EventRelay:
-    """Passes events on, up to the first result, and collects the output so far."""
+    """Passes events on, up to the first result; collects the output so far, and keeps the time limits."""
 
-    def __init__(self, emit: Emit) -> None:
+    def __init__(self, emit: Emit, job: Job) -> None:
         self._emit = emit
         self.is_over = False
         self._pieces: list[str] = []
-        self._waits: set[str] = set()
-        self.spoken = 0  # number of events so far
+        self._allowance = Allowance(job.limits.timeout, job.limits.idle_timeout, monotonic())
 
     async def emit(self, event: AgentEvent) -> None:
         if self.is_over:
             return
-        self.spoken += 1
+        self._allowance.heard(monotonic())
         if event["type"] == "chunk":
             self._pieces.append(event["text"])
         elif event["type"] == "message":
             self._pieces = []
         elif event["type"] == "approval" and event["wait"]:
-            self._waits.add(event["id"])
+            self._allowance.wait_for(event["id"], monotonic())
         self.is_over = event["type"] == "result"
         await self._emit(event)
 
@@ -88,22 +87,22 @@ class _EventRelay:
         await self.emit(ending | {"text": ending["text"] or "".join(self._pieces)})
 
     def heard(self, command: AgentCommand) -> None:
-        self.spoken += 1
-        self._waits.discard(str(command.get("id")))
+        """Note the answer to a question of the agent."""
+        self._allowance.go_on(str(command.get("id")), monotonic())
 
-    @property
-    def is_waiting(self) -> bool:
-        """Return whether a question of the agent waits for its answer."""
-        return bool(self._waits)
+    async def time_up(self) -> AgentEvent:
+        """Wait until a limit is reached; the time of an open question does not count."""
+        while True:
+            if (used_up := self._allowance.is_used_up(monotonic())) is not None:
+                return failed(*used_up)
+            await asyncio.sleep(TICK)
 
 
 async def _watched(job: Job, agent: InProcess, teller: _EventRelay, commands: Commands) -> None:
-    import asyncio
-
     answers: asyncio.Queue[AgentCommand] = asyncio.Queue()
     work = asyncio.ensure_future(agent.run(job, teller.emit, answers))
     ears = asyncio.ensure_future(_hear_stop(commands, answers, teller))
-    clock = asyncio.ensure_future(_time_up(job, teller))
+    clock = asyncio.ensure_future(teller.time_up())
     try:
         await asyncio.wait((work, ears, clock), return_when=asyncio.FIRST_COMPLETED)
         if work.done():
@@ -119,8 +118,6 @@ async def _watched(job: Job, agent: InProcess, teller: _EventRelay, commands: Co
 
 async def _cancelled(task: asyncio.Future[Any]) -> None:
     """Cancel a task and wait for its end; ignore its errors."""
-    import asyncio
-
     task.cancel()
     await asyncio.wait((task,))
     if not task.cancelled():
@@ -137,25 +134,3 @@ async def _hear_stop(commands: Commands, answers: asyncio.Queue[AgentCommand], t
         if command.get("type") == "decision":
             teller.heard(command)
             answers.put_nowait(command)
-
-
-async def _time_up(job: Job, teller: _EventRelay) -> AgentEvent:
-    """Wait until one of the job's limits is reached; the time of an open question does not count."""
-    import asyncio
-
-    tick, limits = 0.05, job.limits
-    used = idle = 0.0
-    loop, spoken = asyncio.get_running_loop(), teller.spoken
-    before = loop.time()
-    while True:
-        await asyncio.sleep(tick)
-        now = loop.time()
-        passed, before = now - before, now
-        if teller.is_waiting:
-            passed = 0.0
-        used, idle = used + passed, 0.0 if teller.spoken != spoken else idle + passed
-        spoken = teller.spoken
-        if limits.timeout is not None and used >= limits.timeout:
-            return failed(TIMED_OUT, f"it took longer than {limits.timeout:g} seconds")
-        if limits.idle_timeout is not None and idle >= limits.idle_timeout:
-            return failed(IDLE_TIMEOUT, f"it was silent for {limits.idle_timeout:g} seconds")

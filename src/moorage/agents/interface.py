@@ -38,6 +38,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct, field
 
+from moorage.agents.allowance import IDLE_TIMEOUT as IDLE_TIMEOUT
+from moorage.agents.allowance import TIMED_OUT as TIMED_OUT
 from moorage.core.agent import AgentDefinition
 
 AgentEvent = dict[str, Any]
@@ -45,10 +47,8 @@ AgentCommand = dict[str, Any]
 Emit = Callable[[AgentEvent], Awaitable[None]]
 Secret = Callable[[str], str | None]  # returns the value of an environment variable by its name
 
-# Reasons for an incomplete turn. An agent may give its own reason; these are ours.
+# Reasons for an incomplete turn. An agent may give its own reason; these and the two limits are ours.
 AGENT_FAILED = "agent_failed"
-TIMED_OUT = "timed_out"
-IDLE_TIMEOUT = "idle_timeout"
 OUTPUT_TOO_LARGE = "output_too_large"
 STOPPED = "stopped"
 NO_ANSWER = "no_answer"

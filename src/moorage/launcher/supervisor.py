@@ -28,9 +28,9 @@ import signal
 import sys
 import time
 
+from moorage.agents.allowance import Allowance
 from moorage.launcher import processes
 from moorage.launcher.agent_process import AgentProcess
-from moorage.launcher.allowance import TIMED_OUT, Allowance, patience
 from moorage.launcher.drivers import driver_for
 from moorage.launcher.outbox import Follower, Outbox, StderrTail
 from moorage.launcher.processes import clock
@@ -247,11 +247,8 @@ class Supervisor:
             agent.close_input()
         if agent.exit is not None or self._driver.is_done:
             return
-        reason = self._allowance.is_used_up(now)
-        if reason == TIMED_OUT:
-            self._end("failed", reason, f"it took longer than {self._limits['timeout']:g} seconds")
-        elif reason is not None:
-            self._end("failed", reason, f"it was silent for {self._limits['idle_timeout']:g} seconds")
+        if (used_up := self._allowance.is_used_up(now)) is not None:
+            self._end("failed", *used_up)
 
     def _wake_up(self, now: float) -> None:
         """Give the launcher time to renew after the machine has slept; the agent's clock was paused."""
@@ -313,6 +310,11 @@ class Supervisor:
         until = clock() + self._lost_after
         while not self._outbox.flush() and clock() < until:
             time.sleep(TICK)
+
+
+def patience(lost_after: float) -> float:
+    """Return how long a launcher may be silent before its agents are ended: they must end before the turn is lost."""
+    return max(lost_after - 30, lost_after / 3)
 
 
 # The process ------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from moorage.core.agent import AgentDefinition
 from moorage.core.errors import Conflict, NotFound, StoreError
 from moorage.core.run import Mode
 from moorage.core.turn import Launcher, Turn
-from moorage.launcher.allowance import patience
 from moorage.launcher.handles import KEYED, REMEMBERED
 from moorage.launcher.loop import Loop
+from moorage.launcher.supervisor import patience
 from moorage.service import runs
 from moorage.service.deps import Caller
 from moorage.testing.simulation.network import Life, RemoteEnd

@@ -1,8 +1,8 @@
-"""The time limits of an agent. This module reads no clock: callers pass instants."""
+"""The time limits of an agent, inside the launcher or under a supervisor. Reads no clock: callers pass instants."""
 
 from __future__ import annotations
 
-TIMED_OUT, IDLE = "timed_out", "idle_timeout"
+TIMED_OUT, IDLE_TIMEOUT = "timed_out", "idle_timeout"
 
 
 class Allowance:
@@ -39,17 +39,12 @@ class Allowance:
             self._began += seconds
             self._heard = min(now, self._heard + seconds)
 
-    def is_used_up(self, now: float) -> str | None:
-        """Return the reason to end the agent, if there is one."""
+    def is_used_up(self, now: float) -> tuple[str, str] | None:
+        """Return the reason to end the agent, as a code and as a sentence, if there is one."""
         if self._waits:
             return None
         if self._timeout is not None and now - self._began >= self._timeout:
-            return TIMED_OUT
+            return TIMED_OUT, f"it took longer than {self._timeout:g} seconds"
         if self._idle_timeout is not None and now - self._heard >= self._idle_timeout:
-            return IDLE
+            return IDLE_TIMEOUT, f"it was silent for {self._idle_timeout:g} seconds"
         return None
-
-
-def patience(lost_after: float) -> float:
-    """Return how long a launcher may be silent before its agents are ended: they must end before the turn is lost."""
-    return max(lost_after - 30, lost_after / 3)
