@@ -71,7 +71,7 @@ class Stage:
         )
         stop = asyncio.Event()
         dispatcher = self.dispatcher(launcher, lease=lease, lost_after=lost_after)
-        starter = StarterByKind(str(self.folder / launcher.launcher_id), lambda agent: _Player(self, agent.name))
+        starter = StarterByKind(str(self.folder / launcher.launcher_id), self._play)
         loop = Loop(dispatcher, launcher, starter, lambda: dict(self.definitions) if agents is None else agents)
         task = asyncio.create_task(loop.run(stop))
         try:
@@ -89,6 +89,16 @@ class Stage:
         if self.server is None:
             return TurnDispatcher(self.deps, lease=lease, lost_after=lost_after)
         return RemoteDispatcher(Requester(self.server), launcher, lease=lease, lost_after=lost_after)
+
+    async def _play(self, job: Job, emit: Emit, commands: Commands) -> None:
+        """Do the job of an agent, played by a function."""
+        self.jobs.append(job)
+        try:
+            said = await self.parts[job.agent.name](self, job, emit, commands)
+        except Exception as error:
+            await emit(failed("agent_failed", str(error)))
+        else:
+            await emit(completed(said or ""))
 
     async def ask(self, agent: str, prompt: str = "go", **wish: Any) -> RunAnswer:
         """Ask an agent, in a session of its own."""
@@ -129,22 +139,6 @@ class Stage:
         owner, states = self.caller.owner, (ItemState.HELD.value, ItemState.WAITING.value, ItemState.GIVEN.value)
         open_runs = (await self.deps.store.runs(owner, RunQuery(open_only=True))).items
         return not open_runs and not (await self.deps.store.inbox(owner, states=states, limit=1)).items
-
-
-class _Player:
-    """An agent inside the launcher, played by a function."""
-
-    def __init__(self, stage: Stage, name: str) -> None:
-        self._stage, self._name = stage, name
-
-    async def run(self, job: Job, emit: Emit, commands: Commands) -> None:
-        self._stage.jobs.append(job)
-        try:
-            said = await self._stage.parts[self._name](self._stage, job, emit, commands)
-        except Failed as error:
-            await emit(failed("agent_failed", str(error)))
-        else:
-            await emit(completed(said or ""))
 
 
 class Failed(Exception):

@@ -89,7 +89,7 @@ async def test_launcher_tells_of_agents_that_are_added_later(tmp_path: Path) -> 
     known = {"one": AgentDefinition(name="one", kind=AgentKind.BUILTIN)}
     now = datetime.now(UTC)
     launcher = Launcher(launcher_id="l", name="l", registered_at=now, seen_at=now, slots=1, agents=("one",))
-    starter = StarterByKind(str(tmp_path / "turns"), lambda _: None)
+    starter = StarterByKind(str(tmp_path / "turns"))
     loop, stop = Loop(TurnDispatcher(deps), launcher, starter, lambda: known, beat_every=0.01), asyncio.Event()
     working = asyncio.create_task(loop.run(stop))
 

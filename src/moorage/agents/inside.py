@@ -22,6 +22,7 @@ from moorage.agents.interface import (
     Job,
     Secret,
     failed,
+    stopped,
 )
 from moorage.core.agent import AgentKind
 from moorage.core.errors import Unsupported
@@ -129,8 +130,7 @@ async def _hear_stop(commands: Commands, answers: asyncio.Queue[AgentCommand], t
     while True:
         command = await commands.get()
         if command.get("type") == "stop":
-            reason = str(command.get("reason") or STOPPED)
-            return {"type": "result", "outcome": "stopped", "text": "", "said": False, "reason": reason}
+            return stopped(str(command.get("reason") or STOPPED))
         if command.get("type") == "decision":
             teller.heard(command)
             answers.put_nowait(command)

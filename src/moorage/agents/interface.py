@@ -128,6 +128,11 @@ def completed(text: str, **more: Any) -> AgentEvent:
     return {"type": "result", "outcome": "completed", "text": text, "said": False, **more}
 
 
+def stopped(reason: str = STOPPED) -> AgentEvent:
+    """Return the last event of a stopped turn."""
+    return {"type": "result", "outcome": "stopped", "text": "", "said": False, "reason": reason}
+
+
 def failed(reason: str, error: str, *, text: str = "", **more: Any) -> AgentEvent:
     """Return the last event of a failed turn, with its output so far."""
     return {

@@ -22,7 +22,7 @@ from moorage.core.run import Run
 from moorage.core.turn import Turn, TurnState
 from moorage.core.work import AnotherTurn, TurnEnd
 from moorage.launcher.attending import TurnAtWork, failing
-from moorage.launcher.handles import InProcessHandle, Inside
+from moorage.launcher.handles import InProcessHandle
 from moorage.launcher.undisturbed import undisturbed
 from moorage.service import calls, conversation, runs
 from moorage.service.calls import Call, RecordedCall
@@ -118,7 +118,7 @@ class _Waiting:
         except Exception as error:
             await work.finish(failing(NOT_STARTED, error))
             raise
-        self._handle = InProcessHandle(Inside(), job)
+        self._handle = InProcessHandle(job)
         await work.attend(self._handle)
         return None if work.end is None else work.end.result
 

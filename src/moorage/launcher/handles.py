@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -20,13 +20,15 @@ from typing import Any
 import msgspec
 
 from moorage.agents.inside import run_inside
-from moorage.agents.interface import SUPERVISOR_LOST, Commands, Emit, InProcess, Job, failed
+from moorage.agents.interface import SUPERVISOR_LOST, Commands, Emit, Job, failed, stopped
 from moorage.core.agent import AgentDefinition
 from moorage.core.turn import Turn
+from moorage.launcher.attending import AgentHandle
 from moorage.launcher.folder import TurnFolder
 from moorage.launcher.turn_file import write_private
 
 AgentEvent = dict[str, Any]
+RunJob = Callable[[Job, Emit, Commands], Awaitable[None]]  # ends with exactly one result
 
 LOOK = (0.01, 0.1)  # seconds: first and longest pause between reads
 BITE = 1024 * 1024  # bytes of output read at once; lease renewals share the event loop
@@ -38,37 +40,28 @@ REMEMBERED = ("phase", "metadata", "error", "checkpoint")  # these have no key, 
 _NEVER = datetime(1970, 1, 1, tzinfo=UTC)  # stands for the queue time of an adopted turn, which is not needed
 
 
-class Inside:
-    """An agent that runs in the launcher, chosen by the job."""
-
-    async def run(self, job: Job, emit: Emit, commands: Commands) -> None:
-        """Do the job in this process."""
-        await run_inside(job, emit, commands, os.environ.get)
-
-
-def inside(agent: AgentDefinition) -> InProcess | None:
-    """Return the agent if it runs in the launcher; None if it needs a supervisor."""
-    return None if agent.is_supervised else Inside()
+async def run_here(job: Job, emit: Emit, commands: Commands) -> None:
+    """Do a job in this process, with the keys in its environment."""
+    await run_inside(job, emit, commands, os.environ.get)
 
 
 class StarterByKind:
-    """Starts agents by their kind; `inside` returns those that run in the launcher."""
+    """Starts agents by their kind: inside the launcher, or under a supervisor."""
 
-    def __init__(
-        self, folder: str, inside: Callable[[AgentDefinition], InProcess | None] = inside, *, dies_with_us: bool = False
-    ) -> None:
-        self._folder, self._inside, self._dies_with_us = folder, inside, dies_with_us
+    def __init__(self, folder: str, run: RunJob = run_here, *, dies_with_us: bool = False) -> None:
+        self._folder, self._run, self._dies_with_us = folder, run, dies_with_us
 
-    async def start(self, job: Job, definition: AgentDefinition) -> InProcessHandle | SupervisedHandle:
-        agent = self._inside(definition)
-        if agent is not None:
-            return InProcessHandle(agent, job)
+    async def start(self, job: Job, definition: AgentDefinition) -> AgentHandle:
+        """Start the agent of a turn."""
+        if not definition.is_supervised:
+            return InProcessHandle(job, self._run)
         folder = TurnFolder(os.path.join(self._folder, sha256(job.turn_id.encode()).hexdigest()[:24]))
         await asyncio.to_thread(folder.prepare, job)
         process = await asyncio.to_thread(lambda: folder.start(tied=self._dies_with_us))
         return SupervisedHandle(folder, job, process, dies_with_us=self._dies_with_us)
 
     async def found(self) -> list[tuple[Job, Turn, SupervisedHandle]]:
+        """Return the agents that a former launcher process left running."""
         return await asyncio.to_thread(self._found)
 
     def _found(self) -> list[tuple[Job, Turn, SupervisedHandle]]:
@@ -98,25 +91,18 @@ class InProcessHandle:
 
     dies_with_us = True
 
-    def __init__(self, agent: InProcess, job: Job) -> None:
+    def __init__(self, job: Job, run: RunJob = run_here) -> None:
         self._events: asyncio.Queue[AgentEvent] = asyncio.Queue()
         self._commands: asyncio.Queue[AgentEvent] = asyncio.Queue()
         self._job, self._is_over = job, False
         self._stopping: asyncio.TimerHandle | None = None
-        self._task = asyncio.create_task(self._run(agent, job))
+        self._task = asyncio.create_task(self._work(run))
 
-    async def _run(self, agent: InProcess, job: Job) -> None:
+    async def _work(self, run: RunJob) -> None:
         try:
-            await agent.run(job, self._events.put, self._commands)
-        except asyncio.CancelledError:
-            await self._end("stopped", "stopped", None)
-        except Exception as error:
-            await self._end("failed", "agent_failed", f"{type(error).__name__}: {error}")
-        else:
-            await self._end("failed", "no_answer", "it ended without a result")
-
-    async def _end(self, outcome: str, reason: str, error: str | None) -> None:
-        await self._events.put({"type": "result", "outcome": outcome, "text": "", "reason": reason, "error": error})
+            await run(self._job, self._events.put, self._commands)
+        except asyncio.CancelledError:  # it did not stop in time
+            await self._events.put(stopped())
 
     async def events(self) -> AsyncGenerator[AgentEvent]:
         """Yield its events up to its result."""
