@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, Protocol
@@ -85,7 +85,7 @@ class TurnAtWork:
 
         When cancelled, return the turn of an agent that ends with the launcher, and leave other agents running.
         """
-        renewing = self._renewing(handle)
+        renewing = asyncio.create_task(self._renew(handle))
         try:
             end = await self._listen(handle)
             renewing.cancel()
@@ -129,27 +129,17 @@ class TurnAtWork:
 
     # The lease ----------------------------------------------------------------------------------
 
-    def _renewing(self, handle: AgentHandle) -> _Later:
-        """Renew after a third of the lease, or as soon as the turn is to stop."""
-        third = self.turn.lease.total_seconds() / 3
-        first = min(third, LOOK_FOR_STOPS)
-
-        async def renew() -> None:
-            await self._sleep_unless_unwanted(third - first)
-            await self._renew(handle, third)
-
-        return _Later(first, renew)
-
-    async def _renew(self, handle: AgentHandle, pause: float) -> None:
-        """Renew the lease now, and again after each pause; tell the agent if it is to stop.
+    async def _renew(self, handle: AgentHandle) -> None:
+        """Renew after each third of the lease, or as soon as the turn is to stop; tell the agent if it is.
 
         While the agent waits for a child, its limits are paused.
         """
-        is_first, is_told, is_paused = True, False, False
+        is_told, is_paused, third = False, False, self.turn.lease.total_seconds() / 3
+        first = min(third, LOOK_FOR_STOPS)
+        await asyncio.sleep(first)  # most turns end within it, so the store is not asked about them
+        await self._sleep_unless_unwanted(third - first)
         while True:
-            if not is_first:
-                await (asyncio.sleep(pause) if is_told else self._sleep_unless_unwanted(pause))
-            is_first, asked_at = False, clock()
+            asked_at = clock()
             try:
                 now = await self._dispatcher.renew(self._owner, self.turn)
                 waits = self.turn.turn_id in await self._dispatcher.waiting(self._launcher_id)
@@ -158,14 +148,15 @@ class TurnAtWork:
                 return
             except MoorageError as error:  # the store is unreachable, which is no refusal
                 log.warning("turn %s could not be renewed: %s", self.turn.turn_id, error)
-                continue
-            await handle.tell({"type": "renewed", "at": asked_at})  # the lease counts from the time of the request
-            if waits is not is_paused:
-                is_paused = waits
-                await handle.tell({"type": "pause" if waits else "go_on"})
-            if now.stop_requested:
-                await handle.tell({"type": "stop"})
-                is_told = True
+            else:
+                await handle.tell({"type": "renewed", "at": asked_at})  # the lease counts from the time of the request
+                if waits is not is_paused:
+                    is_paused = waits
+                    await handle.tell({"type": "pause" if waits else "go_on"})
+                if now.stop_requested:
+                    await handle.tell({"type": "stop"})
+                    is_told = True
+            await (asyncio.sleep(third) if is_told else self._sleep_unless_unwanted(third))
 
     async def _sleep_unless_unwanted(self, seconds: float) -> None:
         """Sleep; wake early if the turn is to stop."""
@@ -358,21 +349,3 @@ def _problem(event: AgentEvent) -> Problem:
 def _untold(problems: int) -> int:
     """Return how many problems were counted but not stored."""
     return max(0, problems - KEPT_PROBLEMS)
-
-
-class _Later:
-    """A task that starts after a delay, unless it is cancelled before: most turns end within it."""
-
-    def __init__(self, seconds: float, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._begin = begin
-        self._task: asyncio.Task[None] | None = None
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._start)
-
-    def _start(self) -> None:
-        self._task = asyncio.create_task(self._begin())
-
-    def cancel(self) -> None:
-        """Cancel it."""
-        self._timer.cancel()
-        if self._task is not None:
-            self._task.cancel()
