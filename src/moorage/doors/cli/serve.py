@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -72,7 +73,7 @@ def serve(app: App, /, grpc: bool, workers: int, log_format: str | None, log_lev
     given["grpc_port"] = given["grpc_port"] if grpc else None
     options = ServeOptions(**given, greets=_set_up_logs(log_format, log_level))
     if workers > 1:
-        return _serve_many(options, workers, log_format, log_level)
+        return _serve_many(options, workers, app.arguments)
     uvloop.run(run(options))
     if options.greets:
         hint("  The server has stopped; sessions stay.")
@@ -94,29 +95,23 @@ def _set_up_logs(log_format: str | None, level: str) -> bool:
     return greets
 
 
-def _serve_many(options: ServeOptions, workers: int, log_format: str | None, log_level: str) -> int:
-    """Serve with several processes at one address; each gets the options of this one."""
+def _serve_many(options: ServeOptions, workers: int, arguments: Sequence[str]) -> int:
+    """Serve with several processes at one address; each gets the command line of this one, then what differs."""
     import uvloop
 
     from moorage.doors.http.serve import greet, grpc_place, listen
     from moorage.doors.http.workers import serve_many
 
     place = grpc_place(options)  # the port is reserved until all workers have ended
-    same = ("host", "name", "slots", "context_url", "grpc_cert", "grpc_key", "grpc_client_ca")
-    values = {name.replace("_", "-"): getattr(options, name) for name in same}
-    values |= {"store": options.url, "log-format": log_format, "log-level": log_level}
-    values |= {"grpc-port": None if place is None else place.getsockname()[1]}
-    flags = {"no-launcher": not options.launches, "no-grpc": place is None, "grpc-shared": place is not None}
-    flags |= {"insecure-no-keys": options.open_to_all, "allow-eviction": options.allows_eviction}
-    told = [f"--{name}={value}" for name, value in values.items() if value is not None]
-    told += [f"--{name}" for name, is_on in flags.items() if is_on]
+    grpc_port = None if place is None else place.getsockname()[1]
+    differing = ["--no-grpc"] if grpc_port is None else [f"--grpc-port={grpc_port}", "--grpc-shared"]
     listening = listen(options.host, options.port)
 
     def say_hello() -> None:
         if options.greets:
-            greet(options, listening, None if place is None else place.getsockname()[1])
+            greet(options, listening, grpc_port)
 
-    return uvloop.run(serve_many(listening, workers, told, say_hello))
+    return uvloop.run(serve_many(listening, workers, [*arguments, "--workers=1", *differing], say_hello))
 
 
 SAMPLES = ("echo-agent", "hello-world", "itinerary-worker", "weather-tool")

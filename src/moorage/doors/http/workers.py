@@ -38,8 +38,8 @@ async def serve_many(
 ) -> int:
     """Run `moorage serve` so many times on the socket until told to stop; return the exit code.
 
-    `arguments` are those of a worker besides the socket. Only the first has a launcher. `greet` is called once signals
-    are handled: a Ctrl-C right after the greeting ends the server in good order.
+    `arguments` are the command line of a worker, without the socket. Only the first has a launcher. `greet` is called
+    once signals are handled: a Ctrl-C right after the greeting ends the server in good order.
     """
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -63,10 +63,9 @@ async def _keep(
             sys.executable,
             "-m",
             "moorage",
-            "serve",
+            *arguments,
             "--fd",
             str(listening.fileno()),
-            *arguments,
             pass_fds=(listening.fileno(), lock),
             stdin=asyncio.subprocess.PIPE,
             start_new_session=True,  # Ctrl-C at a terminal is for this process, which then tells its workers
