@@ -151,9 +151,11 @@ class App:
         return found
 
     def ref_of(self, session_id: str) -> str:
-        """Return the word by which hints name a session: its name, if this caller may read it, else its id."""
-        session = self.sessions([session_id]).get(session_id)
-        return shown_id(session_id) if session is None else ref_of(session)
+        """Return the word by which hints name a session: its name, if it can be read now, else its id."""
+        try:
+            return ref_of(self.moor.get(session_id))
+        except MoorageError:
+            return shown_id(session_id)
 
     @property
     def is_at_terminal(self) -> bool:

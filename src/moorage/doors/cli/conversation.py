@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import click
@@ -13,7 +13,6 @@ import click
 from moorage.core.answer import Answer, kept
 from moorage.core.codec import encode_text
 from moorage.core.entry import ROLES, Entry, Kind
-from moorage.core.errors import MoorageError
 from moorage.core.query import MAX_LIMIT, Page, every
 from moorage.core.render import to_json
 from moorage.core.status import Reason
@@ -31,7 +30,7 @@ from moorage.doors.cli.arguments import (
 )
 from moorage.doors.cli.edge import UsageProblem
 from moorage.doors.cli.entries import Reader, entry_line, event_line
-from moorage.doors.cli.hints import command_line, ref_of, shown_id
+from moorage.doors.cli.hints import command_line, shown_id
 from moorage.doors.cli.output import hint, is_terminal, page_of, say
 from moorage.doors.cli.tables import show_rows, wide_option
 from moorage.doors.cli.terminal import cut
@@ -198,31 +197,16 @@ def watch(app: App, session: str | None, after: int | None, once: bool) -> None:
     ref = None if session is None else app.id_of(session)
     begin = after if after is not None else (0 if once else "end")
     is_read = is_terminal() and not app.as_json
-    reader, labels = Reader(), Labels(app)
+    reader, name_of = Reader(), cache(app.ref_of)
     if is_read and not once:
         hint(f"Watching {session or 'all sessions'}. Ctrl-C ends it.")
     for event in app.moor.events(ref, after=begin, follow=not once):
         if is_read:
-            reader.show_event(event, labels.of(event.session_id))
+            name = cut(name_of(event.session_id), LABEL_WIDTH)
+            reader.show_event(event, f"{name:<{LABEL_WIDTH}}")
         else:
             say(encode_text(to_json(event)) if app.as_json else event_line(event))
         sys.stdout.flush()  # the reader waits for it
-
-
-class Labels:
-    """Names of sessions, each looked up once."""
-
-    def __init__(self, app: App) -> None:
-        self._app, self._known = app, dict[str, str]()
-
-    def of(self, session_id: str) -> str:
-        """Return the name of a session, else its short id; all labels of one list begin at one column."""
-        if session_id not in self._known:
-            try:
-                self._known[session_id] = ref_of(self._app.moor.get(session_id))
-            except MoorageError:
-                self._known[session_id] = shown_id(session_id)
-        return f"{cut(self._known[session_id], LABEL_WIDTH):<{LABEL_WIDTH}}"
 
 
 @command("replay", "moorage replay plan-prod", "moorage replay plan-prod --speed 60")

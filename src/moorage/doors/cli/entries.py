@@ -21,26 +21,11 @@ from moorage.doors.cli.terminal import paint, width_of, wrapped
 from moorage.doors.cli.wording import counted, short_id
 
 _SUBJECTS: dict[str, str] = {
-    **dict.fromkeys((Kind.TURN_STARTED, Kind.TURN_ENDED), "turn"),
-    **dict.fromkeys((Kind.RUN_SETTLED, Kind.RUN_RETRIED), "run"),
-    **dict.fromkeys(
-        (
-            Kind.APPROVAL_REQUESTED,
-            Kind.APPROVAL_DECIDED,
-            Kind.APPROVAL_EXPIRED,
-            Kind.APPROVAL_WITHDRAWN,
-            Kind.APPROVAL_REPLAYED,
-        ),
-        "approval",
-    ),
-    **dict.fromkeys(
-        (Kind.CREATED, Kind.FORKED, Kind.RENAMED, Kind.SUSPENDED, Kind.RESUMED, Kind.RELEASED, Kind.FINALIZED),
-        "session",
-    ),
-    Kind.READINESS: "session",
+    **dict.fromkeys((Kind.CREATED, Kind.FORKED, Kind.RENAMED, Kind.READINESS, Kind.FINALIZED), "session"),
+    **dict.fromkeys((Kind.SUSPENDED, Kind.RESUMED, Kind.RELEASED, SESSION_DELETED), "session"),
     Kind.CALLBACK: "child",
-    SESSION_DELETED: "session",
 }
+_PREFIXES = ("turn", "run", "approval")  # of kinds such as `turn_started`: their subject
 _COLOURS = {"user": "cyan", "assistant": "green", "tool": "magenta", "error": "red", "problem": "red"}
 _COLOURS |= {"approval": "yellow", "child": "magenta"}
 SUBJECT_WIDTH = 10
@@ -106,7 +91,8 @@ class Reader:
 
 
 def _subject(kind: str, role: str | None) -> str:
-    return role or _SUBJECTS.get(kind, kind)
+    prefix = kind.partition("_")[0]
+    return role or _SUBJECTS.get(kind) or (prefix if prefix in _PREFIXES else kind)
 
 
 def said(content: str | list[dict[str, Any]] | None) -> str:

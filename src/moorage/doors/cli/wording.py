@@ -34,9 +34,16 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
 # Times ------------------------------------------------------------------------------------------
 
 
-def span(seconds: float) -> str:
-    """Return a time span in its largest unit."""
-    return next((f"{int(seconds // size)}{unit}" for size, unit in _UNITS if seconds >= size), "0s")
+def span(seconds: float, units: int = 1) -> str:
+    """Return a time span in its largest unit, or in so many of its largest ones: `6d 23h`."""
+    parts = []
+    for size, unit in _UNITS:
+        if seconds >= size:
+            parts.append(f"{int(seconds // size)}{unit}")
+            seconds %= size
+        elif parts:
+            break
+    return " ".join(parts[:units]) or "0s"
 
 
 def ago(at: datetime | None) -> str | None:
@@ -45,20 +52,8 @@ def ago(at: datetime | None) -> str | None:
         return None
     seconds = (datetime.now(UTC) - at).total_seconds()
     if seconds < 0:
-        return f"in {_two_units(-seconds)}"
+        return f"in {span(-seconds, 2)}"
     return f"{span(seconds)} ago" if seconds >= 1 else "now"
-
-
-def _two_units(seconds: float) -> str:
-    """Return a time span in its two largest units: `6d 23h`."""
-    parts = []
-    for size, unit in _UNITS:
-        if seconds >= size:
-            parts.append(f"{int(seconds // size)}{unit}")
-            seconds %= size
-        elif parts:
-            break
-    return " ".join(parts[:2]) or "0s"
 
 
 def seconds_text(at: datetime | None) -> str | None:
