@@ -13,7 +13,7 @@ import msgspec
 from moorage.agents.interface import AGENT_FAILED, TIMED_OUT, AgentEvent, Commands, Emit, Job, Secret, completed, failed
 from moorage.agents.router import Metadata, RemoteCall, RemoteFailure, Unreachable, load_grpc, router
 from moorage.core.agent import AgentDefinition, AgentRole
-from moorage.core.codec import encode_text
+from moorage.core.codec import as_text, encode_text
 from moorage.core.entry import text_of
 from moorage.core.errors import ToolUnreachable
 from moorage.core.tool import Occasion, Refused, Tool, ToolFunction
@@ -101,7 +101,7 @@ def task_request(job: Job) -> Any:
 
 def texts_of(values: dict[str, Any]) -> dict[str, str]:
     """Return values as a map of texts; other values become JSON."""
-    return {name: value if isinstance(value, str) else encode_text(value) for name, value in values.items()}
+    return {name: as_text(value) for name, value in values.items()}
 
 
 async def _ending(response: Any, emit: Emit) -> AgentEvent:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
 from moorage.agents.interface import AGENT_FAILED, REFUSED, AgentEvent, Commands, Emit, Job, Secret, completed, failed
-from moorage.core.codec import encode_text
+from moorage.core.codec import as_text
 from moorage.core.entry import text_of
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _turned(role: str, content: str | list[AgentEvent]) -> list[AgentEvent]:
         return [{"role": role if role != "tool" else "user", "content": content}]
     calls = [_their_call(part) for part in content if part.get("type") == "tool_call"]
     results = [
-        {"role": "tool", "tool_call_id": part["call_id"], "content": _as_text(part.get("output"))}
+        {"role": "tool", "tool_call_id": part["call_id"], "content": as_text(part.get("output"))}
         for part in content
         if part.get("type") == "tool_result"
     ]
@@ -149,12 +149,8 @@ def _turned(role: str, content: str | list[AgentEvent]) -> list[AgentEvent]:
 
 
 def _their_call(part: AgentEvent) -> AgentEvent:
-    function = {"name": part["name"], "arguments": _as_text(part.get("input") or {})}
+    function = {"name": part["name"], "arguments": as_text(part.get("input") or {})}
     return {"id": part["id"], "type": "function", "function": function}
-
-
-def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else encode_text(value)
 
 
 def _answered(messages: list[AgentEvent]) -> list[AgentEvent]:

@@ -110,6 +110,11 @@ def encode_text(value: Any) -> str:
     return _encoder.encode(value).decode()
 
 
+def as_text(value: Any) -> str:
+    """Return a text as it is, and any other value as JSON."""
+    return value if isinstance(value, str) else encode_text(value)
+
+
 def decode(data: bytes | str) -> Any:
     """Decode plain JSON values. Raises msgspec.DecodeError for anything else."""
     return msgspec.json.decode(data)

@@ -12,11 +12,10 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-import msgspec
 from click.shell_completion import CompletionItem
 
 from moorage import config
-from moorage.core.codec import decode
+from moorage.core.codec import NOT_JSON, decode
 from moorage.core.errors import InvalidField, InvalidJson
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ def read_json(text: str | bytes, what: str, hint: str = "") -> Any:
     """Return a JSON value; raise InvalidJson for anything else, including NaN and infinities."""
     try:
         return decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except NOT_JSON as error:
         raise InvalidJson(what, f"this is not JSON ({error}){hint}") from None
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from moorage.core.codec import encode_text
+from moorage.core.codec import as_text
 from moorage.doors.cli.app import App, group
 from moorage.doors.cli.arguments import expected_version_option, read_value, session_argument, ttl_option
 from moorage.doors.cli.edge import UsageProblem
@@ -38,7 +38,7 @@ def get(app: App, session: str, key: str | None, details: bool) -> None:
         value = items if key is None else items.get(key, {})
     else:
         value = app.moor.context.get(session_id, key)
-    app.show(value, lambda: say(value if isinstance(value, str) else encode_text(value)))
+    app.show(value, lambda: say(as_text(value)))
 
 
 @context.subcommand(

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from moorage.core.codec import encode_text
+from moorage.core.codec import as_text, encode_text
 from moorage.core.errors import AgentNotFound, InvalidDefinition, utc_text
 from moorage.doors.cli.app import App, command
 from moorage.doors.cli.arguments import (
@@ -121,14 +121,14 @@ def _go_on(app: App, session_id: str, prompt: str, known: dict[str, Any]) -> int
 def _suggest(app: App) -> int:
     found = app.moor.resumable()
 
-    def as_text() -> None:
+    def show() -> None:
         if found:
             show_sessions(found)
             hint(f"Next: {command_line('resume', ref_of(found[0]))}")
         else:
             hint(f"No session can be picked up. All sessions: {command_line('list')}")
 
-    app.show(page_of(found), as_text)
+    app.show(page_of(found), show)
     return 0
 
 
@@ -177,7 +177,7 @@ def _describe_packet(app: App, packet: ResumePacket) -> None:
 
 
 def _pairs(values: dict[str, Any] | None) -> list[tuple[str, object]]:
-    return [(name, value if isinstance(value, str) else encode_text(value)) for name, value in (values or {}).items()]
+    return [(name, as_text(value)) for name, value in (values or {}).items()]
 
 
 def _can_be_asked(app: App, agent: str) -> bool:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 
 from moorage import config
-from moorage.core.codec import decode, encode, encode_text
+from moorage.core.codec import NOT_JSON, decode, encode, encode_text
 from moorage.doors.cli.settings_text import Hook
 
 _KEPT_OUT = ("AGENT_", "MOORAGE_")  # variables that would point a hook at the user's own sessions
@@ -120,6 +120,6 @@ def _read(out: bytes) -> tuple[Any, str | None]:
         return None, None
     try:
         answer = decode(out)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    except NOT_JSON:
         return out.decode(errors="replace"), "the answer is not JSON"
     return answer, None if isinstance(answer, dict) else "the answer is not an object"

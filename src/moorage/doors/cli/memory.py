@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from moorage.core.codec import encode_text
+from moorage.core.codec import as_text
 from moorage.core.errors import RecordNotFound, utc_text
 from moorage.core.record import BYTES, Record
 from moorage.doors.cli.app import App, group
@@ -120,4 +120,4 @@ def _text(record: Record) -> str:
     """Return a value as one line."""
     if record.form == BYTES:
         return b64encode(record.value).decode()
-    return record.content if isinstance(record.content, str) else encode_text(record.content)
+    return as_text(record.content)

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import msgspec
 
-from moorage.core.codec import encode, encode_text
+from moorage.core.codec import as_text, encode
 from moorage.core.render import to_json
 from moorage.doors.cli.terminal import columns, paint, width_of, wrapped
 
@@ -132,7 +132,7 @@ def _known(pairs: Iterable[tuple[str, object]]) -> list[tuple[str, object]]:
 
 
 def _fact(value: object) -> str:
-    return value.replace("\n", "\n    ") if isinstance(value, str) else encode_text(value)
+    return as_text(value).replace("\n", "\n    ")
 
 
 def groups(parts: Mapping[str, Iterable[tuple[str, object]]]) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from moorage.core.approval import Approval
-from moorage.core.codec import encode_text
+from moorage.core.codec import as_text
 from moorage.core.session import Session, State
 from moorage.core.status import Status
 from moorage.core.work import LAUNCHER
@@ -103,7 +103,7 @@ def _facts(session: Session) -> dict[str, list[tuple[str, object]]]:
             ("Root", session.root_session_id if session.depth > 1 else None),
             ("Forked from", session.forked_from),
         ],
-        "Metadata": [(name, _plain(value)) for name, value in session.metadata.items()],
+        "Metadata": [(name, as_text(value)) for name, value in session.metadata.items()],
     }
 
 
@@ -120,7 +120,3 @@ def _errors(session: Session) -> str | None:
 
 def _relative(session_id: str | None, name: str | None) -> str | None:
     return f"{name} ({session_id})" if session_id and name and name != session_id else session_id
-
-
-def _plain(value: object) -> str:
-    return value if isinstance(value, str) else encode_text(value)

@@ -19,7 +19,7 @@ from moorage.agents.router import router
 from moorage.asking.jobs import SessionMemory, Task
 from moorage.core.agent import AgentDefinition, AgentKind, AgentRole
 from moorage.core.answer import Answer
-from moorage.core.codec import encode_text
+from moorage.core.codec import as_text, encode_text
 from moorage.core.errors import AgentFailed, AgentNotFound, AgentUnreachable, InvalidField, TaskNotFound
 from moorage.core.key import Scope
 from moorage.core.registration import USUAL_LEASE, new_registration
@@ -234,7 +234,7 @@ class Platform:
         )
         return pb.ToolResponse(
             success=answer.success,
-            result=_text(answer.result) if answer.success else "",
+            result=as_text(answer.result) if answer.success else "",
             error=answer.error or "",
             session_id=request.session_id,
         )
@@ -286,11 +286,6 @@ def _response(request: pb.TaskRequest, answer: Answer) -> pb.TaskResponse:
         session_id=request.session_id,
         context=encode_text(answer.context) if answer.context and request.HasField("memory") else "",
     )
-
-
-def _text(value: Any) -> str:
-    """Return a text as it is, any other value as JSON."""
-    return value if isinstance(value, str) else encode_text(value)
 
 
 def _memory(request: pb.TaskRequest) -> SessionMemory:

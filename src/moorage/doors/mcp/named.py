@@ -17,7 +17,7 @@ from moorage.agents.grpc import LOST, UNREACHABLE
 from moorage.asking.jobs import Task
 from moorage.core.agent import AgentDefinition
 from moorage.core.answer import Answer
-from moorage.core.codec import encode_text
+from moorage.core.codec import as_text, encode_text
 from moorage.core.errors import AgentUnreachable, InvalidField, ToolNotFound
 from moorage.core.key import Scope
 from moorage.core.render import like, to_json
@@ -134,7 +134,7 @@ def _text(told: AgentAnswer, length: int) -> str:
 
 def _in_one_line(value: Any) -> str:
     """Return a value that cannot be taken for a line of its own."""
-    return " ".join((value if isinstance(value, str) else encode_text(value)).split())
+    return " ".join(as_text(value).split())
 
 
 # Tools ------------------------------------------------------------------------------------------
