@@ -18,9 +18,8 @@ from moorage.doors.cli.app import App, command
 from moorage.doors.cli.arguments import INSTANT, many_option, one_of
 from moorage.doors.cli.hints import command_line
 from moorage.doors.cli.output import complain, is_terminal, say
-from moorage.doors.cli.pages import page_options, show_list
 from moorage.doors.cli.progress import counting
-from moorage.doors.cli.tables import TableRow, show_rows, wide_option
+from moorage.doors.cli.tables import TableRow, page_options, show_list, show_rows, wide_option
 from moorage.doors.cli.wording import ago, counted, seconds_text, span
 from moorage.service.retention import Cleanup, Removal
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -15,8 +16,7 @@ from moorage.doors.cli.app import App, group
 from moorage.doors.cli.arguments import expected_version_option, read_value, ttl_option
 from moorage.doors.cli.edge import UsageProblem
 from moorage.doors.cli.output import is_terminal, say
-from moorage.doors.cli.pages import page_options, show_list
-from moorage.doors.cli.tables import show_rows, wide_option
+from moorage.doors.cli.tables import page_options, show_list, show_rows, wide_option
 from moorage.doors.cli.wording import ago
 
 NAMES = "namespace", "key", "version", "size", "updated_at", "expires_at"
@@ -71,24 +71,15 @@ def set_(app: App, /, namespace: str, key: str, value: str, text: bool, **option
 @page_options
 def list_(app: App, namespace: str, prefix: str, limit: int | None, cursor: str | None) -> None:
     """List keys with their values, in the order of keys."""
+    ask = partial(app.moor.memory.list, namespace, prefix=prefix)
+    nothing = f"Nothing is stored in {namespace}."
+    show_list(app, ask, _show_all, limit=limit, cursor=cursor, nothing=nothing, by="after", document=_shown)
 
-    def ask(*, limit: int, after: str | None = None) -> Any:
-        return app.moor.memory.list(namespace, prefix=prefix, limit=limit, after=after)
 
-    if app.as_json:
-        page = ask(limit=limit or 1000, after=cursor)
-        app.show({"items": [_shown(each) for each in page.items], "next": page.next}, lambda: None)
-        return
-    show = partial(show_rows, ("key", "version", "updated", "value"))
+def _show_all(records: Sequence[Record]) -> None:
     when = ago if is_terminal() else utc_text
-    show_list(
-        app,
-        lambda cursor=None, **page: ask(after=cursor, **page),
-        lambda items: show([(each.key, each.version, when(each.updated_at), _text(each)) for each in items]),
-        limit=limit,
-        cursor=cursor,
-        nothing=f"Nothing is stored in {namespace}.",
-    )
+    rows = [(each.key, each.version, when(each.updated_at), _text(each)) for each in records]
+    show_rows(("key", "version", "updated", "value"), rows)
 
 
 @memory.subcommand("delete", "moorage memory delete preferences units", "moorage memory delete preferences --all")

@@ -30,9 +30,8 @@ from moorage.doors.cli.arguments import (
 from moorage.doors.cli.edge import UsageProblem
 from moorage.doors.cli.hints import command_line, ref_of
 from moorage.doors.cli.output import facts, is_terminal, say, warn_of_secrets
-from moorage.doors.cli.pages import page_options, show_list
 from moorage.doors.cli.session_text import described, titled
-from moorage.doors.cli.tables import session_line, show_sessions, wide_option
+from moorage.doors.cli.tables import page_options, session_line, show_list, show_sessions, wide_option
 
 # New ones ---------------------------------------------------------------------------------------
 

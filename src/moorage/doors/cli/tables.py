@@ -1,4 +1,4 @@
-"""Tables for people, and the same rows as lines for pipes.
+"""Lists: tables for people, the same rows as lines for pipes, and pages of them.
 
 If a table is wider than the terminal, its texts are cut, with an ellipsis. If that is not enough, columns are left out
 and listed below the table. Ids and times are never cut. `--wide` shows everything, however long the lines become.
@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import click
 
 from moorage.core.errors import utc_text
+from moorage.core.query import Page, pages
 from moorage.core.session import Session
-from moorage.doors.cli.output import NOTHING, fields, hint, is_terminal, printable, say
+from moorage.doors.cli.app import App
+from moorage.doors.cli.hints import command_line
+from moorage.doors.cli.output import NOTHING, fields, hint, is_terminal, note, page_of, printable, say
 from moorage.doors.cli.terminal import STATE_STYLES, cut, paint, width_of
 from moorage.doors.cli.terminal import columns as terminal_columns
 from moorage.doors.cli.wording import ago, short_ids
 
+T = TypeVar("T")
+ROWS = 50  # of a table, without --limit
 GAP = 2  # blanks between columns
 LONGEST_NAME = 24  # columns of a session's name in a table of other things
 LEAST = 8  # columns that a text is cut to at most
@@ -150,6 +155,45 @@ def _style(column: str, text: str) -> str | None:
 def named(name: str | None, session_id: str) -> str:
     """Return the cell of a session in a table of other things: its name, cut if it is long, else its id."""
     return session_id if name is None else name if is_wide() else cut(name, LONGEST_NAME)
+
+
+# Pages ------------------------------------------------------------------------------------------
+
+
+def page_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--limit` and `--cursor`."""
+    most = f"Show at most N; by default {ROWS} in a table, all in a pipe."
+    limited = click.option("--limit", type=click.IntRange(min=1), metavar="N", help=most)
+    told = "Continue from the `next` of an earlier --json answer."
+    return limited(click.option("--cursor", metavar="CURSOR", help=told)(command))
+
+
+def show_list(
+    app: App,
+    ask: Callable[..., Page[T]],
+    show: Callable[[Sequence[T]], None],
+    *,
+    limit: int | None,
+    cursor: str | None,
+    nothing: str,
+    by: str = "cursor",
+    document: Callable[[T], Any] = lambda item: item,
+) -> None:
+    """Print a list: all of it in a pipe, some rows on a terminal, one JSON document for a program.
+
+    `by` is the parameter of `ask` that takes the cursor; `document` makes an item of the JSON document.
+    """
+    if not app.as_json and not is_terminal():
+        for page in pages(ask, cursor, limit=limit, by=by):
+            show(page.items)
+        return
+    items, following = list[T](), None
+    for page in pages(ask, cursor, limit=limit if app.as_json else limit or ROWS, by=by):
+        items, following = items + page.items, page.next
+    app.show(page_of([document(item) for item in items], following), lambda: show(items) if items else hint(nothing))
+    if following is not None and not app.as_json:
+        words = click.get_current_context().command_path.split()[1:]
+        note(f"There are more: --limit N shows N of them, `{command_line(*words)} | cat` all.")
 
 
 # Sessions ---------------------------------------------------------------------------------------
