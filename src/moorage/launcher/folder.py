@@ -24,7 +24,6 @@ class Who(Struct, frozen=True):
 
     pid: int
     start_time: int | None = None
-    pgid: int | None = None
 
     @property
     def is_alive(self) -> bool:
@@ -104,6 +103,17 @@ class TurnFolder:
     def told(self) -> list[AgentCommand]:
         """Return all commands sent to the supervisor so far."""
         return [_event(line) for line in self._read("in.jsonl").split(b"\n") if line]
+
+    def remember(self, name: str, facts: AgentEvent, *, lasting: bool = True) -> None:
+        """Store facts for the next process of this launcher."""
+        write_private(self._at(name), msgspec.json.encode(facts), lasting=lasting)
+
+    def remembered(self, name: str) -> AgentEvent:
+        """Return those facts; none if they cannot be read."""
+        try:
+            return msgspec.json.decode(self._read(name), type=AgentEvent)
+        except msgspec.MsgspecError:
+            return {}
 
     def job(self) -> Job:
         """Return the stored job."""

@@ -7,7 +7,6 @@ output and its commands are files in its folder, so a restarted launcher continu
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import subprocess
@@ -25,7 +24,6 @@ from moorage.core.agent import AgentDefinition
 from moorage.core.turn import Turn
 from moorage.launcher.attending import AgentHandle
 from moorage.launcher.folder import TurnFolder
-from moorage.launcher.turn_file import write_private
 
 AgentEvent = dict[str, Any]
 RunJob = Callable[[Job, Emit, Commands], Awaitable[None]]  # ends with exactly one result
@@ -73,7 +71,7 @@ class StarterByKind:
             except (OSError, msgspec.MsgspecError):  # the job was never started
                 shutil.rmtree(folder.path, ignore_errors=True)
                 continue
-            facts = _read(folder.path, EPOCH)
+            facts = folder.remembered(EPOCH)
             turn = Turn(
                 turn_id=job.turn_id,
                 session_id=job.session_id,
@@ -154,7 +152,7 @@ class SupervisedHandle:
         After a restart the file is read again, without the events known to be stored. The next event is `doubtful`: the
         former process may have been killed between storing it and recording that.
         """
-        offset, pause, kept = 0, LOOK[0], _read(self._folder.path, KEPT) if self._process is None else {}
+        offset, pause, kept = 0, LOOK[0], self._folder.remembered(KEPT) if self._process is None else {}
         while True:
             # Check before reading, so that its last output is read before we give up.
             is_attended = self._folder.is_attended if self._process is None else self._process.poll() is None
@@ -190,9 +188,8 @@ class SupervisedHandle:
 
     async def kept(self, entry: int) -> None:
         """Record that the last event is in the log, at this entry or before it: a restart does not report it again."""
-        facts = {"number": self._number, "entry": entry}
         with suppress(OSError):
-            write_private(os.path.join(self._folder.path, KEPT), json.dumps(facts).encode(), lasting=False)
+            self._folder.remember(KEPT, {"number": self._number, "entry": entry}, lasting=False)
 
     async def adopting(self, turn: Turn, launcher_id: str) -> None:
         """Record which launcher is about to adopt the turn: if it is killed right after, the next epoch is known."""
@@ -203,7 +200,7 @@ class SupervisedHandle:
         await self._remember({"epoch": turn.epoch})
 
     async def _remember(self, facts: AgentEvent) -> None:
-        await asyncio.to_thread(write_private, os.path.join(self._folder.path, EPOCH), json.dumps(facts).encode())
+        await asyncio.to_thread(self._folder.remember, EPOCH, facts)
 
     async def close(self) -> None:
         """Remove its folder, and end the processes that the agent left behind."""
@@ -229,12 +226,3 @@ def _names(folder: str) -> list[str]:
         return os.listdir(folder)
     except OSError:
         return []
-
-
-def _read(folder: str, name: str) -> AgentEvent:
-    try:
-        with open(os.path.join(folder, name), encoding="utf-8") as file:
-            facts = json.load(file)
-    except (OSError, ValueError):
-        return {}
-    return facts if isinstance(facts, dict) else {}

@@ -9,8 +9,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from functools import cache
 
 from moorage.clocks import boot_id as boot_id  # part of this module's interface
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 PDEATHSIG, CHILD_SUBREAPER = 1, 36  # numbers of prctl(2)
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # continues while the machine sleeps, as leases do
@@ -95,26 +100,17 @@ def die_with_parent() -> None:
     _prctl(PDEATHSIG, signal.SIGKILL)
 
 
-def load() -> None:
-    """Prepare the two functions above, for callers that must be fast later."""
-    _libc()
+@cache
+def libc() -> Any:
+    """Return the C library. A process that must be fast later loads it first."""
+    import ctypes
 
-
-def _libc() -> object:
-    global _loaded
-    if _loaded is None:
-        import ctypes
-
-        _loaded = ctypes.CDLL(None, use_errno=True)
-    return _loaded
-
-
-_loaded: object = None
+    return ctypes.CDLL(None, use_errno=True)
 
 
 def _prctl(option: int, value: int) -> None:
     try:
-        _libc().prctl(option, value, 0, 0, 0)  # type: ignore[attr-defined]  # what the C library has
+        libc().prctl(option, value, 0, 0, 0)
     except (OSError, AttributeError):
         return  # not Linux
 

@@ -30,7 +30,7 @@ class SpawnedProcess:
     """A process that waits for its start signal, with our ends of its pipes."""
 
     def __init__(self, argv: list[str], env: dict[str, str], cwd: str) -> None:
-        processes.load()  # before the fork, so that the new process only has to become the agent
+        processes.libc()  # before the fork, so that the new process only has to become the agent
         ends = [os.pipe() for _ in range(5)]
         (self._their_input, self.input), (self.output, self._their_output) = ends[0], ends[1]
         (self.errors, self._their_errors), (self._start_signal, self._key) = ends[2], ends[3]
