@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from moorage.doors.cli.edge import UsageProblem
 from moorage.doors.cli.hints import command_line, ref_of, shown_id
 from moorage.doors.cli.output import facts, fields, hint, is_terminal, note, page_of, printable, say
 from moorage.doors.cli.plans import difference, earlier_plan, plan_lines
-from moorage.doors.cli.tables import named, table, wide_option
+from moorage.doors.cli.tables import TableRow, named, show_rows, wide_option
 from moorage.doors.cli.terminal import STATE_STYLES, paint
 from moorage.doors.cli.wording import ago, counted, short_ids
 
@@ -58,31 +58,27 @@ def approvals(ctx: click.Context, app: App, everything: bool, session: str | Non
 
 
 def _show_all(app: App, found: list[Approval], everything: bool) -> None:
-    if not is_terminal():
-        for asked in found:
-            say(fields(asked.approval_id, asked.session_id, asked.state, utc_text(asked.asked_at), asked.question))
-        return
-    if not found:
-        hint("No approvals." if everything else "No open approvals.")
-        return
-    sessions = app.sessions(asked.session_id for asked in found)
-    names = {id: session.session_name for id, session in sessions.items()}
-    rows = [
-        (
-            asked.question,
-            asked.approval_id,
-            named(names.get(asked.session_id), asked.session_id),
-            sessions[asked.session_id].agent_name if asked.session_id in sessions else None,
-            asked.state,
-            ago(asked.asked_at),
-            ago(asked.expires_at) if asked.state is ApprovalState.PENDING else None,
-        )
-        for asked in found
-    ]
     columns = ("question", "approval", "session", "agent", "state", "asked", "expires")
-    kept = [at for at, name in enumerate(columns) if everything or name != "state"]
-    table([columns[at] for at in kept], [[row[at] for at in kept] for row in rows], spare=("agent", "state"))
-    _propose(found)
+    rows, lines, without = _cells(app, found), map(_fields, found), None if everything else "state"
+    nothing = "No approvals." if everything else "No open approvals."
+    show_rows(columns, rows, lines=lines, without=without, spare=("agent", "state"), nothing=nothing)
+    if is_terminal():
+        _propose(found)
+
+
+def _fields(asked: Approval) -> TableRow:
+    return asked.approval_id, asked.session_id, asked.state, utc_text(asked.asked_at), asked.question
+
+
+def _cells(app: App, found: list[Approval]) -> Iterator[TableRow]:
+    """Yield approvals as rows of a table, with the names and agents of their sessions."""
+    sessions = app.sessions(asked.session_id for asked in found)
+    for asked in found:
+        session = sessions.get(asked.session_id)
+        name, agent = (None, None) if session is None else (session.session_name, session.agent_name)
+        about = (asked.question, asked.approval_id, named(name, asked.session_id), agent)
+        expires = ago(asked.expires_at) if asked.state is ApprovalState.PENDING else None
+        yield *about, asked.state, ago(asked.asked_at), expires
 
 
 def _propose(found: list[Approval]) -> None:

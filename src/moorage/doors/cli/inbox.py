@@ -39,14 +39,13 @@ def inbox(app: App, session: str | None, dead_letters: bool, item_id: str | None
     page = app.moor.inbox(None if session is None else app.id_of(session), dead_letters=dead_letters, limit=limit)
     lines = [(each.item_id, each.state.value, each.kind.value, each.session_id, each.given) for each in page.items]
     nothing = "No dead letters." if dead_letters else "No items in the inbox."
+    rows, without = _cells(app, page.items), "state" if dead_letters else None
 
-    def as_table() -> None:
-        columns = [name for name in COLUMNS if not (dead_letters and name == "state")]
-        rows = ([row[COLUMNS.index(name)] for name in columns] for row in _cells(app, page.items))
-        show_rows(columns, rows, lines=lines, spare=("turns", "since"), nothing=nothing)
+    def show() -> None:
+        show_rows(COLUMNS, rows, lines=lines, without=without, spare=("turns", "since"), nothing=nothing)
         _propose(page.items)
 
-    app.show(page_of(page.items, page.next), as_table)
+    app.show(page_of(page.items, page.next), show)
 
 
 def _cells(app: App, items: list[Item]) -> Iterator[TableRow]:

@@ -339,12 +339,12 @@ def runs(app: App, /, session: str | None, parent: str | None, **filters: Any) -
         parent=None if parent is None else app.id_of(parent),
         **filters,
     )
-    columns = ("agent", "prompt", "run", "state", "session", "asked", "because")
-    shown = columns if any(run.because for run in page.items) else columns[:-1]
+    columns, spare = ("agent", "prompt", "run", "state", "session", "asked", "because"), ("session", "asked", "agent")
+    without = None if any(run.because for run in page.items) else "because"
     rows, lines = _run_cells(app, page.items), map(_run_fields, page.items)
     app.show(
         page_of(page.items, page.next),
-        lambda: show_rows(shown, rows, lines=lines, spare=("session", "asked", "agent"), nothing="No runs."),
+        lambda: show_rows(columns, rows, lines=lines, without=without, spare=spare, nothing="No runs."),
     )
     if page.next is not None and not app.as_json:
         note("There are more: --limit N shows N of them.")

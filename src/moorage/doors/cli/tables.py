@@ -65,18 +65,21 @@ def show_rows(
     rows: Iterable[TableRow],
     *,
     lines: Iterable[TableRow] | None = None,
+    without: str | None = None,
     spare: Sequence[str] = (),
     nothing: str = "",
 ) -> None:
     """Print rows as a table on a terminal, else as lines; on a terminal, `nothing` stands for no rows.
 
-    `lines` are the rows for a pipe, if they differ. Only the rows that are printed are computed.
+    `lines` are the rows for a pipe, if they differ. Only the rows that are printed are computed. The table is `without`
+    a column that would tell nothing.
     """
     if not is_terminal():
         for line in rows if lines is None else lines:
             say(fields(*line))
     elif shown := list(rows):
-        table(columns, shown, spare=spare)
+        kept = [place for place, name in enumerate(columns) if name != without]
+        table([columns[place] for place in kept], [[row[place] for place in kept] for row in shown], spare=spare)
     elif nothing:
         hint(nothing)
 
