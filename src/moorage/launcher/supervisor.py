@@ -322,9 +322,10 @@ def patience(lost_after: float) -> float:
 
 def main(folder: str, *flags: str) -> int:
     """Do the job in a folder, once: a second supervisor exits at once."""
-    parent = _parent(flags)
+    options = dict(flag.removeprefix("--").split("=") for flag in flags)
+    parent = int(options["tied"]) if "tied" in options else None  # the launcher that we end with
     folder = os.path.abspath(folder)
-    if not _has_lock(folder, flags):
+    if not _has_lock(folder, options.get("lock")):
         return _refuse("another supervisor works here")
     if os.path.exists(os.path.join(folder, "pid.json")):
         return _refuse("this job was started before; an agent is never started twice")
@@ -346,11 +347,6 @@ def main(folder: str, *flags: str) -> int:
     return 0
 
 
-def _parent(flags: tuple[str, ...]) -> int | None:
-    """Return the process id of the launcher that we end with, if we are tied to one."""
-    return next((int(flag.partition("=")[2]) for flag in flags if flag.startswith("--tied=")), None)
-
-
 def _remove(folder: str) -> None:
     """Remove the files of a job whose launcher has ended for good: no other launcher looks for them."""
     import shutil
@@ -362,13 +358,12 @@ def _remove(folder: str) -> None:
         return
 
 
-def _has_lock(folder: str, flags: tuple[str, ...]) -> bool:
+def _has_lock(folder: str, inherited: str | None) -> bool:
     """Return whether we hold the folder's lock: we inherited it, or it was free. The agent must not inherit it."""
-    for flag in flags:
-        if flag.startswith("--lock="):
-            os.set_inheritable(int(flag.partition("=")[2]), False)
-            return True
-    return locked(os.path.join(folder, "lock")) is not None
+    if inherited is None:
+        return locked(os.path.join(folder, "lock")) is not None
+    os.set_inheritable(int(inherited), False)
+    return True
 
 
 def _read_job(folder: str) -> AgentEvent:
