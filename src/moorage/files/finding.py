@@ -36,6 +36,7 @@ from moorage.service.histories.transcripts import spawn_depth
 Source = str | os.PathLike[str] | IO[bytes]
 
 AUTO = "auto"
+STDIN = "<stdin>"  # the name of that stream
 SOURCES = (AUTO, *KINDS)
 STATE_FILE = "state.json"
 SESSION_FOLDER = "session"  # in .claude, a folder for every session
@@ -127,34 +128,38 @@ def kind_of_stream(stream: IO[bytes], max_document: int = MAX_LIST) -> str | Non
 def _found_in(source: Source, kind: str) -> list[FoundFile]:
     try:
         if not isinstance(source, (str, os.PathLike)):
-            if not hasattr(source, "seek"):
+            if not hasattr(source, "seekable"):
                 raise InvalidField("paths", "must have names of files, or open files")
-            return [_known(_from_stream(source, getattr(source, "name", None)), kind)]
+            name = getattr(source, "name", None)
+            is_pipe = name == STDIN or not source.seekable()
+            return [_copied(source, name, kind) if is_pipe else _known(_from_stream(source, name), kind)]
         path = os.fspath(source)
         mode = os.stat(path).st_mode
         if stat.S_ISDIR(mode):
             return _in_folder(path.rstrip(os.sep) or os.sep, kind)
-        return _single(path, kind) if stat.S_ISREG(mode) else [_piped(path, kind)]
+        if stat.S_ISREG(mode):
+            return _single(path, kind)
+        with open(path, "rb") as pipe:
+            return [_copied(pipe, path, kind)]
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise InvalidImport(f"it cannot be read ({why})", file=str(source)) from None
 
 
 def _from_stream(stream: IO[bytes], name: object, *, is_copy: bool = False) -> FoundFile:
-    called = name if isinstance(name, str) else "-"
+    called = name if isinstance(name, str) and name != STDIN else "-"
     return FoundFile(name=called, stream=stream, is_copy=is_copy, size=stream.seek(0, os.SEEK_END))
 
 
-def _piped(path: str, kind: str) -> FoundFile:
+def _copied(pipe: IO[bytes], name: object, kind: str) -> FoundFile:
     """Return a copy of a pipe, which can be read only once."""
     from shutil import copyfileobj
     from tempfile import TemporaryFile
 
     with ExitStack() as unless_known:
         copy = unless_known.enter_context(TemporaryFile())
-        with open(path, "rb") as pipe:
-            copyfileobj(pipe, copy)
-        file = _known(_from_stream(copy, path, is_copy=True), kind)
+        copyfileobj(pipe, copy)
+        file = _known(_from_stream(copy, name, is_copy=True), kind)
         unless_known.pop_all()
     return file
 

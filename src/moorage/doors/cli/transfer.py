@@ -188,28 +188,15 @@ def import_(
     kept = [(module, source) for option, module in MOVING.items() if (source := known.pop(option)) is not None]
     if not paths and table is None and not kept:
         raise UsageProblem("say what to import: files, folders, --postgres-table, or the database of a framework")
-    with _opened(paths) as sources, _rows_of(app, table, database) as rows, reading("Importing") as progress:
-        sources += rows
+    files = [sys.stdin.buffer if path == STDIN else path for path in dict.fromkeys(paths)]
+    with _rows_of(app, table, database) as rows, reading("Importing") as progress:
+        sources = files + rows
         report = app.moor.import_files(sources, progress=progress, **known) if sources else ImportReport()
     for module, source in kept:
         move_in = import_module(f"moorage.adapters.{module}").move_in
         report.add(move_in(app.moor, source, dry_run=known["dry_run"]))
     app.show(report, lambda: _show_report(report, known["dry_run"]))
     return NO if report.left_out_total else 0
-
-
-@contextmanager
-def _opened(paths: tuple[str, ...]) -> Iterator[list[str | IO[bytes]]]:
-    """Yield the paths, and for `-` a copy of standard input that can be read twice."""
-    if STDIN not in paths:
-        yield list(paths)
-        return
-    from shutil import copyfileobj
-    from tempfile import TemporaryFile
-
-    with TemporaryFile() as copy:
-        copyfileobj(sys.stdin.buffer, copy)
-        yield [copy if path == STDIN else path for path in dict.fromkeys(paths)]
 
 
 @contextmanager
