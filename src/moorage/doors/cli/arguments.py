@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -75,60 +75,52 @@ def read_file(path: str, what: str) -> bytes:
         raise InvalidField(what, f"cannot be read from {path!r}: {error.strerror}") from None
 
 
-def _name_of(param: click.Parameter | None, otherwise: str) -> str:
-    return (param.name if param else None) or otherwise
+class Parsed(ParamType):
+    """A value that a function reads from a text; it is told the name of the parameter, for its errors."""
 
-
-class JsonType(ParamType):
-    """JSON on the command line, or in a file named with `@`."""
-
-    name = "json"
-
-    def __init__(self, *, objects_only: bool = False) -> None:
-        self.objects_only = objects_only
+    def __init__(self, name: str, read: Callable[[str, str], Any]) -> None:
+        self.name, self._read = name, read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return the value."""
-        what = _name_of(param, self.name)
-        read = read_json(read_file(value[1:], what) if value.startswith("@") else value, what)
-        if self.objects_only and not isinstance(read, dict):
-            raise InvalidField(what, f'must be a JSON object, such as {{"step": 3}}, not {value!r}')
-        return read
+        return self._read(value, (param.name if param else None) or self.name)
 
 
-class DurationType(ParamType):
-    """A time span: seconds, or 45s, 30m, 24h, 7d."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return seconds as a number, anything else as configuration reads it."""
-        try:
-            return float(value)
-        except ValueError:
-            return config.duration(_name_of(param, self.name), value)
+def _json(value: str, what: str) -> Any:
+    """Return JSON, which may be in a file named with `@`."""
+    return read_json(read_file(value[1:], what) if value.startswith("@") else value, what)
 
 
-class InstantType(ParamType):
-    """An instant: RFC 3339, in UTC unless it names a zone; or how long ago it was."""
+def _object(value: str, what: str) -> dict[str, Any]:
+    read = _json(value, what)
+    if not isinstance(read, dict):
+        raise InvalidField(what, f'must be a JSON object, such as {{"step": 3}}, not {value!r}')
+    return read
 
-    name = "time"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
-        """Return the instant in UTC."""
-        try:
-            at = self._ago(value) or datetime.fromisoformat(value)
-            return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-        except (ValueError, OverflowError):
-            what = _name_of(param, self.name)
-            way_out = "write 2026-01-31, 2026-01-31T09:30:00Z, or 7d for seven days ago"
-            raise InvalidField(what, f"is {value!r}; {way_out}") from None
+def _duration(value: str, what: str) -> float | timedelta:
+    """Return seconds as a number, anything else as configuration reads it: 45s, 30m, 24h, 7d."""
+    try:
+        return float(value)
+    except ValueError:
+        return config.duration(what, value)
 
-    def _ago(self, value: str) -> datetime | None:
-        try:
-            return datetime.now(UTC) - config.duration(self.name, value)
-        except InvalidField:
-            return None
+
+def _instant(value: str, what: str) -> datetime:
+    """Return the instant in UTC: RFC 3339, in UTC unless it names a zone; or how long ago it was."""
+    try:
+        at = _ago(value) or datetime.fromisoformat(value)
+        return at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+    except (ValueError, OverflowError):
+        way_out = "write 2026-01-31, 2026-01-31T09:30:00Z, or 7d for seven days ago"
+        raise InvalidField(what, f"is {value!r}; {way_out}") from None
+
+
+def _ago(value: str) -> datetime | None:
+    try:
+        return datetime.now(UTC) - config.duration("time", value)
+    except InvalidField:
+        return None
 
 
 class FolderType(ParamType):
@@ -157,8 +149,9 @@ class SessionType(ParamType):
         return sessions_like(ctx, incomplete)
 
 
-JSON, OBJECT = JsonType(), JsonType(objects_only=True)
-DURATION, INSTANT, FOLDER, SESSION = DurationType(), InstantType(), FolderType(), SessionType()
+JSON, OBJECT = Parsed("json", _json), Parsed("json", _object)
+DURATION, INSTANT = Parsed("duration", _duration), Parsed("time", _instant)
+FOLDER, SESSION = FolderType(), SessionType()
 
 
 # Arguments and options --------------------------------------------------------------------------

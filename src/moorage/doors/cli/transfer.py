@@ -18,7 +18,7 @@ from moorage.core.codec import decode
 from moorage.core.errors import InvalidField, NotFound
 from moorage.core.query import every
 from moorage.doors.cli.app import App, command
-from moorage.doors.cli.arguments import SESSION, STDIN, ParamType, session_argument
+from moorage.doors.cli.arguments import SESSION, STDIN, Parsed, session_argument
 from moorage.doors.cli.edge import UsageProblem
 from moorage.doors.cli.output import complain, is_terminal, printable, say, show_json
 from moorage.doors.cli.progress import reading
@@ -114,21 +114,16 @@ def _write_whole(path: str, lines: Iterable[str]) -> int:
 # In ---------------------------------------------------------------------------------------------
 
 
-class PostgresUrl(ParamType):
-    """The URL of a PostgreSQL database; one for SQLAlchemy may name its driver."""
+def _postgres_url(value: str, _: str) -> str:
+    """Return the URL of a PostgreSQL database; one for SQLAlchemy may name its driver."""
+    from moorage.adapters.moving import is_postgres
 
-    name = "url"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the URL."""
-        from moorage.adapters.moving import is_postgres
-
-        if not is_postgres(value):
-            self.fail("not a PostgreSQL URL; write postgresql://USER@HOST/DATABASE", param, ctx)
-        return str(value)
+    if not is_postgres(value):
+        raise click.BadParameter("not a PostgreSQL URL; write postgresql://USER@HOST/DATABASE")
+    return value
 
 
-POSTGRES = PostgresUrl()
+POSTGRES = Parsed("url", _postgres_url)
 MOVING = {  # the modules that read the files of frameworks
     "langgraph_sqlite": "langgraph.moving",
     "langgraph_postgres": "langgraph.moving",
