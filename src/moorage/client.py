@@ -511,11 +511,7 @@ class LocalMoorage(OnStore, Connection):
         source: str = "the definition",
     ) -> dict[str, Any]:
         registry = config.open_registry()
-        if dry_run:
-            return agents.shown(registry.check(config.read_definition(definition, source), replace=replace))
-        if isinstance(definition, str):
-            return agents.shown(registry.add_text(definition, source=source, replace=replace))
-        return agents.shown(registry.add_table(definition, source=source, replace=replace))
+        return agents.shown(registry.add(definition, source=source, replace=replace, dry_run=dry_run))
 
     async def remove_agent(self, name: str) -> dict[str, Any]:
         return agents.shown(config.open_registry().remove(name))

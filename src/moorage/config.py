@@ -427,9 +427,9 @@ def open_registry() -> Registry:
 
 def read_definition(definition: str | dict[str, Any], source: str = "the definition") -> AgentDefinition:
     """Return the agent of a TOML text or its table. Raise InvalidDefinition."""
-    from moorage.agents.registry import read_definition, read_table
+    from moorage.agents import registry
 
-    return read_definition(definition, source) if isinstance(definition, str) else read_table(definition, source)
+    return registry.read_definition(definition, source)
 
 
 def agents() -> dict[str, AgentDefinition]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from moorage import config
 from moorage.agents.registry import Registry, line_of, read_definition, toml_of
 from moorage.core.agent import AgentDefinition, AgentKind, AgentProtocol, AgentRole, definition_of
-from moorage.core.errors import AgentExists, AgentNotFound, Conflict, InvalidDefinition, InvalidField
+from moorage.core.errors import AgentExists, AgentNotFound, Conflict, InvalidDefinition
 from moorage.core.turn import Retry
 
 PLANNER = """\
@@ -135,7 +135,7 @@ def test_an_agent_that_is_not_there_is_not_found(registry: Registry) -> None:
 
 
 def test_added_agent_is_visible_to_other_registries(registry: Registry, folder: Path) -> None:
-    added = registry.add(agent(env={"A": "1"}))
+    added = registry.add(agent(env={"A": "1"}).table())
     assert added.source == str(folder / "planner.toml")
     assert agent_in(config.open_registry(), "planner") == added
     assert folder.stat().st_mode & 0o077 == 0
@@ -143,22 +143,22 @@ def test_added_agent_is_visible_to_other_registries(registry: Registry, folder: 
 
 
 def test_a_text_is_kept_as_it_was_written(registry: Registry, folder: Path) -> None:
-    registry.add_text(PLANNER)
+    registry.add(PLANNER)
     assert (folder / "planner.toml").read_text() == PLANNER
 
 
 def test_a_name_is_not_taken_twice(registry: Registry, folder: Path) -> None:
     put(folder, "by-hand.toml", PLANNER)
     with pytest.raises(AgentExists, match=r"by-hand\.toml"):
-        registry.add(agent())
-    registry.add(agent(timeout="5m"), replace=True)
+        registry.add(agent().table())
+    registry.add(agent(timeout="5m").table(), replace=True)
     assert [path.name for path in folder.iterdir()] == ["planner.toml"]
     assert agent_in(registry, "planner").timeout == definition_of(agent().table() | {"timeout": "5m"}).timeout
 
 
 def test_invalid_definition_is_refused(registry: Registry, folder: Path) -> None:
     with pytest.raises(InvalidDefinition, match="the definition, line 4: kind is 'magic'"):
-        registry.add_text(PLANNER.replace('"command"', '"magic"'))
+        registry.add(PLANNER.replace('"command"', '"magic"'))
     assert not folder.exists()
 
 
@@ -173,15 +173,15 @@ def test_an_agent_can_be_removed(registry: Registry, folder: Path) -> None:
 def test_one_that_comes_along_cannot_be_removed_but_its_stand_in_can(registry: Registry) -> None:
     with pytest.raises(Conflict, match="comes with Moorage"):
         registry.remove("echo-agent")
-    registry.add(agent("echo-agent"))
+    registry.add(agent("echo-agent").table())
     registry.remove("echo-agent")
     assert agent_in(registry, "echo-agent").kind is AgentKind.BUILTIN
 
 
 @pytest.mark.parametrize("name", ["../evil", "a/b", "/etc/passwd", "..", ".hidden", ""])
 def test_a_name_never_leads_out_of_the_folder(registry: Registry, folder: Path, name: str) -> None:
-    with pytest.raises(InvalidField):
-        registry.add(AgentDefinition(name=name, kind=AgentKind.COMMAND, command=("cat",)))
+    with pytest.raises(InvalidDefinition, match="name"):
+        registry.add({"name": name, "kind": "command", "command": ["cat"]})
     with pytest.raises(AgentNotFound):
         registry.remove(name)
     assert not folder.exists()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from moorage.agents.builtin import DEFINITIONS
-from moorage.core.agent import AgentDefinition, AgentKind, AgentRole, TomlTable, check_name, definition_of, wrong
+from moorage.core.agent import AgentDefinition, AgentKind, AgentRole, TomlTable, definition_of, wrong
 from moorage.core.errors import AgentExists, AgentNotFound, Conflict, InvalidDefinition, InvalidField
 from moorage.core.ids import check_is_text
 
@@ -67,25 +67,29 @@ class Registry:
         """Return the unchanged text of each agent's file, by the agents' names."""
         return {agent.name: decoded(self._files.read(path), path) for path, agent in self._defined().items()}
 
-    def check(self, agent: AgentDefinition, *, replace: bool = False) -> AgentDefinition:
-        """Return the agent if it could be added now. Raises AgentExists."""
+    def add(
+        self,
+        definition: str | TomlTable,
+        *,
+        source: str = "the definition",
+        replace: bool = False,
+        dry_run: bool = False,
+    ) -> AgentDefinition:
+        """Store a definition in a file of its own: a text unchanged, with its comments, or a table.
+
+        Raises InvalidDefinition, AgentExists. With `dry_run`, only look whether it could be stored.
+        """
+        agent = read_definition(definition, source)
         present = {known.name: path for path, known in self._defined().items()}
-        check_name(agent.name)
         if agent.name in present and not replace:
             raise AgentExists(agent.name, present[agent.name])
-        return agent
-
-    def add(self, agent: AgentDefinition, *, replace: bool = False) -> AgentDefinition:
-        """Store a definition in a file of its own. Raises AgentExists."""
-        return self._keep(agent, toml_of(agent), replace=replace)
-
-    def add_text(self, text: str, *, source: str = "the definition", replace: bool = False) -> AgentDefinition:
-        """Store the text of a definition unchanged, with its comments. Raises InvalidDefinition, AgentExists."""
-        return self._keep(read_definition(text, source), text, replace=replace)
-
-    def add_table(self, table: TomlTable, *, source: str = "the definition", replace: bool = False) -> AgentDefinition:
-        """Store a definition given as a table. Raises InvalidDefinition, AgentExists."""
-        return self.add(read_table(table, source), replace=replace)
+        if dry_run:
+            return agent
+        text = definition if isinstance(definition, str) else toml_of(agent)
+        path = self._files.write(f"{agent.name}{SUFFIX}", text)
+        if (old := present.get(agent.name)) not in (None, path):
+            self._files.remove(str(old))
+        return read_definition(text, path)
 
     def remove(self, name: str) -> AgentDefinition:
         """Delete an agent that was added, and return it.
@@ -103,14 +107,6 @@ class Registry:
             why = f"agent {name!r} comes with Moorage and cannot be removed; add one of that name with enabled = false"
             raise Conflict(why, agent_name=name)
         raise AgentNotFound.among(name, self.all())
-
-    def _keep(self, agent: AgentDefinition, text: str, *, replace: bool) -> AgentDefinition:
-        self.check(agent, replace=replace)
-        present = {known.name: path for path, known in self._defined().items()}
-        path = self._files.write(f"{agent.name}{SUFFIX}", text)
-        if (old := present.get(agent.name)) not in (None, path):
-            self._files.remove(str(old))
-        return read_definition(text, path)
 
     def _defined(self) -> dict[str, AgentDefinition]:
         """Return the definitions in files, by path; only changed files are read."""
@@ -140,8 +136,12 @@ class Registry:
 # Reading a file ---------------------------------------------------------------------------------
 
 
-def read_definition(text: str, source: str) -> AgentDefinition:
-    """Return the definition in a file. Raises InvalidDefinition, with the line of the error."""
+def read_definition(definition: str | TomlTable, source: str) -> AgentDefinition:
+    """Return the definition in a text or a table. Raises InvalidDefinition, for a text with the line of the error."""
+    return _in_text(definition, source) if isinstance(definition, str) else _in_table(definition, source)
+
+
+def _in_text(text: str, source: str) -> AgentDefinition:
     tables = _tables(text, source)
     headings = [name for name in HEADINGS if name in tables]
     if others := [name for name in tables if name not in HEADINGS]:
@@ -158,8 +158,8 @@ def read_definition(text: str, source: str) -> AgentDefinition:
         raise InvalidDefinition(source, line_of(text, path), error.message) from error
 
 
-def read_table(table: TomlTable, source: str) -> AgentDefinition:
-    """Return the definition in a table, with or without the heading of an agent. Raises InvalidDefinition."""
+def _in_table(table: TomlTable, source: str) -> AgentDefinition:
+    """Return the definition in a table, with or without the heading of an agent."""
     if not isinstance(table, dict):
         raise InvalidField("definition", "must be a text or an object")
     heading = next(iter(table)) if len(table) == 1 and next(iter(table)) in HEADINGS else None
