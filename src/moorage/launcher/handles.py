@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from glob import escape, glob
 from hashlib import sha256
 from typing import Any
 
@@ -64,8 +65,8 @@ class StarterByKind:
 
     def _found(self) -> list[tuple[Job, Turn, SupervisedHandle]]:
         left = []
-        for name in sorted(_names(self._folder)):
-            folder = TurnFolder(os.path.join(self._folder, name))
+        for path in sorted(glob(os.path.join(escape(self._folder), "*"))):
+            folder = TurnFolder(path)
             try:
                 job = folder.job()
             except (OSError, msgspec.MsgspecError):  # the job was never started
@@ -219,10 +220,3 @@ def _keyed(event: AgentEvent, job: Job, number: int) -> AgentEvent:
     if event["type"] in KEYED:
         event["key"] = f"{job.turn_id}#{job.epoch}:{number}"[-256:]
     return event
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []

@@ -64,8 +64,7 @@ class Loop:
         self._dispatcher, self._launcher, self._starter, self._find_agents = dispatcher, launcher, starter, find_agent
         self._listener, self._environment = listener, environment or {}
         self._ends_when_drained, self._beat_every, self._is_to_drain = ends_when_drained, beat_every, False
-        self._turns: dict[str, asyncio.Task[None]] = {}
-        self._working = dict[str, str]()  # its running turns as text: the agent, and the session's name or id
+        self._turns: dict[str, asyncio.Task[None]] = {}  # a task is called by its agent, and its session's name or id
         self._outliving: set[str] = set()  # turns whose agents outlive this process
         self._agents: Counter[str] = Counter()
         self._ended = asyncio.Event()
@@ -167,13 +166,12 @@ class Loop:
         return agent.max_concurrent is not None and self._agents[agent.name] >= agent.max_concurrent
 
     def _begin(self, turn: Turn, session: str, work: Any) -> None:
-        task = asyncio.create_task(work, name=turn.turn_id)
-        self._turns[turn.turn_id], self._working[turn.turn_id] = task, f"{turn.agent_name} ({session})"
+        task = self._turns[turn.turn_id] = asyncio.create_task(work, name=f"{turn.agent_name} ({session})")
         self._agents[str(turn.agent_name)] += 1
 
         def done(_: asyncio.Task[None]) -> None:
             if self._turns.get(turn.turn_id) is task:  # a turn that is given out again may run here a second time
-                del self._turns[turn.turn_id], self._working[turn.turn_id]
+                del self._turns[turn.turn_id]
                 self._outliving.discard(turn.turn_id)
             self._agents[str(turn.agent_name)] -= 1
             self._ended.set()
@@ -289,7 +287,7 @@ class Loop:
 
     def _names(self, turn_ids: Iterable[str]) -> str:
         """Return the running agents with their sessions, as text."""
-        return ", ".join(self._working[each] for each in sorted(turn_ids))
+        return ", ".join(self._turns[each].get_name() for each in sorted(turn_ids))
 
     async def _until_none_ends_with_us(self) -> None:
         with suppress(TimeoutError):
