@@ -41,11 +41,6 @@ class Findings:
         self.notes: list[str] = []  # worth knowing, but not problems
         self.is_damaged = False
 
-    def blame(self, error: StoreError) -> None:
-        """Note an error as a problem."""
-        self.problems.append(error.message)
-        self.is_damaged = self.is_damaged or isinstance(error, StoreCorrupt)
-
 
 @command("doctor", "moorage doctor", "moorage --json doctor", "moorage doctor --quarantine")
 @click.option("--quarantine", is_flag=True, help="Move a damaged store file aside. A healthy one is not touched.")
@@ -82,7 +77,8 @@ def _look(app: App, found: Findings) -> None:
     except AccessError as error:
         found.notes.append(f"the store was not looked into: {error.message}")
     except StoreError as error:
-        found.blame(error)
+        found.problems.append(error.message)
+        found.is_damaged = isinstance(error, StoreCorrupt)
     else:
         found.problems += problems
         found.is_damaged = any(problem.startswith("integrity:") for problem in problems)

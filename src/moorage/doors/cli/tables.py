@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import click
 
@@ -35,13 +35,6 @@ IDS = ("session", "approval", "run", "item", "launcher", "went with", "key id")
 STATES = ("state", "status", "result")
 
 TableRow = Sequence[object]
-
-
-class Shape(NamedTuple):
-    """The columns that fit, each with its width, and those that do not."""
-
-    widths: dict[str, int]
-    hidden: list[str]
 
 
 def wide_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -92,12 +85,12 @@ def table(columns: Sequence[str], rows: Iterable[TableRow], *, spare: Sequence[s
     full = {
         name: max(width_of(name), *(width_of(row[place]) for row in cells), 0) for place, name in enumerate(columns)
     }
-    shape = Shape(full, []) if is_wide() else _fitted(full, spare, terminal_columns())
-    for line in _lines(columns, cells, shape.widths):
+    widths = full if is_wide() else _fitted(full, spare, terminal_columns())
+    for line in _lines(columns, cells, widths):
         sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
-    if shape.hidden:
-        hint(f"Not shown: {', '.join(shape.hidden)}. --wide shows everything.")
+    if hidden := [column for column in spare if column in full and column not in widths]:
+        hint(f"Not shown: {', '.join(hidden)}. --wide shows everything.")
 
 
 def _with_short_ids(columns: Sequence[str], cells: list[list[str]]) -> list[list[str]]:
@@ -108,19 +101,14 @@ def _with_short_ids(columns: Sequence[str], cells: list[list[str]]) -> list[list
     return cells
 
 
-def _fitted(full: Mapping[str, int], spare: Sequence[str], room: int) -> Shape:
+def _fitted(full: Mapping[str, int], spare: Sequence[str], room: int) -> dict[str, int]:
     """Return the columns that fit into the width: first cut texts, then leave columns out."""
-    left, hidden = list(full), list[str]()
-    for column in ("", *spare):
-        if column:
-            left.remove(column)
-            hidden.append(column)
-        least = {name: min(full[name], LEAST) if name in TEXTS else full[name] for name in left}
+    least = {name: min(width, LEAST) if name in TEXTS else width for name, width in full.items()}
+    for column in spare:
         if _total(least) <= room:
             break
-    else:
-        return Shape(least, hidden)
-    return Shape(_grown(least, full, room), hidden)
+        least.pop(column, None)
+    return _grown(least, full, room)
 
 
 def _grown(least: Mapping[str, int], full: Mapping[str, int], room: int) -> dict[str, int]:
