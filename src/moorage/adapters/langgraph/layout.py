@@ -1,14 +1,17 @@
-"""The storage of a thread: records of a session, in three namespaces.
+"""The storage of a thread: records of a session, in two namespaces.
 
 | namespace | key | value |
 |---|---|---|
 | `langgraph.checkpoint` | checkpoint namespace / checkpoint id | the checkpoint, and where its values are |
-| `langgraph.write` | checkpoint namespace / checkpoint id / task id / index | a pending write |
+| `langgraph.checkpoint` | checkpoint namespace / checkpoint id / task id / index | a pending write after it |
 | `langgraph.value` | made up, unique | a channel's value, or a segment of a list |
 
-A stored value never changes, so checkpoints share values. Two records guard them: every put writes `HEAD`, and
-a removal expects it unchanged; a removal increments `EPOCH`, and a put that shares values expects that unchanged. So no
-value is deleted that a checkpoint needs.
+So one read of the newest records returns a checkpoint and its writes.
+
+A stored value never changes, so checkpoints share values. The record `EPOCH` guards them: removing or replacing a
+checkpoint increments it, and a put that shares values of a checkpoint expects it unchanged since that one existed. So a
+value that no checkpoint needs after a removal is never needed again, and can be deleted. The record `HEAD` guards
+ancestors: a put that needs them writes it, and a removal expects it unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from moorage.adapters.foreign_ids import escaped
 from moorage.adapters.langgraph.lists import Frame, KnownList, Slice
 from moorage.records import Record
 
-CHECKPOINTS, WRITES, VALUES = "langgraph.checkpoint", "langgraph.write", "langgraph.value"
+CHECKPOINTS, VALUES = "langgraph.checkpoint", "langgraph.value"
 APPROVALS = "langgraph.approval"  # interrupt id to approval id
 HEAD, EPOCH = "head", "epoch"  # keys of VALUES
 LONGEST = 200  # characters of a part of a key; a longer part is replaced by its digest
@@ -67,6 +70,12 @@ class Header(Struct, frozen=True, array_like=True):
     checkpoint: Frame
     metadata: Frame
     values: dict[str, ValuePlace]
+    epoch: int  # at most that of the thread when this was stored
+
+    @property
+    def key(self) -> str:
+        """Return the key of its record."""
+        return checkpoint_key(self.namespace, self.checkpoint_id)
 
     def needs(self, lists: KnownLists = NO_LISTS) -> list[str]:
         """Return the keys of the values it needs, except cached parts of lists."""
@@ -111,8 +120,14 @@ def checkpoint_key(namespace: str, checkpoint_id: str) -> str:
 
 
 def write_key(namespace: str, checkpoint_id: str, task_id: str, index: int) -> str:
-    """Return the key of a pending write."""
+    """Return the key of a pending write; it sorts after that of its checkpoint."""
     return f"{checkpoint_key(namespace, checkpoint_id)}/{part(task_id)}/{index}"
+
+
+def checkpoint_of(key: str) -> tuple[str, bool]:
+    """Return the key of a checkpoint from its own key or from that of a write, and whether it is its own."""
+    parts = key.split("/")
+    return "/".join(parts[:2]), len(parts) == 2
 
 
 def version_of(found: Mapping[str, Record], key: str) -> int:

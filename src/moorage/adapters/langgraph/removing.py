@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from moorage.adapters.langgraph.layout import CHECKPOINTS, EPOCH, HEAD, VALUES, WRITES, Header, checkpoint_key
+from msgspec.structs import replace
+
+from moorage.adapters.langgraph import layout
+from moorage.adapters.langgraph.layout import CHECKPOINTS, EPOCH, HEAD, VALUES, Header, checkpoint_of
 from moorage.adapters.langgraph.messages import said_by
 from moorage.adapters.langgraph.reading import TRIES
-from moorage.adapters.langgraph.stored import PAGE, each_record, each_thread, records_of
+from moorage.adapters.langgraph.stored import PAGE, config_of, each_record, each_thread, records_of
 from moorage.adapters.langgraph.writing import Messages, Requests, ThreadWriter
 from moorage.api import Moorage
 from moorage.core.errors import InvalidField, SessionGone, SessionNotFound, StoreCorrupt, VersionConflict
-from moorage.core.record import Drop, Put
+from moorage.core.record import Drop, Put, Record
 
 HeaderList = list[Header]  # `list` is a method of a saver
 Choice = Callable[[HeaderList], HeaderList]
@@ -68,35 +71,34 @@ class ThreadPruner(ThreadWriter):
         """Remove all checkpoints that are not chosen, with their writes and the values that only they need."""
         for _ in range(TRIES):
             guards = await records_of(moor, session_id, [HEAD, EPOCH])
-            headers = [it async for it in self.headers(moor, session_id, None, None)]
+            headers = await self._headers(moor, session_id)
             kept = choose(headers)
             gone = [it for it in headers if it not in kept]
             try:
                 await self._remove(moor, session_id, gone, {key: it.version for key, it in guards.items()})
             except VersionConflict:  # a concurrent write
                 continue
-            await self._clean(moor, session_id, gone, kept)
+            await self._clean(moor, session_id, gone)
             return
         raise StoreCorrupt(f"session {session_id}", "others keep writing checkpoints; prune it when it is quiet")
 
+    async def _headers(self, moor: Moorage, session_id: str) -> HeaderList:
+        return [it.header async for it in self.each(moor, session_id)]
+
     async def _remove(self, moor: Moorage, session_id: str, gone: HeaderList, versions: dict[str, int]) -> None:
-        """Remove checkpoints unless one was written since the versions were read."""
+        """Remove checkpoints unless others removed some, or began to need ancestors, since the versions were read."""
         for start in range(0, len(gone), PAGE):
-            drops: Requests = [
-                Drop(namespace=CHECKPOINTS, key=checkpoint_key(it.namespace, it.checkpoint_id))
-                for it in gone[start : start + PAGE]
-            ]
+            drops: Requests = [Drop(namespace=CHECKPOINTS, key=it.key) for it in gone[start : start + PAGE]]
             drops += [Put(namespace=VALUES, key=key, value=b"", version=versions.get(key, 0)) for key in (HEAD, EPOCH)]
             done = await moor.records.write(session_id, drops)
             versions = {it.key: it.version for it in done.records}
 
-    async def _clean(self, moor: Moorage, session_id: str, gone: HeaderList, kept: HeaderList) -> None:
-        """Remove values that only removed checkpoints needed. After the removal nothing new can need them."""
-        needed = {key for it in kept for key in it.needs()}
+    async def _clean(self, moor: Moorage, session_id: str, gone: HeaderList) -> None:
+        """Remove the writes of removed checkpoints, and the values that no other needs: later ones cannot need them."""
+        needed = {key for it in await self._headers(moor, session_id) for key in it.needs()}
         unused = dict.fromkeys(key for it in gone for key in it.needs() if key not in needed)
-        writes = [f"{checkpoint_key(it.namespace, it.checkpoint_id)}/" for it in gone]
         drops: Requests = [Drop(namespace=VALUES, key=key) for key in unused]
-        drops += [Drop(namespace=WRITES, key=key, prefix=True) for key in writes]
+        drops += [Drop(namespace=CHECKPOINTS, key=f"{it.key}/", prefix=True) for it in gone]
         for start in range(0, len(drops), PAGE):
             await moor.records.write(session_id, drops[start : start + PAGE])
 
@@ -113,11 +115,11 @@ class ThreadPruner(ThreadWriter):
 
     async def _copy_records(self, moor: Moorage, source: str, target: str, thread_id: str) -> None:
         """Copy values first and checkpoints last, so that no checkpoint exists without its values."""
-        for namespace in (VALUES, WRITES, CHECKPOINTS):
+        for namespace in (VALUES, CHECKPOINTS):
             batch: Requests = []
             async for record in each_record(moor, source, namespace):
                 if namespace != VALUES or record.key not in (HEAD, EPOCH):
-                    batch.append(Put(namespace=namespace, key=record.key, value=record.value))
+                    batch.append(Put(namespace=namespace, key=record.key, value=_copied(record)))
                 if len(batch) == PAGE:
                     await self.store(moor, target, thread_id, batch, [])
                     batch = []
@@ -126,8 +128,7 @@ class ThreadPruner(ThreadWriter):
 
     async def _say_all(self, moor: Moorage, source: str, target: str) -> None:
         """Add the messages of the newest checkpoint of a thread to the log of another."""
-        found = await self.header(moor, source, "", None) if self.saver._projection else None
-        loaded = None if found is None else await self.load(moor, found[0], source, found[1])
+        loaded = await self.get(moor, config_of(source, "", None)) if self.saver._projection else None
         values = {} if loaded is None else loaded.checkpoint["channel_values"]
         said: Messages = []
         for channel, value in values.items():
@@ -135,3 +136,10 @@ class ThreadPruner(ThreadWriter):
                 said += said_by(channel, enumerate(value))
         if said:
             await self.saver._in_session((target,), lambda to: self.store(moor, to, target, [], said))
+
+
+def _copied(record: Record) -> bytes:
+    """Return the value of a record for another thread, whose epochs are its own."""
+    if record.namespace != CHECKPOINTS or not checkpoint_of(record.key)[1]:
+        return record.value
+    return layout.pack(replace(layout.unpack_header(record.value), epoch=0))

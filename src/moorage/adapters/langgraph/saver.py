@@ -69,7 +69,7 @@ class MoorageSaver(Saver):
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
         """Yield checkpoints, newest first."""
-        found = self._drive(lambda moor: self._threads.find(moor, config, filter, before, limit))
+        found = self._drive(lambda moor: self._threads.match(moor, config, filter, before, limit))
         for start in range(0, len(found), TOGETHER):
             some = found[start : start + TOGETHER]
             yield from self._drive(lambda moor, it=some: self._threads.load_all(moor, it))  # type: ignore[misc]  # bound
@@ -83,7 +83,7 @@ class MoorageSaver(Saver):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         """Yield checkpoints, newest first."""
-        found = await self._read(lambda moor: self._threads.find(moor, config, filter, before, limit))
+        found = await self._read(lambda moor: self._threads.match(moor, config, filter, before, limit))
         for start in range(0, len(found), TOGETHER):
             some = found[start : start + TOGETHER]
             for each in await self._read(lambda moor, it=some: self._threads.load_all(moor, it)):  # type: ignore[misc]
@@ -183,7 +183,7 @@ class MoorageSaver(Saver):
     def has(self, config: RunnableConfig) -> bool:
         """Return whether a checkpoint exists."""
         place = thread_of(config), namespace_of(config), get_checkpoint_id(config)
-        return self._drive(lambda moor: self._threads.header(moor, *place)) is not None
+        return self._drive(lambda moor: self._threads.find(moor, *place)) is not None
 
     def restore_writes(self, config: RunnableConfig, writes: Sequence[Write]) -> None:
         """Store pending writes as another saver stored them; existing ones are unchanged."""
@@ -202,12 +202,11 @@ class MoorageSaver(Saver):
         return await self._read(lambda moor: self._answers(moor, config))
 
     async def _answers(self, moor: Moorage, config: RunnableConfig) -> dict[str, Any] | None:
-        found = await self._threads.header(moor, thread_of(config), namespace_of(config), get_checkpoint_id(config))
+        found = await self._threads.find(moor, thread_of(config), namespace_of(config), get_checkpoint_id(config))
         if found is None:
             return None
-        session_id, header = found
-        waiting = interrupts.waiting_in(await self._threads.pending(moor, session_id, header))
-        return await interrupts.answers(moor, session_id, waiting) if waiting else None
+        waiting = interrupts.waiting_in(self._threads.pending(found.writes))
+        return await interrupts.answers(moor, found.session_id, waiting) if waiting else None
 
     def _check_open(self) -> None:
         self._is_closed = self._original._is_closed

@@ -29,8 +29,8 @@ def namespace_of(config: RunnableConfig) -> str:
     return str(config["configurable"].get("checkpoint_ns") or "")
 
 
-def config_of(thread_id: str, namespace: str, checkpoint_id: str) -> RunnableConfig:
-    """Return the config of a checkpoint."""
+def config_of(thread_id: str, namespace: str, checkpoint_id: str | None) -> RunnableConfig:
+    """Return the config of a checkpoint, or of the newest."""
     return {"configurable": {"thread_id": thread_id, "checkpoint_ns": namespace, "checkpoint_id": checkpoint_id}}
 
 

@@ -23,7 +23,6 @@ from moorage.adapters.langgraph.layout import (
     EPOCH,
     HEAD,
     VALUES,
-    WRITES,
     Header,
     InlineValue,
     Listed,
@@ -46,7 +45,7 @@ from moorage.core.errors import SessionNotFound, StoreCorrupt, VersionConflict
 from moorage.core.record import Put, RecordRequest
 
 MESSAGES_AT_ONCE = MAX_MESSAGES_PER_APPEND // 2
-TOUCHED = Put(namespace=VALUES, key=HEAD, value=b"")  # shows a removal that there is a new writer
+TOUCHED = Put(namespace=VALUES, key=HEAD, value=b"")  # shows a removal that ancestors are needed
 
 Items = list[Any]  # `list` is a method of a saver
 Messages = list[ProjectedMessage]
@@ -58,7 +57,8 @@ class CheckpointDraft:
 
     def __init__(self, saver: Saver, spot: Spot, before: Known) -> None:
         self._saver, self._spot, self._before = saver, spot, before
-        self.shares = False  # whether it needs stored values
+        self.replaces = False  # whether a checkpoint with its id exists
+        self._shares = False  # whether it needs stored values
         self.writes: list[RecordRequest] = []
         self.said: list[ProjectedMessage] = []
         self._places: dict[str, ValuePlace] = {}
@@ -72,7 +72,7 @@ class CheckpointDraft:
         if isinstance(place, InlineValue):
             self._places[channel] = self._placed((place.kind, place.data), layout.SMALL)
             return
-        self.shares, self._places[channel] = True, place
+        self._shares, self._places[channel] = True, place
         if channel in self._before.lists:
             self._lists[channel] = self._before.lists[channel]
 
@@ -90,26 +90,24 @@ class CheckpointDraft:
 
     def finish(self, checkpoint: Checkpoint, metadata: CheckpointMetadata, parent: str | None) -> Known:
         """Add the checkpoint itself, and return the data to cache."""
-        dump, namespace = self._saver.serde.dumps_typed, self._spot[1]
+        dump, epoch = self._saver.serde.dumps_typed, self._before.epoch or 1
         body = dump({**checkpoint, "channel_values": {}})
-        header = Header(namespace, checkpoint["id"], parent, body, dump(metadata), self._places)
-        key = checkpoint_key(namespace, checkpoint["id"])
-        self.writes.append(Put(namespace=CHECKPOINTS, key=key, value=layout.pack(header)))
-        epoch = self._before.epoch or 1
+        header = Header(self._spot[1], checkpoint["id"], parent, body, dump(metadata), self._places, epoch)
+        replaced = None if self.replaces else 0
+        self.writes += self._guards(metadata)
+        self.writes.append(Put(namespace=CHECKPOINTS, key=header.key, value=layout.pack(header), version=replaced))
         return Known(checkpoint["id"], epoch, checkpoint["channel_versions"], self._places, self._lists, self._short)
 
-    @property
-    def guards(self) -> list[RecordRequest]:
-        """Return the conditions that refuse it if others removed values that it shares."""
-        epoch = Put(namespace=VALUES, key=EPOCH, value=b"", keep=True)
-        if self.shares:
-            epoch = Put(namespace=VALUES, key=EPOCH, value=b"", keep=True, version=self._before.epoch)
-        return [TOUCHED, epoch]
+    def _guards(self, metadata: CheckpointMetadata) -> list[RecordRequest]:
+        """Return the writes that refuse it if others removed values that it shares, and that guard what it needs."""
+        expected = self._before.epoch if self._shares else None
+        epoch = Put(namespace=VALUES, key=EPOCH, value=b"", keep=not self.replaces, version=expected)
+        return [TOUCHED, epoch] if metadata.get("counters_since_delta_snapshot") else [epoch]
 
     def _add_list(self, channel: str, value: list[Any]) -> None:
         plan = ListPlan(value, self._before.lists.get(channel), new_key, self._saver.serde.dumps_typed)
         self.writes += [_value(key, layout.pack(frames)) for key, frames in plan.segments.items()]
-        self.shares = self.shares or len(plan.segments) < len(plan.slices)
+        self._shares = self._shares or len(plan.segments) < len(plan.slices)
         self._places[channel], self._lists[channel] = Listed(plan.slices), plan.known()
         short = self._before.short.get(channel)
         self._say(channel, value, plan.fresh if short is None else _unknown(value, short))
@@ -152,14 +150,17 @@ class ThreadWriter(ThreadReader):
         facts = get_serializable_checkpoint_metadata(config, metadata)
 
         async def write(session_id: str) -> None:
-            spot = session_id, namespace
+            spot, replaces = (session_id, namespace), False
             for _ in range(TRIES):
                 draft = await self._draft(moor, spot, checkpoint, parent, new_versions)
+                draft.replaces = replaces
                 known = draft.finish(checkpoint, facts, parent)
                 try:
-                    await self.store(moor, session_id, thread_id, [*draft.guards, *draft.writes], draft.said)
+                    await self.store(moor, session_id, thread_id, draft.writes, draft.said)
                 except VersionConflict:  # a concurrent removal may have deleted values that it shares
-                    self.known.forget(spot)
+                    await self._check_known(moor, spot)
+                    key = checkpoint_key(namespace, checkpoint["id"])
+                    replaces = await self._named(moor, session_id, key) is not None
                 else:
                     self.known.remember(spot, known)
                     return await self._go_on(moor, session_id, parent)
@@ -167,6 +168,18 @@ class ThreadWriter(ThreadReader):
 
         await self.saver._in_session((thread_id,), write)
         return config_of(thread_id, namespace, checkpoint["id"])
+
+    async def _check_known(self, moor: Moorage, spot: Spot) -> None:
+        """Forget a cached checkpoint unless it exists unchanged; a put may share its values in the current epoch."""
+        session_id, namespace = spot
+        if (known := self.known.find(spot)) is None or known.checkpoint_id is None:
+            return
+        epoch = await _epoch(moor, session_id)  # before the checkpoint: later removals increment it
+        found = await self._named(moor, session_id, checkpoint_key(namespace, known.checkpoint_id))
+        if found is not None and found.header.values == known.places:
+            self.known.remember(spot, known._replace(epoch=epoch))
+        else:
+            self.known.forget(spot)
 
     async def _go_on(self, moor: Moorage, session_id: str, parent: str | None) -> None:
         """Close the questions of earlier checkpoints.
@@ -204,7 +217,7 @@ class ThreadWriter(ThreadReader):
         puts = writes_of(namespace, checkpoint_id, wrote, keep=not replaces)
 
         async def write(session_id: str) -> None:
-            await self.store(moor, session_id, thread_id, [TOUCHED, *puts], [])
+            await self.store(moor, session_id, thread_id, [*puts], [])
             waiting = interrupts.waiting_in((task_id, channel, value) for channel, value in writes)
             if waiting and self.asks:
                 self.interrupted[session_id] = checkpoint_id
@@ -219,7 +232,7 @@ class ThreadWriter(ThreadReader):
         puts = writes_of(namespace, checkpoint_id, writes, keep=True)
 
         async def write(session_id: str) -> None:
-            await self.store(moor, session_id, thread_id, [TOUCHED, *puts], [])
+            await self.store(moor, session_id, thread_id, [*puts], [])
 
         await self.saver._in_session((thread_id,), write)
 
@@ -235,7 +248,7 @@ class ThreadWriter(ThreadReader):
 def writes_of(namespace: str, checkpoint_id: str, writes: Iterable[Write], *, keep: bool) -> list[Put]:
     """Return the records of pending writes; the last one counts if two have the same task and index."""
     found = {write_key(namespace, checkpoint_id, it.task_id, it.index): it for it in writes}
-    return [Put(namespace=WRITES, key=key, value=layout.pack(it), keep=keep) for key, it in found.items()]
+    return [Put(namespace=CHECKPOINTS, key=key, value=layout.pack(it), keep=keep) for key, it in found.items()]
 
 
 async def _epoch(moor: Moorage, session_id: str) -> int:
