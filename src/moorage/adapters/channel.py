@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine
+import types
+from collections.abc import Callable, Coroutine, Generator
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -57,21 +58,43 @@ def channel_to(target: ConnectTarget, *, owner: str, interface: str, key: str | 
     return Shared.find(ChannelKey(config.pick_url(target), owner, interface, key))
 
 
-async def settled(work: Coroutine[Any, Any, T]) -> T:
+@types.coroutine
+def settled(work: Coroutine[Any, Any, T]) -> Generator[Any, None, T]:
     """Await work to its end, even if the caller is cancelled meanwhile; raise the cancellation afterwards.
 
-    So a cancelled write is either done or not done, and never in progress.
+    So a cancelled write is either done or not done, and never in progress. The work runs in the caller's task, because
+    a task of its own would take longer than many writes. So it must have no time limits: those cancel their task.
     """
-    task, cancelled = asyncio.ensure_future(work), None
-    while not task.done():
+    cancelled: asyncio.CancelledError | None = None
+    while True:
         try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as error:
-            cancelled = cancelled or error
-    if cancelled is not None:
-        task.cancelled() or task.exception()  # retrieve the exception, so that asyncio does not report it later
-        raise cancelled
-    return task.result()
+            awaited = work.send(None)
+        except StopIteration as done:
+            if cancelled is not None:
+                raise cancelled from None
+            result: T = done.value
+            return result
+        except Exception:
+            if cancelled is None:
+                raise
+            raise cancelled from None
+        is_over = False
+        while not is_over:
+            try:
+                yield from _end_of(awaited)
+            except asyncio.CancelledError as error:
+                cancelled = cancelled or error
+            is_over = awaited is None or awaited.done()
+
+
+def _end_of(awaited: asyncio.Future[Any] | None) -> Generator[Any, None, None]:
+    """Wait for a future; a cancellation of the caller leaves it alone. None: let other tasks run once."""
+    if awaited is None:
+        yield
+        return
+    ended: asyncio.Future[None] = awaited.get_loop().create_future()
+    awaited.add_done_callback(lambda _: None if ended.done() else ended.set_result(None))
+    yield from ended
 
 
 class GivenLoop:
@@ -81,7 +104,7 @@ class GivenLoop:
         self._moor = moor
 
     async def run(self, work: ConnectionWork[T]) -> T:
-        return await work(self._moor)
+        return await asyncio.ensure_future(work(self._moor))  # the connection may set time limits: see `settled`
 
     def drive(self, work: ConnectionWork[T]) -> T:
         raise Unsupported("this connection needs an event loop; pass a URL or one of moorage.sync.connect instead")
