@@ -104,11 +104,11 @@ def test_formats_read_back_what_was_carried(carry: Any) -> None:
     lines = [{"type": one["role"], "message": one} for one in carry(CONVERSATION, "claude").messages]
     spoken = carry(CONVERSATION, "pydantic-ai").messages
 
-    assert [openai.said(item)["role"] for item in items] == [
+    assert [openai.said(item).role for item in items] == [
         *("system", "user", "assistant", "assistant", "tool", "assistant")
     ]
-    assert [said["role"] for line in lines for said in claude.said(line)] == ["user", "assistant", "tool", "assistant"]
-    assert [said["role"] for one in spoken for said in pydantic_ai.said(one, "k")] == [
+    assert [said.role for line in lines for said in claude.said(line)] == ["user", "assistant", "tool", "assistant"]
+    assert [said.role for one in spoken for said in pydantic_ai.said(one, "k")] == [
         *("system", "user", "assistant", "tool", "assistant")
     ]
 

@@ -16,8 +16,8 @@ from typing import Any, Self, TypeVar
 
 from moorage.adapters.channel import Channel, ConnectionWork, ConnectTarget, channel_to, settled
 from moorage.adapters.foreign_ids import HASHED, as_text, parts_of, session_id_of
-from moorage.adapters.projection import ProjectedMessage
 from moorage.api import Moorage
+from moorage.core.entry import Message
 from moorage.core.errors import IdTaken, SessionGone, SessionNotFound, StoreUnavailable, Unsupported
 from moorage.core.extras import install_command
 from moorage.core.query import each_page
@@ -155,7 +155,7 @@ class Adapter:
         moor: Moorage,
         parts: tuple[str, ...],
         writes: Sequence[RecordRequest],
-        messages: Sequence[ProjectedMessage] = (),
+        messages: Sequence[Message] = (),
         **birth: Any,
     ) -> RecordsWritten:
         """Write records and messages in one commit, in a session that is created if it does not exist."""
@@ -167,7 +167,7 @@ class Adapter:
         ref: str,
         parts: tuple[str, ...],
         writes: Sequence[RecordRequest],
-        messages: Sequence[ProjectedMessage] = (),
+        messages: Sequence[Message] = (),
         **birth: Any,
     ) -> RecordsWritten:
         """Do the same in one session of those that the framework identifies by these parts. Raises SessionGone."""

@@ -17,6 +17,7 @@ together with the events that led to it.
 from __future__ import annotations
 
 from moorage.adapters.adapter import require
+from moorage.core.entry import Message
 
 require("google-adk", "google-adk", "2.13")
 
@@ -41,7 +42,7 @@ from moorage.adapters.batches import in_batches, read_all, read_last
 from moorage.adapters.foreign_ids import session_id_of
 from moorage.adapters.formats import adk
 from moorage.adapters.payload import form_of, packed, unpacked
-from moorage.adapters.projection import ProjectedMessage, with_distinct_keys
+from moorage.adapters.projection import with_distinct_keys
 from moorage.api import Moorage
 from moorage.core.errors import IdTaken, InvalidJson, SessionNotFound, VersionConflict
 from moorage.core.record import MAX_WRITES, RecordRequest
@@ -149,7 +150,7 @@ class MoorageSessionService(Adapter, BaseSessionService):
         put = Put(namespace=self.framework, key=key, value=data, form=form_of(data), keep=True)
         await self._write(lambda moor: moor.memory.write([put]))
 
-    def _appended(self, events: Sequence[Event]) -> tuple[list[RecordRequest], list[ProjectedMessage]]:
+    def _appended(self, events: Sequence[Event]) -> tuple[list[RecordRequest], list[Message]]:
         texts = [event.model_dump_json(exclude_none=True).encode() for event in events]
         appends: list[RecordRequest] = [
             Append(namespace=self.framework, prefix=EVENTS, value=text, form=form_of(text)) for text in texts
@@ -194,7 +195,7 @@ class MoorageSessionService(Adapter, BaseSessionService):
         parts: Parts,
         writes: Sequence[RecordRequest],
         scopes: Scopes,
-        messages: Sequence[ProjectedMessage] = (),
+        messages: Sequence[Message] = (),
     ) -> None:
         """Write to a session and to the state of its app and user, in one commit.
 

@@ -12,6 +12,7 @@ is read once: its `uuid` identifies it.
 from __future__ import annotations
 
 from moorage.adapters.adapter import require
+from moorage.core.entry import Message
 
 require("claude-agent-sdk", "claude-agent-sdk", "0.2.183")
 
@@ -27,7 +28,7 @@ from moorage.adapters.batches import appended, read_all
 from moorage.adapters.foreign_ids import as_text, required_id
 from moorage.adapters.formats import claude
 from moorage.adapters.payload import form_of, packed, unpacked
-from moorage.adapters.projection import ProjectedMessage, with_distinct_keys
+from moorage.adapters.projection import with_distinct_keys
 from moorage.api import Moorage
 from moorage.core.errors import InvalidField, SessionNotFound, VersionConflict
 from moorage.core.query import each_item
@@ -103,7 +104,7 @@ class MoorageSessionStore(Adapter):
         key: SdkKey,
         entries: list[TranscriptEntry],
         writes: list[RecordRequest],
-        messages: list[ProjectedMessage],
+        messages: list[Message],
     ) -> None:
         while True:
             summary = self._folded(key, await self._summary(moor, key), entries)

@@ -13,36 +13,33 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 
+from msgspec.structs import replace
+
 from moorage.core.codec import check_json, encode
-from moorage.core.entry import MAX_MESSAGE_BYTES, NATIVE
+from moorage.core.entry import MAX_MESSAGE_BYTES, NATIVE, Message
 from moorage.core.errors import InvalidRequest
 from moorage.service.histories.blocks import Part, fitting
 
-__all__ = ["Part", "ProjectedMessage", "message", "natives", "with_distinct_keys"]
+__all__ = ["Part", "message", "natives", "with_distinct_keys"]
 
 MAX_KEY = 128  # characters of a framework's own id; a longer one is replaced by its digest
 LARGEST_INTEGER = 1 << 63  # beyond the log's integers
 
-ProjectedMessage = dict[str, Any]  # a message for the log
 
-
-def message(
-    framework: str, role: str, parts: Sequence[Part], native: Any = None, *, key: str | None = None
-) -> ProjectedMessage:
+def message(framework: str, role: str, parts: Sequence[Part], native: Any = None, *, key: str | None = None) -> Message:
     """Return a message for the log. `key` is the framework's id of the message."""
     content = _content(framework, role, list(parts), native)
-    said: ProjectedMessage = {"role": role, "content": content}
-    return said if key is None else {**said, "client_key": _client_key(framework, key, content)}
+    return Message(role, content, None if key is None else _client_key(framework, key, content))
 
 
-def with_distinct_keys(messages: Iterable[ProjectedMessage]) -> list[ProjectedMessage]:
+def with_distinct_keys(messages: Iterable[Message]) -> list[Message]:
     """Return messages of one write with distinct keys, even if the framework gave several the same id and content."""
     seen: dict[str, int] = {}
     distinct = []
     for said in messages:
-        if (key := said.get("client_key")) is not None:
+        if (key := said.client_key) is not None:
             seen[key] = seen.get(key, 0) + 1
-            said = said if seen[key] == 1 else {**said, "client_key": f"{key}:{seen[key]}"}
+            said = said if seen[key] == 1 else replace(said, client_key=f"{key}:{seen[key]}")
         distinct.append(said)
     return distinct
 

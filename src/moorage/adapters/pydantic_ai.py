@@ -15,6 +15,7 @@ no other one, and its entries are deleted with it. The owner's memory maps an en
 from __future__ import annotations
 
 from moorage.adapters.adapter import require
+from moorage.core.entry import Message
 
 require("pydantic-ai", "pydantic-ai-slim", "2.66")
 
@@ -38,7 +39,7 @@ from moorage.adapters.channel import ConnectTarget
 from moorage.adapters.foreign_ids import session_id_of
 from moorage.adapters.formats import pydantic_ai
 from moorage.adapters.payload import form_of
-from moorage.adapters.projection import ProjectedMessage, with_distinct_keys
+from moorage.adapters.projection import with_distinct_keys
 from moorage.api import Moorage
 from moorage.core.errors import IdTaken, InvalidJson, NotFound, SessionNotFound, VersionConflict
 from moorage.core.record import RecordRequest
@@ -307,7 +308,7 @@ def _dumped(adapter: TypeAdapter[list[Any]], values: list[Any]) -> bytes:
         raise InvalidJson("conversation", str(error)) from error
 
 
-def _said(entries: ConversationEntries) -> list[ProjectedMessage]:
+def _said(entries: ConversationEntries) -> list[Message]:
     spoken = msgspec.json.decode(_dumped(_entries, list(entries))) if entries else []
     return with_distinct_keys(one for entry in spoken for one in pydantic_ai.said(entry["message"], entry["id"]))
 

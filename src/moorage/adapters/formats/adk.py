@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from moorage.adapters.projection import Part, ProjectedMessage, message
+from moorage.adapters.projection import Part, message
+from moorage.core.entry import Message
 
 FRAMEWORK = "google-adk"
 
 AdkEvent = dict[str, Any]
 
 
-def said(event: AdkEvent) -> list[ProjectedMessage]:
+def said(event: AdkEvent) -> list[Message]:
     """Convert an event to messages for the log; to none if it says nothing."""
     content = event.get("content") or {}
     words: list[Part] = []

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from moorage.adapters.payload import json_or_text
-from moorage.adapters.projection import Part, ProjectedMessage, message
+from moorage.adapters.projection import Part, message
+from moorage.core.entry import Message
 
 FRAMEWORK = "agent-framework"
 ROLES = ("user", "assistant", "system", "tool")
@@ -15,7 +16,7 @@ SAID_OF_A_CONTENT = {"type", "text", "call_id", "name", "arguments", "result", "
 FrameworkItem = dict[str, Any]
 
 
-def said(item: FrameworkItem) -> ProjectedMessage:
+def said(item: FrameworkItem) -> Message:
     """Return a message for the log."""
     contents = [it for it in item.get("contents", []) if isinstance(it, dict)]
     parts = [part for it in contents if (part := _part(it)) is not None]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from moorage.adapters.projection import Part, ProjectedMessage, message
+from moorage.adapters.projection import Part, message
+from moorage.core.entry import Message
 from moorage.service.histories.blocks import NotOurs, parts_of
 from moorage.service.importing import Notes
 
 FRAMEWORK = "claude-agent-sdk"
 
 
-def said(entry: Any) -> list[ProjectedMessage]:
+def said(entry: Any) -> list[Message]:
     """Convert a line to messages for the log; to none if it says nothing."""
     if not isinstance(entry, dict) or entry.get("isSidechain") or entry.get("isMeta"):
         return []

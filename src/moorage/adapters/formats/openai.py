@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from moorage.adapters.payload import json_or_text
-from moorage.adapters.projection import Part, ProjectedMessage, message
+from moorage.adapters.projection import Part, message
+from moorage.core.entry import Message
 
 FRAMEWORK = "openai-agents"
 
@@ -19,7 +20,7 @@ _SAID = {"type", "id", "status", "role", "content", "call_id", "name", "argument
 _SAID_OF_A_PART = {"type", "text", "refusal"}
 
 
-def said(item: Any) -> ProjectedMessage:
+def said(item: Any) -> Message:
     """Return an item as a message for the log."""
     item = item if isinstance(item, dict) else {"type": "unknown", "value": item}
     role, parts = _role_and_parts(item)

@@ -6,7 +6,8 @@ from itertools import groupby
 from typing import Any
 
 from moorage.adapters.payload import json_or_text
-from moorage.adapters.projection import Part, ProjectedMessage, message
+from moorage.adapters.projection import Part, message
+from moorage.core.entry import Message
 
 FRAMEWORK = "pydantic-ai"
 
@@ -15,7 +16,7 @@ PydanticMessage = dict[str, Any]
 _MEDIA = {"image-url": "image", "audio-url": "audio", "document-url": "document", "video-url": "video"}
 
 
-def said(spoken: PydanticMessage, key: str) -> list[ProjectedMessage]:
+def said(spoken: PydanticMessage, key: str) -> list[Message]:
     """Convert a message of the framework to messages for the log: one per consecutive speaker."""
     parts = [found for part in spoken.get("parts") or () for found in _parts(part)]
     rows = groupby(parts, key=lambda found: found[0])

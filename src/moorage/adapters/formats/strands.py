@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from moorage.adapters.projection import Part, ProjectedMessage, message
+from moorage.adapters.projection import Part, message
+from moorage.core.entry import Message
 
 FRAMEWORK = "strands"
 
 _MEDIA = ("image", "document", "video")
 
 
-def said(spoken: dict[str, Any], key: str) -> list[ProjectedMessage]:
+def said(spoken: dict[str, Any], key: str) -> list[Message]:
     """Convert a message to messages for the log: tool results and text separately."""
     parts = [part for block in spoken.get("content") or () if (part := _part(block)) is not None]
     results = [part for part in parts if part["type"] == "tool_result"]

@@ -137,7 +137,9 @@ class KnownList:
         """Yield where the items from start to stop are stored."""
         for at, each in _starts_of(self.slices):
             low, high = max(start - at, 0), min(stop - at, each.size)
-            if low < high:
+            if high - low == each.size:
+                yield each
+            elif low < high:
                 yield Slice(each.segment, each.start + low, each.start + high)
 
 
@@ -250,9 +252,7 @@ def _item(known: Any, held: Any) -> Any:
     if known.__pydantic_extra__:  # added by its user
         return type(known).model_construct(**_fresh(held))
     item = known.__copy__()  # takes a third of the time of `model_construct`
-    content = item.__dict__
-    content.clear()  # its user may have changed it
-    content.update(_fresh(held))
+    object.__setattr__(item, "__dict__", _fresh(held))  # its user may have changed it
     return item
 
 
@@ -265,7 +265,7 @@ def _fresh(held: Any) -> Any:
     fresh = held.copy()
     for name, each in held.items():
         if type(each) in CONTAINERS:
-            fresh[name] = _fresh(each)
+            fresh[name] = _fresh(each) if each else each.copy()  # most are empty
     return fresh
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage, message_to_dict
 
-from moorage.adapters.projection import ProjectedMessage, message, with_distinct_keys
+from moorage.adapters.projection import message, with_distinct_keys
+from moorage.core.entry import Message
 from moorage.service.histories.blocks import Part
 
 FRAMEWORK = "langgraph"
@@ -15,13 +16,13 @@ ROLES = {"human": "user", "ai": "assistant", "system": "system", "tool": "tool",
 SAID = {"content", "type", "id", "tool_calls", "tool_call_id", "status"}  # fields that the log's message contains
 
 
-def said_by(channel: str, items: Iterable[tuple[int, Any]]) -> list[ProjectedMessage]:
+def said_by(channel: str, items: Iterable[tuple[int, Any]]) -> list[Message]:
     """Return the messages among the items of a channel, each with its index, for the log."""
     found = ((index, item) for index, item in items if isinstance(item, BaseMessage))
     return with_distinct_keys(_said(item, item.id or f"{channel}.{index}") for index, item in found)
 
 
-def _said(item: BaseMessage, key: str) -> ProjectedMessage:
+def _said(item: BaseMessage, key: str) -> Message:
     kind = item.type.removesuffix("MessageChunk").lower()
     role = ROLES.get(kind, "user")
     is_said = not any(value for name, value in item.__dict__.items() if name not in SAID) and _is_text(item.content)

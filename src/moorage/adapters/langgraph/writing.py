@@ -38,9 +38,8 @@ from moorage.adapters.langgraph.lists import SHORTEST, Frame, KnownList, ListPla
 from moorage.adapters.langgraph.messages import said_by
 from moorage.adapters.langgraph.reading import TRIES, Saver, ThreadReader
 from moorage.adapters.langgraph.stored import config_of, namespace_of, records_of, thread_of
-from moorage.adapters.projection import ProjectedMessage
 from moorage.api import Moorage
-from moorage.core.entry import MAX_MESSAGES_PER_APPEND
+from moorage.core.entry import MAX_MESSAGES_PER_APPEND, Message
 from moorage.core.errors import SessionNotFound, StoreCorrupt, VersionConflict
 from moorage.core.record import Put, RecordRequest
 
@@ -48,7 +47,7 @@ MESSAGES_AT_ONCE = MAX_MESSAGES_PER_APPEND // 2
 TOUCHED = Put(namespace=VALUES, key=HEAD, value=b"")  # shows a removal that ancestors are needed
 
 Items = list[Any]  # `list` is a method of a saver
-Messages = list[ProjectedMessage]
+Messages = list[Message]
 Requests = list[RecordRequest]
 
 
@@ -60,7 +59,7 @@ class CheckpointDraft:
         self.replaces = False  # whether a checkpoint with its id exists
         self._shares = False  # whether it needs stored values
         self.writes: list[RecordRequest] = []
-        self.said: list[ProjectedMessage] = []
+        self.said: list[Message] = []
         self._places: dict[str, ValuePlace] = {}
         self._lists: dict[str, KnownList] = {}
         self._short: dict[str, KnownList] = {}
@@ -238,7 +237,7 @@ class ThreadWriter(ThreadReader):
 
     async def store(self, moor: Moorage, session_id: str, thread_id: str, writes: Requests, said: Messages) -> None:
         """Write records and messages in one commit; messages of a long earlier history are written first."""
-        said = list({message["client_key"]: message for message in said}.values())
+        said = list({message.client_key: message for message in said}.values())
         while len(said) > MAX_MESSAGES_PER_APPEND:
             await self.saver._commit_to(moor, session_id, (thread_id,), [], said[:MESSAGES_AT_ONCE])
             said = said[MESSAGES_AT_ONCE:]
