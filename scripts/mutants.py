@@ -590,8 +590,8 @@ MUTANTS = (
     Mutant(
         "busy handler",
         f"{SQLITE}/connection.py",
-        "raw.set_busy_handler(_Patience(patience))",
-        "pass",
+        "            raw.set_busy_handler(self._patience)\n",
+        "",
         (f"{FAULTS}/test_processes.py::test_dead_writer_releases_its_lock",),
     ),
     Mutant(

@@ -301,13 +301,9 @@ async def test_commit_stands_when_no_thread_is_left_for_the_checkpoint(
     assert await texts(store) == ["kept", "checkpointed"]
 
 
-def test_log_begins_anew_though_another_writes_during_the_checkpoint(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(threads, "CHECKPOINT_PAGES", 1)
+def test_log_begins_anew_though_another_writes_during_the_checkpoint(path: Path) -> None:
     db, other = prepared(path), SqliteConnection(str(path))
-    checkpointer, seen = threads._Checkpointer(str(path)), list[int]()
-    monkeypatch.setattr(checkpointer, "_start", lambda: None)
+    checkpointer, seen = threads._Checkpointer(db), list[int]()
 
     def notify(raw: apsw.Connection, name: str, pages: int) -> int:
         seen.append(pages)
@@ -319,9 +315,35 @@ def test_log_begins_anew_though_another_writes_during_the_checkpoint(
         if step == "asks":
             checkpointer._checkpoint(other)
             other.execute("UPDATE spent_keys SET pk = pk + 1")
+        else:
+            checkpointer.move_rest()
     db.close()
     other.close()
     assert seen[2] < seen[1]
+
+
+def test_writers_wait_while_the_rest_of_the_log_is_moved(path: Path) -> None:
+    db, reader = prepared(path), SqliteConnection(str(path))
+    checkpointer, refused = threads._Checkpointer(db), list[str]()
+
+    def write_meanwhile(_: int) -> bool:
+        with pytest.raises(apsw.BusyError):
+            other.execute("UPDATE spent_keys SET pk = pk + 1")
+        refused.append("locked")
+        return False
+
+    db.execute("UPDATE spent_keys SET pk = pk + 1")
+    other = apsw.Connection(str(path))
+    with reader.snapshot():
+        reader.all("SELECT * FROM spent_keys")
+        checkpointer._has_moved_most = True
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(threads, "_wait_briefly", write_meanwhile)
+            checkpointer.move_rest()
+    other.execute("UPDATE spent_keys SET pk = pk + 1")
+    for each in (db, reader, other):
+        each.close()
+    assert refused == ["locked"]
 
 
 async def test_writes_gathered_under_load_come_in_order_and_before_a_close(

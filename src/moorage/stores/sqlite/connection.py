@@ -101,6 +101,7 @@ class SqliteConnection:
         self.opener = sealer  # opens sealed bodies, whether or not new bodies are sealed
         self.sealer = sealer if sealer is not None and sealer.seals else None
         with translating(path), _opening:
+            self._patience = _Patience(patience)
             self.raw = self._open(patience, check or check_ours)
         self._owners: dict[str, int] = {}
         self.feed_ends: dict[str, int] = {}  # feed ends that this transaction has moved; it has the write lock
@@ -114,6 +115,7 @@ class SqliteConnection:
         _create(path)
         raw = _opened(path)
         try:
+            raw.set_busy_handler(self._patience)
             _set_up(raw, path, patience, check)
         except BaseException:
             raw.close()
@@ -184,6 +186,15 @@ class SqliteConnection:
         except BaseException:
             self.rollback()
             raise
+
+    @contextmanager
+    def waiting(self, handler: Callable[[int], bool] | None) -> Iterator[None]:
+        """Within the block, wait for locks by another busy handler; None: wait for none."""
+        self.raw.set_busy_handler(handler)
+        try:
+            yield
+        finally:
+            self.raw.set_busy_handler(self._patience)
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -268,7 +279,6 @@ def _why_not_open(path: str, error: apsw.Error) -> MoorageError:
 
 
 def _set_up(raw: apsw.Connection, path: str, patience: float | None, check: Check) -> None:
-    raw.set_busy_handler(_Patience(patience))
     # A short-lived hook must not pay for the writes of others when it closes.
     raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     _switch_to_wal(raw, path, BUSY_FOR if patience is None else patience, check)

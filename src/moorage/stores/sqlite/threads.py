@@ -235,7 +235,7 @@ class _Writer:
     def __init__(self, db: SqliteConnection, committed: Callable[[], None], post: _Post) -> None:
         self._db, self._path, self._committed, self._post = db, db.path, committed, post
         self._queue: SimpleQueue[_Task | None] = SimpleQueue()
-        self._checkpointer = _Checkpointer(db.path)
+        self._checkpointer = _Checkpointer(db)
         self._db.raw.set_wal_hook(self._checkpointer.pages_in_wal)
         self._dead: BaseException | None = None
         self._expected = 1  # tasks expected at once: those of the last group, and those that came meanwhile
@@ -297,6 +297,7 @@ class _Writer:
                 self._expected = min(len(group) + came, MAX_GROUP)
                 self._post.hand_back(group)
                 self._in_hand = []
+                self._checkpointer.move_rest()
                 if not go_on:
                     break
         except BaseException as error:  # whatever ended the writer, no caller may wait forever
@@ -391,35 +392,37 @@ class _Writer:
 
 
 class _Checkpointer:
-    """Moves the WAL back into the file, on a thread and connection of its own.
+    """Moves the WAL back into the file, most of it on a thread and connection of its own.
 
-    A writer that never pauses adds pages meanwhile, and SQLite restarts the WAL only if all of it was moved. So the
-    writer moves the remaining pages itself, after its next commit. Otherwise the WAL would grow, and would be moved
-    after every commit.
+    Writers that never pause add pages meanwhile, and SQLite restarts the WAL only if all of it was moved. So the
+    writer moves the remaining pages itself, while no process can add any. Otherwise the WAL would grow.
     """
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, db: SqliteConnection) -> None:
+        self._db, self._path = db, db.path
         self._wanted = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._next = 0  # pages in the WAL before the next checkpoint is requested
         self._has_moved_most = False
 
-    def pages_in_wal(self, db: apsw.Connection, _name: str, pages: int) -> int:
+    def pages_in_wal(self, _db: apsw.Connection, _name: str, pages: int) -> int:
         """Request a checkpoint if one is due. SQLite calls this after each commit. Never raises: the commit stands."""
         if pages < CHECKPOINT_PAGES:
             self._next = 0
-        if self._has_moved_most:
-            self._has_moved_most = False
-            with suppress(apsw.Error):  # another process does the same
-                db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        elif pages >= max(self._next, CHECKPOINT_PAGES):
+        if not self._has_moved_most and pages >= max(self._next, CHECKPOINT_PAGES):
             self._next = pages + CHECKPOINT_PAGES
             self._wanted.set()
             if self._thread is None:
                 self._start()
         return int(apsw.SQLITE_OK)
+
+    def move_rest(self) -> None:
+        """Move the remaining pages if most were moved. All writers wait meanwhile, and then restart the WAL."""
+        if self._has_moved_most:
+            self._has_moved_most = False
+            with suppress(Exception), self._db.waiting(_wait_briefly):  # another process does the same, or reads on
+                self._db.raw.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_RESTART)
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._run, name="moorage-checkpoint", daemon=True)
@@ -455,6 +458,12 @@ class _Checkpointer:
         self._wanted.set()
         if self._thread is not None:
             self._thread.join()
+
+
+def _wait_briefly(tries: int) -> bool:
+    """Wait for a lock, some 50 ms in all: a checkpoint that waits for readers lets writers wait."""
+    time.sleep(0.0005)
+    return tries < 100
 
 
 class _Watcher:
