@@ -268,9 +268,9 @@ class Servers(Reach):
         self._nodes: dict[tuple[str, int] | None, RedisNode] = {}
         self._slots: dict[int, tuple[str, int]] = {}
 
-    def connection(self, address: tuple[str, int] | None = None, **more: Any) -> AbstractConnection:
+    def connection(self, address: tuple[str, int] | None = None) -> AbstractConnection:
         """Return a new, unopened connection to a server: the one of the URL, or one of its cluster."""
-        given = {**self._given, **more}
+        given: dict[str, Any] = dict(self._given)
         kind = given.pop("connection_class", Connection)
         if address is not None:
             given["host"], given["port"] = address

@@ -19,7 +19,7 @@ from moorage.stores import Stale
 from moorage.stores.places import SortPlace, cursor_at, start
 from moorage.stores.redis import heads
 from moorage.stores.redis.base import Base
-from moorage.stores.redis.db import CommitGuard, Op, RedisDb
+from moorage.stores.redis.db import CommitGuard, Op, RedisDb, scored
 from moorage.stores.redis.keys import Keys
 from moorage.stores.redis.lists import items_of, page_of
 from moorage.stores.redis.places import padded
@@ -107,10 +107,10 @@ async def _walk_in_time(
     while is_more:
         least = max(seen[0], 0)
         part = await db.one("ZRANGEBYSCORE", key, least, most, "WITHSCORES", "LIMIT", offset, PART)
-        for place in range(0, len(part), 2):
-            padded_number, _, id_ = part[place].decode().partition(":")
-            if (found := (int(float(part[place + 1])), int(padded_number))) > seen:
-                seen = found
+        for at, member in scored(part):
+            padded_number, _, id_ = member.partition(":")
+            if (place := (at, int(padded_number))) > seen:
+                seen = place
                 yield seen, id_
         offset = 0 if seen[0] > least else offset + PART  # many may have the same time
         is_more = len(part) == 2 * PART

@@ -268,6 +268,16 @@ class RedisDb:
         await self.servers.close()
 
 
+def pairs(flat: Sequence[bytes]) -> list[tuple[str, bytes]]:
+    """Return the names and the values in an answer that has them in turn."""
+    return [(name.decode(), value) for name, value in zip(flat[::2], flat[1::2], strict=True)]
+
+
+def scored(flat: Sequence[bytes]) -> list[tuple[int, str]]:
+    """Return the scores and the members in an answer to a command WITHSCORES."""
+    return [(int(float(score)), member) for member, score in pairs(flat)]
+
+
 def _as_answer(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode()

@@ -18,7 +18,7 @@ from moorage.core.session import Session, Stamp
 from moorage.ports import DeletionDecision, Sweep, SweepDecision, SweepPart
 from moorage.stores.redis import heads
 from moorage.stores.redis.base import Base
-from moorage.stores.redis.db import CommitGuard, Op, RedisDb
+from moorage.stores.redis.db import CommitGuard, Op, RedisDb, pairs, scored
 from moorage.stores.redis.heads import add_row
 from moorage.stores.redis.keys import Keys
 from moorage.stores.redis.lists import page_of, walk
@@ -44,7 +44,8 @@ class RedisFamilies(Base):
 
     async def tree(self, owner: str, ref: str, limit: int) -> list[Session]:
         session_id = await heads.id_of(self.db, owner, ref)
-        return await heads.present(self.db, owner, await _tree_ids(self.db, owner, session_id, limit))
+        found = await heads.many(self.db, owner, await _tree_ids(self.db, owner, session_id, limit), strict=True)
+        return [session for session in found if session is not None]
 
     async def count_children(self, owner: str, ref: str) -> int:
         session_id = await heads.id_of(self.db, owner, ref)
@@ -120,8 +121,8 @@ class RedisFamilies(Base):
         found = await self.db.read(
             [("ZRANGE", keys.list(name), 0, 0, "WITHSCORES") for name in ("ends", "asked_until")]
         )
-        times = [int(float(each[1])) for each in found if each]
-        return instant(min(times)) if times else None
+        ends = [place for each in found for place in scored(each)]
+        return instant(min(ends)[0]) if ends else None
 
     async def tombstones(
         self, owner: str, limit: int, cursor: str | None = None, query: TombstoneQuery = EVERY_TOMBSTONE
@@ -142,8 +143,7 @@ async def _tree_ids(db: RedisDb, owner: str, session_id: str, limit: int) -> lis
     keys, found, generation = db.keys(owner), [session_id], [session_id]
     while generation and len(found) < limit:
         children = await db.read([("ZRANGE", keys.list("children", id_), 0, -1, "WITHSCORES") for id_ in generation])
-        pairs = [(int(float(each[n + 1])), each[n].decode()) for each in children for n in range(0, len(each), 2)]
-        generation = [id_ for _, id_ in sorted(pairs)]
+        generation = [id_ for _, id_ in sorted(place for each in children for place in scored(each))]
         found += generation
     return found[:limit]
 
@@ -228,10 +228,8 @@ async def _load_rows(db: RedisDb, keys: Keys, found: Loaded) -> int:
             if text is not None:
                 add_row(found, kind, name.decode(), rows.value(db, name.decode(), text, id_))
         runs = len(ids) if kind is Run else runs
-    flat = await db.one("HGETALL", keys.of("i", id_))
-    for place in range(0, len(flat), 2):
-        name = flat[place].decode()
-        add_row(found, Item, name, ITEMS.value(db, name, flat[place + 1], id_))
+    for name, row in pairs(await db.one("HGETALL", keys.of("i", id_))):
+        add_row(found, Item, name, ITEMS.value(db, name, row, id_))
     return runs
 
 
@@ -241,11 +239,8 @@ async def _load_rows(db: RedisDb, keys: Keys, found: Loaded) -> int:
 async def purge(db: RedisDb, owner: str) -> None:
     """Delete the logs of deleted sessions, except parts that forks read. A mark records what is left to do."""
     keys = db.keys(owner)
-    flat = await db.one("HGETALL", keys("purge"))
-    for place in range(0, len(flat), 2):
-        session_id = flat[place].decode()
-        logs = _read_mark(flat[place + 1])
-        for _, log, _ in logs:
+    for session_id, mark in pairs(await db.one("HGETALL", keys("purge"))):
+        for _, log, _ in _read_mark(mark):
             await _purge_log(db, keys, log, reader=session_id)
         await db.write(("HDEL", keys("purge"), session_id))
 

@@ -12,7 +12,7 @@ from moorage.core.family import Tombstone
 from moorage.core.ids import looks_like_ref
 from moorage.core.session import Session
 from moorage.stores import Stale
-from moorage.stores.redis.db import Op, RedisDb
+from moorage.stores.redis.db import Op, RedisDb, pairs
 from moorage.stores.redis.keys import Keys
 from moorage.stores.redis.values import APPROVALS, HEAD, ITEMS, RUNS, TURNS, Head, Lineage, Rows, head_of
 from moorage.stores.seam import Loaded, Out
@@ -20,7 +20,7 @@ from moorage.stores.seam import Loaded, Out
 T = TypeVar("T")
 
 OUT: Rows[Out] = Rows(Out, "out")
-_KINDS: dict[bytes, Rows[Any]] = {b"a": APPROVALS, b"c": OUT, b"r": RUNS, b"t": TURNS, b"i": ITEMS}
+_KINDS: dict[str, Rows[Any]] = {"a": APPROVALS, "c": OUT, "r": RUNS, "t": TURNS, "i": ITEMS}
 PART = 200  # sessions read at once
 read_tombstone = Decoder(Tombstone).decode
 
@@ -67,9 +67,9 @@ def loaded(db: RedisDb, session_id: str, answers: list[Any]) -> Loaded | None:
 
 
 def _rows(db: RedisDb, session_id: str, flat: list[bytes]) -> Iterable[tuple[int, type, str, Any]]:
-    for place in range(0, len(flat), 2):
-        rows, id_ = _KINDS[flat[place][:1]], flat[place][1:].decode()
-        number, value = rows.value(db, id_, flat[place + 1], session_id)
+    for name, row in pairs(flat):
+        rows, id_ = _KINDS[name[0]], name[1:]
+        number, value = rows.value(db, id_, row, session_id)
         yield number, rows.kind, id_, value
 
 
@@ -107,11 +107,6 @@ async def found(
         if one is not None:
             return one, answers[len(ops) :]
         session_id = await id_of(db, owner, ref)  # the reference is a name, or the session was deleted meanwhile
-
-
-async def find(db: RedisDb, owner: str, ref: str) -> Loaded:
-    """Return a session with its open work."""
-    return (await found(db, owner, ref, view_ops))[0]
 
 
 async def head_loaded(db: RedisDb, owner: str, ref: str) -> Loaded:
@@ -163,11 +158,6 @@ async def many(db: RedisDb, owner: str, session_ids: list[str], *, strict: bool 
                 one = None
             found.append(None if one is None else one.head())
     return found
-
-
-async def present(db: RedisDb, owner: str, session_ids: list[str]) -> list[Session]:
-    """Return the heads of the existing ones."""
-    return [one for one in await many(db, owner, session_ids, strict=True) if one is not None]
 
 
 # Reads by id ------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from moorage.core.inbox import Item, ItemState
 from moorage.core.query import Page
-from moorage.stores.redis.db import RedisDb
+from moorage.stores.redis.db import RedisDb, scored
 from moorage.stores.redis.keys import Keys
 from moorage.stores.redis.values import BODIES, ITEMS, Rows
 
@@ -33,9 +33,8 @@ async def walk(
         ends = (start, "-inf") if newest_first else (start, "+inf")
         command = "ZREVRANGEBYSCORE" if newest_first else "ZRANGEBYSCORE"
         [found] = await db.read([(command, key, *ends, "WITHSCORES", "LIMIT", 0, count)])
-        for place in range(0, len(found), 2):
-            position = int(float(found[place + 1]))
-            yield position, found[place].decode()
+        for position, member in scored(found):
+            yield position, member
         if len(found) < 2 * count:
             return
 

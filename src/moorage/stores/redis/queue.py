@@ -16,7 +16,7 @@ from moorage.core.errors import MoorageError
 from moorage.core.run import Mode
 from moorage.core.turn import Turn
 from moorage.stores.redis import heads
-from moorage.stores.redis.db import Op, RedisDb
+from moorage.stores.redis.db import Op, RedisDb, scored
 from moorage.stores.redis.values import RUNS, TURNS
 from moorage.stores.rows import micros
 from moorage.stores.seam import Out
@@ -126,7 +126,7 @@ async def _ended(db: RedisDb, owner: str, at: int, limit: int) -> list[list[tupl
     found = await db.read(
         [("ZRANGEBYSCORE", keys.list(name), "-inf", at, "WITHSCORES", "LIMIT", 0, limit) for name in names]
     )
-    return [[(int(float(each[n + 1])), each[n].decode()) for n in range(0, len(each), 2)] for each in found]
+    return [scored(each) for each in found]
 
 
 async def of_launcher(db: RedisDb, owners: list[str], launcher_id: str) -> list[tuple[int, str, Turn]]:

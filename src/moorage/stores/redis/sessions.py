@@ -76,7 +76,7 @@ class RedisSessions(Base):
         if parent is None:
             return Birth(asker=await self._asker(unit, asker))
         try:
-            found = unit.add(await heads.find(self.db, unit.owner, parent))
+            found = unit.add((await heads.found(self.db, unit.owner, parent, heads.view_ops))[0])
         except NotFound:
             raise ParentNotFound(parent) from None
         key = self.db.keys(unit.owner).list("open_below", found.session.root_session_id)

@@ -26,7 +26,7 @@ from moorage.core.session import Change
 from moorage.stores.redis import documents, heads
 from moorage.stores.redis.books import Book, text_of, write_ops
 from moorage.stores.redis.counting import delegation_ops, read_delegation
-from moorage.stores.redis.db import Op, RedisDb
+from moorage.stores.redis.db import Op, RedisDb, pairs, scored
 from moorage.stores.redis.documents import RedisDocuments
 from moorage.stores.redis.keys import Keys
 from moorage.stores.redis.lists import items_of, walk
@@ -149,7 +149,7 @@ async def _items(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
     while True:
         ends = f"({above}", "+inf", "WITHSCORES", "LIMIT", 0, PART
         found = await db.read([("ZRANGEBYSCORE", key, *ends) for key in lists])
-        places = sorted((int(float(each[n + 1])), each[n].decode()) for each in found for n in range(0, len(each), 2))
+        places = sorted(place for each in found for place in scored(each))
         if not places:
             return
         names = [(member.partition("\0")[0], member.partition("\0")[2]) for _, member in places[:PART]]
@@ -169,8 +169,7 @@ async def _feed(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
 
 
 async def _once(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
-    flat = await db.one("HGETALL", db.keys(owner)("once"))
-    for name, text in sorted((flat[n].decode(), flat[n + 1]) for n in range(0, len(flat), 2)):
+    for name, text in sorted(pairs(await db.one("HGETALL", db.keys(owner)("once")))):
         if after is None or name > after:
             yield name, dumps.DumpedValue(owner, _read_once(text))
 

@@ -17,7 +17,7 @@ from moorage.core.work import Claim, released
 from moorage.ports import Claimed, LauncherTurn
 from moorage.stores import seam
 from moorage.stores.redis import documents, heads, queue
-from moorage.stores.redis.db import CommitGuard, Op
+from moorage.stores.redis.db import CommitGuard, Op, scored
 from moorage.stores.redis.keys import Keys
 from moorage.stores.redis.lists import items_of, page_of, rows_of, walk
 from moorage.stores.redis.sessions import RedisSessions
@@ -58,13 +58,10 @@ class RedisWork(RedisSessions):
             lists = [keys.list(f"inbox_{state}", session_id) for state in states]
         ends = f"({above}", "+inf", "WITHSCORES", "LIMIT", 0, limit + 1
         ops: list[Op] = [("ZRANGEBYSCORE", key, *ends) for key in lists]
-        places: list[tuple[int, str, str]] = []
-        for found in await self.db.read(ops):
-            for place in range(0, len(found), 2):
-                of, _, id_ = found[place].decode().rpartition("\0")
-                places.append((int(float(found[place + 1])), session_id or of, id_))
-        page = sorted(places)[:limit]
-        items = await items_of(self.db, owner, [(of, id_) for _, of, id_ in page])
+        places = sorted(place for found in await self.db.read(ops) for place in scored(found))
+        page = places[:limit]
+        names = [member.rpartition("\0") for _, member in page]
+        items = await items_of(self.db, owner, [(session_id or of, id_) for of, _, id_ in names])
         more = make_cursor(page[-1][0], mark) if len(places) > limit else None
         return Page([item for item in items if item is not None and item.state in states], more)
 
