@@ -759,9 +759,9 @@ MUTANTS = (
     ),
     Mutant(
         "owner of the feed",
-        f"{SQL}/queries/feed.sqlite.sql",
-        "FROM moor.feed WHERE id > ?2 AND id < ?3 ORDER BY id",
-        "FROM moor.feed WHERE id > ?2 AND id < ?3 + (1 << 50) ORDER BY id",
+        f"{SQL}/queries/feed.sql",
+        "FROM moor.feed WHERE {of_owner} id > ?2 AND id < ?3 ORDER BY id",
+        "FROM moor.feed WHERE {of_owner} id > ?2 AND id < ?3 + (1 << 50) ORDER BY id",
         (f"{SERVICE}/test_events.py::test_stream_carries_only_events_of_its_owner[sqlite]",),
     ),
     Mutant(

@@ -25,7 +25,6 @@ from moorage.stores.rows import (
     Fields,
     Table,
     entry_row,
-    json_text,
     micros,
     tombstone_row,
 )
@@ -59,15 +58,9 @@ async def _insert(db: Db, table: str, rows: Sequence[Fields]) -> None:
     """Write rows with the same columns, in their order."""
     if not rows:
         return
-    if db.is_postgres:
-        names = [*rows[0]]
-        into = f"INSERT INTO moor.{table} ({', '.join(names)}) SELECT {', '.join(f'r.{name}' for name in names)}"
-        values = "FROM jsonb_array_elements(?::text::jsonb) WITH ORDINALITY a (value, place)"
-        row = f"jsonb_populate_record(NULL::moor.{table}, a.value) r"
-        await db.run(f"{into} {values}, {row} ORDER BY a.place", (json_text(rows),))
-        return
-    names = [name for name in rows[0] if name not in _NOT_ON_SQLITE.get(table, ())]
-    sql = f"INSERT INTO {table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
+    lacking = () if db.is_postgres else _NOT_ON_SQLITE.get(table, ())
+    names = [name for name in rows[0] if name not in lacking]
+    sql = f"INSERT INTO moor.{table} ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})"
     await db.many(sql, [[row[name] for name in names] for row in rows])
 
 

@@ -12,10 +12,13 @@ from moorage.stores.sql.db import Db
 _FOLDER = os.path.join(os.path.dirname(__file__), "queries")
 
 
-# The entries `e` that a session `s` wrote itself.
-_OWN_ENTRIES = {
-    "sqlite": "e.segment = s.pk",
-    "postgres": "e.owner = s.owner AND e.root = coalesce(s.root, s.pk) AND e.segment = s.pk",
+# Conditions for the entries `e` that a session `s` wrote itself, and for an owner's rows of the feed.
+_CONDITIONS = {
+    "sqlite": {"own_entries": "e.segment = s.pk", "of_owner": ""},
+    "postgres": {
+        "own_entries": "e.owner = s.owner AND e.root = coalesce(s.root, s.pk) AND e.segment = s.pk",
+        "of_owner": "owner = ?1 AND",
+    },
 }
 
 
@@ -41,4 +44,4 @@ class Query:
             path = os.path.join(_FOLDER, f"{self._name}.sql")
         with open(path, encoding="utf-8") as file:
             text = "".join(line for line in file if not line.startswith("--"))
-        return text.format(own_entries=_OWN_ENTRIES[dialect], **self._parts)
+        return text.format(**_CONDITIONS[dialect], **self._parts)
