@@ -104,7 +104,7 @@ MUTANTS = (
     Mutant(
         "session that must not exist on Redis",
         f"{REDIS}/writes.py",
-        '            CommitGuard("HGET", keys.of("h", id_), "serial", None, lambda _: IdTaken(id_, spent=False)),\n',
+        '            CommitGuard("HGET", keys.of("h", id_), "serial", None, lambda _: IdTaken(id_)),\n',
         "",
         (f"{ON_REDIS}::test_id_in_use_is_refused",),
     ),
