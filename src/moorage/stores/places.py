@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import asdict
+
 from moorage.core.delegation import Delegation, Span
 from moorage.core.errors import InvalidCursor
 from moorage.core.query import MAX_POSITION, make_cursor, read_cursor
@@ -18,19 +20,14 @@ SortPlace = tuple[int, int]  # a time as stored, and a key
 
 
 def delegation_of(row: Row) -> Delegation:
-    """Return a delegation from the columns of DELEGATION and a key."""
-    delegation_id, at, resumed, reason, agent, task, project_dir, session, host, _ = row
-    return Delegation(
-        delegation_id=delegation_id,
-        at=instant(at),
-        resumed=bool(resumed),
-        reason=reason,
-        agent_name=agent,
-        task_id=task,
-        project_dir=project_dir,
-        session_id=session,
-        host_session_id=host,
-    )
+    """Return a delegation from the columns of DELEGATION, which are in the order of its fields, and a key."""
+    fields = dict(zip(Delegation.__struct_fields__, row[:-1], strict=True))
+    return Delegation(**{**fields, "at": instant(fields["at"]), "resumed": bool(fields["resumed"])})
+
+
+def delegation_row(delegation: Delegation) -> Row:
+    """Return the columns of DELEGATION."""
+    return tuple({**asdict(delegation), "at": micros(delegation.at)}.values())
 
 
 def by_time(span: Span, at: str, key: str, place: SortPlace) -> tuple[list[str], list[Any]]:

@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
+from msgspec.structs import asdict
 
 from moorage.core.approval import Approval
 from moorage.core.entry import Entry, Kind
@@ -279,27 +280,14 @@ def approval_of(row: Row, sealer: Sealer | None) -> Approval:
 
 
 def tombstone_of(row: Row) -> Tombstone:
-    """Return a tombstone from the columns of TOMBSTONE, without the first."""
-    id_, name, agent, task, state, root, deleted_at, deleted_by, reason = row
-    return Tombstone(
-        session_id=id_,
-        session_name=name,
-        agent_name=agent,
-        task_id=task,
-        state=state,
-        root_of_deletion=root,
-        deleted_at=instant(deleted_at),
-        deleted_by=deleted_by,
-        reason=reason,
-    )
+    """Return a tombstone from the columns of TOMBSTONE without the first, which are in the order of its fields."""
+    fields = dict(zip(Tombstone.__struct_fields__, row, strict=True))
+    return Tombstone(**{**fields, "deleted_at": instant(fields["deleted_at"])})
 
 
 def tombstone_row(tombstone: Tombstone) -> Row:
     """Return the columns of TOMBSTONE, without the first."""
-    return (
-        tombstone.session_id, tombstone.session_name, tombstone.agent_name, tombstone.task_id, tombstone.state,
-        tombstone.root_of_deletion, micros(tombstone.deleted_at), tombstone.deleted_by, tombstone.reason,
-    )  # fmt: skip
+    return tuple({**asdict(tombstone), "deleted_at": micros(tombstone.deleted_at)}.values())
 
 
 def tombstone_for(session: Session, root_id: str, stamp: Stamp, reason: str) -> Tombstone:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from moorage.core.delegation import Delegation, Span
 from moorage.core.query import Page
-from moorage.stores.places import DELEGATION, by_time, cursor_at, delegation_of, start
-from moorage.stores.rows import Row, micros
+from moorage.stores.places import DELEGATION, by_time, cursor_at, delegation_of, delegation_row, start
 from moorage.stores.sql.db import Db
 
 _RECORD = (
@@ -16,20 +15,12 @@ _RECORD = (
 
 async def record_delegation(db: Db, owner: str, delegation: Delegation) -> bool:
     """Write a delegation; return False if it is known already."""
-    return bool(await db.run(_RECORD, _values(owner, delegation)))
+    return bool(await db.run(_RECORD, (owner, *delegation_row(delegation))))
 
 
 async def write(db: Db, new: list[tuple[str, Delegation]]) -> None:
     """Write delegations with their owners."""
-    await db.many(_RECORD, [_values(owner, delegation) for owner, delegation in new])
-
-
-def _values(owner: str, delegation: Delegation) -> Row:
-    return (
-        owner, delegation.delegation_id, micros(delegation.at), delegation.resumed, delegation.reason,
-        delegation.agent_name, delegation.task_id, delegation.project_dir, delegation.session_id,
-        delegation.host_session_id,
-    )  # fmt: skip
+    await db.many(_RECORD, [(owner, *delegation_row(delegation)) for owner, delegation in new])
 
 
 async def delegations(db: Db, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[Delegation]:
