@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any
 
 from msgspec import Struct
 
@@ -128,23 +129,14 @@ class Analytics(Struct, frozen=True, kw_only=True):
     storage: Storage
 
 
-async def analytics(
-    deps: Deps,
-    caller: Caller,
-    *,
-    agent: str | None = None,
-    task_id: str | None = None,
-    created_after: datetime | None = None,
-    created_before: datetime | None = None,
-    by: str | None = None,
-) -> Analytics:
-    """Count the sessions created, and the delegations made, from one instant until before another.
+async def analytics(deps: Deps, caller: Caller, *, by: str | None = None, **within: Any) -> Analytics:
+    """Count the sessions created, and the delegations made, in a span, given by the fields of `Span`.
 
     `by` groups them: agents and tasks by size, largest first, times in order. At most 1,000 groups are returned, the
     largest or the newest.
     """
     check_choice("by", by, GROUPINGS)
-    span = Span(agent=agent, task_id=task_id, created_after=created_after, created_before=created_before)
+    span = Span(**within)
     tallies = await _tallied(deps, caller.owner, span, by)
     total = _Tally()
     for tally in tallies.values():
