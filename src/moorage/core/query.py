@@ -255,7 +255,7 @@ def check_numbers(*numbers: object) -> None:
 
 
 def check_any_text(name: str, value: object) -> None:
-    """Check a text that is looked for; None is allowed. What is no label is never found."""
+    """Check a text that a query compares; None is allowed. It need not be a valid label: then nothing matches."""
     if value is not None and not (isinstance(value, str) and is_text(value)):
         raise InvalidField(name, "must be text")
 
