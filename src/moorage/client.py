@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from moorage import config
 from moorage.api import Context, EventListener, Moorage, WordListener
-from moorage.connection import Connection, LaunchOptions, caller_for, implements
+from moorage.connection import Connection, LaunchOptions, implements
 from moorage.core.codec import check_list
 from moorage.core.duration import check_wait
 from moorage.core.errors import InvalidField, StoreError, StoreUnavailable
@@ -619,11 +619,3 @@ class LocalRecords(OnStore):
     records_of = served(records.records_of)
     list_records = served(records.list_records)
     write_records = served(records.write_records)
-
-
-def connect(url: str | None = None, *, context_url: str | None = None, **who: Any) -> LocalMoorage:
-    """Connect to the store that `url` names, for use in an event loop; `who` is passed to `caller_for`.
-
-    Without a URL, it is MOORAGE_URL, else an SQLite file in the user's data folder.
-    """
-    return LocalMoorage(OpenStore.at(url, context_url), caller_for(**who))

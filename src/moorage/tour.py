@@ -12,7 +12,7 @@ import sys
 from tempfile import TemporaryDirectory
 
 from moorage.api import Moorage
-from moorage.client import connect
+from moorage.connecting import connect
 
 NAME, CHILD = "plan-prod", "cost"
 Shown = tuple[str, str, str]  # a command, the call that does the same, and the result

@@ -15,7 +15,8 @@ from mcp.shared.message import SessionMessage
 from msgspec.structs import replace
 from pydantic import ValidationError
 
-from moorage.client import connect
+from moorage.client import LocalMoorage, OpenStore
+from moorage.connection import caller_for
 from moorage.doors.mcp.changes import STDIO
 from moorage.doors.mcp.server import McpServer
 from moorage.doors.mcp.stdio import GOODBYE_WITHIN
@@ -23,7 +24,7 @@ from moorage.doors.mcp.stdio import GOODBYE_WITHIN
 
 async def serve(url: str) -> None:
     """Speak the protocol until the input ends. Agents started by this process end with it."""
-    async with connect(url, interface="mcp") as moor:
+    async with LocalMoorage(OpenStore.at(url), caller_for(interface="mcp")) as moor:
         moor.caller = replace(moor.caller, parent=moor.asks_from())  # the environment is read, and warned of, once
         server = McpServer(lambda _: moor)
         waiting = PendingRequests()
