@@ -62,7 +62,7 @@ def ask_for(name: str, given: Arguments) -> tuple[Operation, Ask]:
         told["delegation_id"] = new_key()
     own = [(wire, parameter) for wire, parameter in chosen.fields.items() if wire not in chosen.also]
     body = {wire: told[parameter] for wire, parameter in own if parameter in told}
-    query, content = ([], encode(body)) if chosen.has_body else (_query(_of_its_type(chosen, body)), None)
+    query, content = ([], encode(body)) if chosen.has_body else (query_of(_of_its_type(chosen, body)), None)
     if chosen.body is not None:
         content = encode(told[chosen.body])
     return chosen, Ask(
@@ -97,13 +97,6 @@ def _blame(fields: Arguments) -> None:
             encode(value)
         except (TypeError, ValueError):
             check_json(value, name)
-
-
-def query_text(name: str, value: object) -> str:
-    """Return a value as text of a query. Raises InvalidField."""
-    if isinstance(value, str) and not is_text(value):
-        raise InvalidField(name, "must be text")
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def new_key() -> str:
@@ -227,11 +220,14 @@ def _of_its_type(operation: Operation, fields: Arguments) -> Arguments:
     return fields
 
 
-def _query(fields: Arguments) -> QueryPairs:
+def query_of(fields: Arguments) -> QueryPairs:
+    """Return fields as a query, without those that are None. Raise InvalidField for one that is no text."""
     return [pair for name, value in fields.items() if value is not None for pair in _pairs(name, value)]
 
 
 def _pairs(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str) and not is_text(value):
+        raise InvalidField(name, "must be text")
     if name == "metadata_value":
         yield name, encode_text(value)
     elif isinstance(value, bool):

@@ -34,7 +34,7 @@ from moorage.core.query import Page
 from moorage.core.run import Mode, Run, check_mode
 from moorage.core.session import check_metadata
 from moorage.files.finding import Source
-from moorage.remote.asking import CONTEXT, PARENTS, ask_for, encoded, new_key, query_text, read, segment, value_of
+from moorage.remote.asking import CONTEXT, PARENTS, ask_for, encoded, new_key, query_of, read, segment, value_of
 from moorage.remote.operations import OPERATIONS, Arguments
 from moorage.remote.records import RemoteRecords
 from moorage.remote.transport import DEADLINE, Ask, Headers, Interrupted, QueryPairs, Transport, lines_of, messages_of
@@ -198,10 +198,9 @@ class RemoteMoorage(Connection):
 
     @asynccontextmanager
     async def _event_stream(self, path: str, cursor: int | str) -> AsyncIterator[AsyncIterator[SseMessage]]:
-        headers = {"Accept": SSE, "Accept-Encoding": "identity"}
+        query, headers = query_of({"after": cursor}), {"Accept": SSE, "Accept-Encoding": "identity"}
         if cursor != "end":
-            headers["Last-Event-ID"] = query_text("after", cursor)
-        query = [("after", query_text("after", cursor))]
+            headers["Last-Event-ID"] = str(cursor)
         ask = Ask(verb="GET", path=path, query=query, headers=headers, is_repeatable=True)
         async with self._transport.streaming(ask) as response:
             yield messages_of(lines_of(response.aiter_bytes()), begins=response.headers.get("Last-Event-ID"))
@@ -235,7 +234,7 @@ class RemoteMoorage(Connection):
     async def _event_pages(self, path: str, after: int | str) -> AsyncIterator[Event]:
         cursor: int | str | None = after
         while cursor is not None:
-            ask = Ask(verb="GET", path=path, query=[("after", query_text("after", cursor))], is_repeatable=True)
+            ask = Ask(verb="GET", path=path, query=query_of({"after": cursor}), is_repeatable=True)
             page = await self._answer(ask, Page[Event])
             for event in page.items:
                 yield event
@@ -340,8 +339,7 @@ class RemoteMoorage(Connection):
         return done
 
     async def export(self, ref: str, *, tree: bool = False, format: str = "jsonl") -> AsyncIterator[str]:
-        query = [("tree", "true" if tree else "false"), ("format", query_text("format", format))]
-        path = f"/sessions/{segment('ref', ref)}/export"
+        query, path = query_of({"tree": bool(tree), "format": str(format)}), f"/sessions/{segment('ref', ref)}/export"
         ask = Ask(verb="GET", path=path, query=query, headers={"Accept": f"{NDJSON}, {TEXT}"}, is_repeatable=True)
         has_begun, patience = False, self._transport.patience()
         while True:

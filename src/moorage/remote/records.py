@@ -34,7 +34,7 @@ from moorage.core.record import (
     check_requests,
 )
 from moorage.core.render import like
-from moorage.remote.asking import encoded, query_text, segment
+from moorage.remote.asking import encoded, query_of, segment
 from moorage.remote.transport import Ask
 from moorage.service.records import RecordsWritten
 
@@ -216,8 +216,8 @@ class RemoteRecords:
         check_record_limit(limit)
         while True:
             wanted = {**query, "after": after, "limit": limit - len(items), "values": values}
-            pairs = [(name, query_text(name, value)) for name, value in wanted.items() if value is not None]
-            page = await self._answer(Ask(verb="GET", path=path, query=pairs, is_repeatable=True), Page[RecordDocument])
+            ask = Ask(verb="GET", path=path, query=query_of(wanted), is_repeatable=True)
+            page = await self._answer(ask, Page[RecordDocument])
             items += [record_of(each, has_value=values) for each in page.items]
             after = page.next
             if after is None or len(items) >= limit:
