@@ -288,9 +288,7 @@ COMPONENTS: dict[str, Schema] = {
 def narrow_body(operation: str, shape: Schema) -> None:
     """Add to the schema of a body the allowed values of its fields and their combinations."""
     for name, field in shape.get("properties", {}).items():
-        constraint = FIELDS.get(f"{operation}.{name}", FIELDS.get(name))
-        if constraint:
-            narrow(field, constraint)
+        narrow(field, FIELDS.get(f"{operation}.{name}", FIELDS.get(name, {})))
     for name in REQUIRED.get(operation, ()):
         shape["required"] = [*shape.get("required", ()), name]
         shape["properties"][name] = _without_null(shape["properties"][name])
@@ -298,19 +296,16 @@ def narrow_body(operation: str, shape: Schema) -> None:
         shape["allOf"] = [RULES[operation]]
 
 
-def narrow_query(operation: str, name: str, schema: Schema) -> Schema:
-    """Return the schema of the allowed values of a query's field."""
-    constraint = FIELDS.get(f"{operation}.{name}")
-    if constraint is None:
-        return schema
-    if constraint.get("type") == "array" or "anyOf" in constraint:
-        return {**constraint, **_kept(schema)}
-    narrow(schema, constraint)
-    return schema
+def narrow_query(operation: str, fields: dict[str, Schema]) -> None:
+    """Add to the schemas of a query's fields their allowed values."""
+    for name, field in fields.items():
+        narrow(field, FIELDS.get(f"{operation}.{name}", {}))
 
 
 def narrow(schema: Schema, constraint: Schema) -> None:
-    """Apply a constraint to the parts of a schema with its type; it replaces everything else except null."""
+    """Apply a constraint, if any, to the parts of a schema with its type; it replaces everything else except null."""
+    if not constraint:
+        return
     kind = constraint.get("type")
     leaves = [leaf for leaf in _leaves(schema) if kind is not None and leaf.get("type") == kind]
     for leaf in leaves:

@@ -94,8 +94,8 @@ class _Types:
         shape = self._components.pop(kind.__name__)
         del self._made[kind.__name__]
         needed, fields = shape.get("required", ()), shape["properties"]
-        narrowed = {name: constraints.narrow_query(operation, name, schema) for name, schema in fields.items()}
-        return [_in_query(name, schema, required=name in needed) for name, schema in narrowed.items()]
+        constraints.narrow_query(operation, fields)
+        return [_in_query(name, schema, required=name in needed) for name, schema in fields.items()]
 
     def components(self) -> dict[str, Any]:
         return dict(sorted(self._components.items()))
@@ -136,7 +136,7 @@ def _session_schema(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def described(routes: Iterable[Route]) -> list[Route]:
-    """Return the schemas that the document refers to, with their descriptions."""
+    """Return the routes of the document, with all facts of their operations."""
     return [route for route in map(_described, routes) if route.summary is not None]
 
 
