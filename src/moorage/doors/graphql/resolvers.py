@@ -58,18 +58,26 @@ def _history_wanted(info: Info) -> int | None:
     return None
 
 
+def calling(name: str, **others: str) -> Callable[..., Awaitable[Any]]:
+    """Return a resolver that calls a method; the arguments of its field have the names of REST, or `others`."""
+    operation = OPERATION[name]
+    names = {**operation.fields, "session_id": "ref", "new_session_id": "session_id", **others}
+
+    async def resolve(_: Any, info: Info, **given: Any) -> Any:
+        return await info.context.call(name, **{names.get(key, key): value for key, value in given.items()})
+
+    return resolve
+
+
+query.set_field("approvals", calling("approvals"))
+page_of_sessions = calling("list", first="limit", after="cursor")
+query.set_field("agentSessionsConnection", page_of_sessions)
+
+
 @query.field("agentSessions")
-async def agent_sessions(_: Any, info: Info, limit: int, **filters: Any) -> list[Session]:
-    page: Page[Session] = await agent_sessions_page(_, info, limit, **filters)
+async def agent_sessions(_: Any, info: Info, **filters: Any) -> list[Session]:
+    page: Page[Session] = await page_of_sessions(_, info, **filters)
     return page.items
-
-
-@query.field("agentSessionsConnection")
-async def agent_sessions_page(
-    _: Any, info: Info, first: int, after: str | None = None, agent_name: str | None = None, **filters: Any
-) -> Page[Session]:
-    page: Page[Session] = await info.context.call("list", agent=agent_name, limit=first, cursor=after, **filters)
-    return page
 
 
 # Memory -----------------------------------------------------------------------------------------
@@ -203,20 +211,6 @@ async def send(
 ) -> Answer:
     posted: Answer = await info.context.say(session_id, message, agent=agent_name, **options)
     return posted
-
-
-def calling(name: str) -> Callable[..., Awaitable[Any]]:
-    """Return a resolver that calls a method with the arguments of its field, which have the names of REST."""
-    operation = OPERATION[name]
-    names = {**operation.fields, "session_id": "ref", "new_session_id": "session_id"}
-
-    async def resolve(_: Any, info: Info, **given: Any) -> Any:
-        return await info.context.call(name, **{names.get(key, key): value for key, value in given.items()})
-
-    return resolve
-
-
-query.set_field("approvals", calling("approvals"))
 
 
 @sent.field("session")
