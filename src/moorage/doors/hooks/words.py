@@ -18,8 +18,8 @@ OWN_KEYS = ("host", "host_session_id", "transcript_path", "tool_use_id", "called
 def resumable(session: Session, said: str, now: datetime, *, is_here: bool) -> str:
     """Describe earlier work that could be resumed, and how."""
     lines = ["Moorage: earlier work of this agent can be picked up.", _line(session, now)]
-    if known := {key: value for key, value in session.metadata.items() if key not in OWN_KEYS}:
-        lines.append(f"It knows: {_cut(json.encode(known).decode(), LAST_WORDS)}")
+    if known := _known(session):
+        lines.append(f"It knows: {known}")
     if said:
         lines.append(f"It last said: {_cut(said, LAST_WORDS)}")
     if is_here:
@@ -46,9 +46,15 @@ def own_session(session: Session) -> str:
         f"Your work is kept in Moorage session {session.session_id}. Before you stop to wait for a person, run "
         f"`moorage update {session.session_id} --phase {Phase.APPROVAL.value}`: it is then suspended, not closed."
     ]
-    if known := {key: value for key, value in session.metadata.items() if key not in OWN_KEYS}:
-        lines.append(f"You noted before: {_cut(json.encode(known).decode(), LAST_WORDS)}")
+    if known := _known(session):
+        lines.append(f"You noted before: {known}")
     return "\n".join(lines)
+
+
+def _known(session: Session) -> str:
+    """Return the metadata that the agent itself stored, as JSON; empty if there is none."""
+    known = {key: value for key, value in session.metadata.items() if key not in OWN_KEYS}
+    return _cut(json.encode(known).decode(), LAST_WORDS) if known else ""
 
 
 def _question(approval: Approval) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import msgspec
 
@@ -40,7 +39,7 @@ class HookWork:
             return self._handled(self.event)
         except MoorageError as error:
             if self._deps is None and _is_about_url(error):
-                return self._refuse(error)
+                return self._put_off(error.code, error.message, as_dead_letter=True)
             if isinstance(error, StoreError) or self._deps is None:  # without a store, the event is not at fault
                 return self._put_off(error.code, error.message)
             reason = "invalid_request" if error.family == "invalid" else error.code
@@ -120,20 +119,8 @@ class HookWork:
     def _is_question(self) -> bool:
         return self.name == "PreToolUse" or (not self.name and self.command == "pre-delegate")
 
-    def _put_off(self, code: str, why: str) -> HookReply:
-        """Spool the event until the store can take it."""
-        return self._kept(
-            code, why, "put off until the store can take it", lambda item: self._spool().keep(item, self.at)
-        )
-
-    def _refuse(self, error: MoorageError) -> HookReply:
-        """Keep the event as a dead letter: this URL can never name a store."""
-        told = "moved aside; `moorage doctor` tells what to do"
-        return self._kept(
-            error.code, error.message, told, lambda item: self._spool().refuse(item, self.at, error.message)
-        )
-
-    def _kept(self, code: str, why: str, told: str, keep: Callable[[bytes], object]) -> HookReply:
+    def _put_off(self, code: str, why: str, *, as_dead_letter: bool = False) -> HookReply:
+        """Spool the event until the store can take it; `as_dead_letter` if its URL can never name a store."""
         assert self.event is not None
         safe = self._safe(code)
         try:
@@ -141,8 +128,11 @@ class HookWork:
 
             if (item := as_item(self.command, self.name, self.event, self.at, code)) is None:
                 return HookReply(safe, why)
-            keep(item)
-            return HookReply(safe, f"{why}; {told}")
+            if as_dead_letter:
+                self._spool().refuse(item, self.at, why)
+                return HookReply(safe, f"{why}; moved aside; `moorage doctor` tells what to do")
+            self._spool().keep(item, self.at)
+            return HookReply(safe, f"{why}; put off until the store can take it")
         except Exception as error:
             return HookReply(safe, f"{why}; it could not be put off either ({error}), and is lost")
 
