@@ -331,7 +331,8 @@ def parent_from_environment() -> str | None:
 
 def run_from_environment() -> str | None:
     """Return the run of this process, as set by its launcher; None outside of any."""
-    return os.environ.get("AGENT_RUN_ID", "").strip() or None
+    run = os.environ.get("AGENT_RUN_ID", "").strip()
+    return run if run and not run.startswith("${") else None
 
 
 def agent_environment(url: str | None, context_url: str | None = None) -> dict[str, str]:

@@ -9,8 +9,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from typing import TYPE_CHECKING
 
 from moorage import config
+
+if TYPE_CHECKING:
+    from moorage.doors.mcp.bridge import Bridge
 
 LOOK_WITHIN = 2.0  # seconds for a server on this machine to answer
 GOODBYE_WITHIN = 10.0  # seconds to answer open requests after the input has ended
@@ -19,26 +23,20 @@ GOODBYE_WITHIN = 10.0  # seconds to answer open requests after the input has end
 def run(url: str | None = None) -> int:
     """Speak the protocol until the input ends; return the exit code."""
     picked = config.pick_url(url)
-    if config.is_server(picked):
-        return _bridge(picked)
-    address = config.known_server(picked)
-    if address is not None and _answers(address):
-        return _bridge(address)
-    return _embedded(picked)
-
-
-def _answers(address: str) -> bool:
+    is_named = config.is_server(picked)
+    address = picked if is_named else config.known_server(picked)
+    if address is None:
+        return _embedded(picked)
     from moorage.doors.mcp.bridge import Bridge
 
-    return Bridge(address, headers()).is_welcome(LOOK_WITHIN)
+    bridge = Bridge(address, headers())
+    return _forward(bridge) if is_named or bridge.is_welcome(LOOK_WITHIN) else _embedded(picked)
 
 
-def _bridge(url: str) -> int:
-    from moorage.doors.mcp.bridge import Bridge
-
+def _forward(bridge: Bridge) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that the server is informed
     try:
-        Bridge(url, headers()).run(sys.stdin.buffer, GOODBYE_WITHIN)
+        bridge.run(sys.stdin.buffer, GOODBYE_WITHIN)
     except SystemExit:
         os._exit(128 + signal.SIGTERM)
     os._exit(0)  # threads may still wait for answers that are not needed any more
@@ -46,30 +44,16 @@ def _bridge(url: str) -> int:
 
 def headers() -> dict[str, str]:
     """Return the headers of every request: the key, and the session of this process."""
+    key = config.server_key()
     told = {
         "X-Moorage-Interface": "mcp",
         "X-Moorage-By": config.user(),
         "X-Moorage-Holder": config.unique_holder(),
-        "X-Agent-Session-Id": os.environ.get("AGENT_SESSION_ID", ""),
-        "X-Agent-Session-Name": os.environ.get("AGENT_SESSION_NAME", ""),
-        "X-Agent-Run-Id": os.environ.get("AGENT_RUN_ID", ""),
+        "X-Agent-Session-Id": config.parent_from_environment(),
+        "X-Agent-Run-Id": config.run_from_environment(),
+        "Authorization": None if key is None else f"Bearer {key}",
     }
-    key = config.server_key()
-    if key is not None:
-        told["Authorization"] = f"Bearer {key}"
-    found = {name: value.strip() for name, value in told.items()}
-    return {
-        name: value for name, value in found.items() if value.isprintable() and value and _is_filled_in(name, value)
-    }
-
-
-def _is_filled_in(name: str, value: str) -> bool:
-    if value.startswith("${"):
-        print(
-            f"moorage: {name} still reads {value}: the variable was not filled in; it counts as absent", file=sys.stderr
-        )
-        return False
-    return True
+    return {name: value for name, value in told.items() if value and value.isprintable()}
 
 
 def _embedded(url: str) -> int:
