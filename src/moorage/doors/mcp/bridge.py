@@ -41,7 +41,6 @@ class Bridge:
         self._out = sys.stdout.buffer
         self._writing, self._shaking = threading.Lock(), threading.Lock()
         self._open: dict[str, socket | None] = {}  # open requests, by their ids
-        self._threads: set[threading.Thread] = set()
         self._cancelled: set[str] = set()
         self._greeting: RpcMessage | None = None  # the client's handshake, to repeat it
         self._session: str | None = None
@@ -65,7 +64,7 @@ class Bridge:
                 if line.strip():
                     self.take(line)
             ends = monotonic() + patience
-            while self._threads and monotonic() < ends and self._is_read():
+            while self._open and monotonic() < ends and self._is_read():
                 time.sleep(0.02)
         finally:
             self._leave()
@@ -113,16 +112,13 @@ class Bridge:
             self._refuse(message["id"], INVALID_REQUEST, "this id is in use, or too many requests wait already")
             return
         self._open[key] = None
-        thread = threading.Thread(target=self._carried, args=(message, key), daemon=True)
-        self._threads.add(thread)
-        thread.start()
+        threading.Thread(target=self._carried, args=(message, key), daemon=True).start()
 
     def _carried(self, message: RpcMessage, key: str) -> None:
         try:
             self._carry(message)
         finally:
             self._open.pop(key, None)
-            self._threads.discard(threading.current_thread())
             self._cancelled.discard(key)
 
     def _carry(self, message: RpcMessage) -> None:

@@ -49,7 +49,6 @@ class Mcp:
         self._keeper: asyncio.Task[None] | None = None
         self._server: McpServer | None = None  # created on first use
         self._stop = asyncio.Event()
-        self.is_closing = False
 
     async def answer(self, exchange: Exchange, visitor: Visitor) -> None:
         """Answer any request to /mcp."""
@@ -90,7 +89,7 @@ class Mcp:
 
     async def _started(self) -> StreamableHTTPSessionManager:
         """Start the library's side, once; a cancelled caller does not cancel the start for the others."""
-        if self.is_closing:
+        if self._stop.is_set():
             raise StoreUnavailable("this server is stopping; try again in a moment")
         if self._starting is None:
             self._starting = asyncio.get_running_loop().create_future()
@@ -117,7 +116,7 @@ class Mcp:
         from moorage.doors.mcp.server import McpServer
 
         limits = self._door.deps.settings.server
-        self._server = McpServer(_visit_of, is_stateless=self._stateless, leaves_work=lambda: self.is_closing)
+        self._server = McpServer(_visit_of, is_stateless=self._stateless, leaves_work=self._stop.is_set)
         bounds = supported(StreamableHTTPSessionManager, max_sessions=limits.streams)
         if not bounds and not self._stateless:  # before 2.2, only a timeout ends sessions that their clients have left
             bounds = {"session_idle_timeout": IDLE_SESSION}
@@ -127,10 +126,9 @@ class Mcp:
 
     async def close(self) -> None:
         """End all sessions of the protocol; their agents continue."""
-        self.is_closing = True
+        self._stop.set()
         if self._server is not None:
             self._server.end_streams()
-        self._stop.set()
         if self._keeper is not None:
             with suppress(asyncio.CancelledError):
                 await asyncio.wait([self._keeper])
