@@ -8,6 +8,7 @@ from typing import Annotated, Any, Self
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field
 from msgspec.structs import fields
 
+from moorage.core.event import Hit
 from moorage.core.render import like
 from moorage.core.run import Run
 from moorage.core.session import PUBLIC_FIELDS, Session
@@ -59,11 +60,10 @@ class RunBrief(Struct, frozen=True, kw_only=True):
     settled_at: datetime | None = None
 
     @classmethod
-    def of(cls, run: Run, limit: int = MAX_TEXT, offset: int = 0) -> RunBrief:
-        """The run, with its result from `offset` on, up to `limit` characters."""
-        whole = run.result or ""
-        result = None if run.result is None else whole[offset : offset + limit]
-        following = next_offset(whole, offset, limit)
+    def of(cls, run: Run, limit: int = MAX_TEXT) -> RunBrief:
+        """The run, with up to `limit` characters of its result."""
+        result = None if run.result is None else run.result[:limit]
+        following = next_offset(run.result or "", 0, limit)
         return like(cls, run, settled=run.is_settled, result=result, next_offset=following)
 
 
@@ -218,15 +218,6 @@ class ContextAnswer(Struct, frozen=True, kw_only=True):
     next_offset: NextOffset | UnsetType = UNSET
 
 
-class ContextWrittenAnswer(Struct, frozen=True, kw_only=True):
-    """The result of a context write."""
-
-    session_id: str
-    version: int
-    keys: list[str]
-    redacted: list[str] = field(default_factory=list)
-
-
 class MemoryAnswer(Struct, frozen=True, kw_only=True):
     """Values of a namespace, or one of them."""
 
@@ -238,18 +229,7 @@ class MemoryAnswer(Struct, frozen=True, kw_only=True):
     next: Annotated[str, Meta(description="The key to pass as `after` for more")] | UnsetType = UNSET
 
 
-class FoundEntry(Struct, frozen=True, kw_only=True):
-    """An entry that has the words."""
-
-    session_id: str
-    number: int
-    kind: str
-    role: str | None
-    at: datetime
-    snippet: str
-
-
 class SearchAnswer(Struct, frozen=True, kw_only=True):
     """The search hits."""
 
-    hits: list[FoundEntry]
+    hits: list[Hit]

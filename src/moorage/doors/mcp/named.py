@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
+from mcp_types import CallToolResult
 from msgspec import Meta, Struct, field
 from msgspec.json import format as indented
 
@@ -25,7 +26,7 @@ from moorage.core.tool import NUMBERS, Tool
 from moorage.doors.http.reading import read_fields
 from moorage.doors.mcp.answers import MAX_TEXT
 from moorage.doors.mcp.calls import ToolCall
-from moorage.doors.mcp.table import Schema, ToolDocument, ToolOutput, schema_of, without_empty
+from moorage.doors.mcp.table import Schema, ToolDocument, schema_of, tool_result, without_empty
 
 SESSION = {
     "type": "string",
@@ -74,7 +75,7 @@ def described(agent: AgentDefinition) -> str:
     return f"{agent.description or f'Ask {agent.name}'} ({agent.role.value})"
 
 
-async def ask_agent(call: ToolCall, name: str, arguments: ToolDocument) -> ToolOutput:
+async def ask_agent(call: ToolCall, name: str, arguments: ToolDocument) -> CallToolResult:
     """Ask an agent or a worker."""
     call.check_scope(Scope.WRITE)
     asks = read_fields(without_empty(arguments), AgentRequest)
@@ -101,7 +102,7 @@ async def _answered(call: ToolCall, task: Task) -> Answer:
     return answer
 
 
-def _told(answer: Answer, session: str | None) -> ToolOutput:
+def _told(answer: Answer, session: str | None) -> CallToolResult:
     metadata = answer.facts
     if session is not None:
         metadata = {**metadata, "session_id": metadata.get("session_id", session)}
@@ -116,7 +117,7 @@ def _told(answer: Answer, session: str | None) -> ToolOutput:
         session_id=session,
         next_offset=MAX_TEXT if cut else None,
     )
-    return ToolOutput(document=to_json(told), text=_text(told, len(whole)), failed=not answer.success)
+    return tool_result(to_json(told), _text(told, len(whole)), failed=not answer.success)
 
 
 def _text(told: AgentAnswer, length: int) -> str:
@@ -161,7 +162,7 @@ def _widened(schema: Any) -> Any:
     return schema
 
 
-async def call_tool(call: ToolCall, name: str, arguments: ToolDocument) -> ToolOutput:
+async def call_tool(call: ToolCall, name: str, arguments: ToolDocument) -> CallToolResult:
     """Call a tool."""
     call.check_scope(Scope.WRITE)
     if await call.named.tool(name) is None:
@@ -174,7 +175,7 @@ async def call_tool(call: ToolCall, name: str, arguments: ToolDocument) -> ToolO
     told = like(ToolResult, answer, session_id=session)
     said = _shown(answer.result) if answer.success else str(answer.error)
     text = said if session is None else f"{said}\n\n**Session ID**: {session}"
-    return ToolOutput(document=to_json(told), text=text, failed=not answer.success)
+    return tool_result(to_json(told), text, failed=not answer.success)
 
 
 def _taken(given: ToolDocument, name: str) -> str | None:

@@ -21,7 +21,6 @@ from mcp.shared.exceptions import MCPError
 
 from moorage import __version__
 from moorage.client import LocalMoorage
-from moorage.core.codec import encode_text
 from moorage.core.errors import AgentNotFound, MoorageError, NotFound, ToolNotFound
 from moorage.core.render import to_json
 from moorage.core.session import Session
@@ -29,7 +28,7 @@ from moorage.doors.http.refusals import Unexpected
 from moorage.doors.mcp import changes, named, resources
 from moorage.doors.mcp.calls import TellProgress, ToolCall
 from moorage.doors.mcp.changes import OlderClients, supported
-from moorage.doors.mcp.table import ToolDocument, ToolOutput
+from moorage.doors.mcp.table import ToolDocument, tool_result
 from moorage.doors.mcp.tools import TOOLS
 
 log = logging.getLogger(__name__)
@@ -122,7 +121,7 @@ class McpServer(Server[Any]):
         """Call a tool; an error is an answer with the error flag."""
         call = self._call(ctx, _teller(ctx))
         try:
-            return _result(await _on_its_own(_called(call, params.name, params.arguments or {}), call))
+            return await _on_its_own(_called(call, params.name, params.arguments or {}), call)
         except NoSuchTool as error:
             raise MCPError(types.INVALID_PARAMS, f"{error.code}: {error.message}", to_json(error.to_dict())) from None
         except MoorageError as error:
@@ -234,7 +233,7 @@ def _position(every: list[types.Tool], cursor: str | None) -> int:
     return next((place for place in range(len(TOOLS), len(names)) if names[place] > cursor), len(names))
 
 
-async def _called(call: ToolCall, name: str, arguments: ToolDocument) -> ToolOutput:
+async def _called(call: ToolCall, name: str, arguments: ToolDocument) -> types.CallToolResult:
     if (tool := TOOLS.get(name)) is not None:
         return await tool(call, arguments)
     try:
@@ -246,9 +245,9 @@ async def _called(call: ToolCall, name: str, arguments: ToolDocument) -> ToolOut
     return await named.ask_agent(call, name, arguments)
 
 
-async def _on_its_own(work: Awaitable[ToolOutput], call: ToolCall) -> ToolOutput:
+async def _on_its_own(work: Awaitable[types.CallToolResult], call: ToolCall) -> types.CallToolResult:
     """Do a call in a task of its own; cancel it if the caller gives up, unless the work should continue."""
-    task: asyncio.Task[ToolOutput] = asyncio.ensure_future(work)
+    task: asyncio.Task[types.CallToolResult] = asyncio.ensure_future(work)
     _running.add(task)
     task.add_done_callback(_forget)
     try:
@@ -279,20 +278,9 @@ def _teller(ctx: McpContext) -> TellProgress | None:
 # Answers ----------------------------------------------------------------------------------------
 
 
-def _result(answer: ToolOutput) -> types.CallToolResult:
-    text = encode_text(answer.document) if answer.text is None else answer.text
-    return types.CallToolResult(
-        content=[types.TextContent(text=text)], structured_content=answer.document, is_error=answer.failed
-    )
-
-
 def _refusal(error: MoorageError) -> types.CallToolResult:
     """Return an error as an answer: its code and the remedy in words, its facts as a document."""
-    return types.CallToolResult(
-        content=[types.TextContent(text=f"{error.code}: {error.message}")],
-        structured_content={"error": to_json(error.to_dict())},
-        is_error=True,
-    )
+    return tool_result({"error": to_json(error.to_dict())}, f"{error.code}: {error.message}", failed=True)
 
 
 async def _answered(work: Awaitable[T]) -> T:

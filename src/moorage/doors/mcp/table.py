@@ -10,9 +10,11 @@ from inspect import signature
 from typing import Any, get_type_hints
 
 import msgspec
+from mcp_types import CallToolResult, TextContent
 from msgspec import Struct, defstruct
 from msgspec.structs import asdict
 
+from moorage.core.codec import encode_text
 from moorage.core.key import Scope
 from moorage.core.render import to_json
 from moorage.doors.http.reading import read_fields
@@ -21,14 +23,6 @@ from moorage.doors.mcp.calls import ToolCall
 Schema = dict[str, Any]
 ToolDocument = dict[str, Any]
 Function = Callable[..., Awaitable[Struct]]  # of a call and the tool's arguments
-
-
-class ToolOutput(Struct, frozen=True, kw_only=True):
-    """The answer of a tool: a document, its text form, and whether it is an error."""
-
-    document: ToolDocument
-    text: str | None = None  # None: the document as text
-    failed: bool = False
 
 
 class McpTool:
@@ -67,12 +61,12 @@ class McpTool:
         """Return the schema of its answer."""
         return schema_of(self._types["return"])
 
-    async def __call__(self, call: ToolCall, arguments: ToolDocument) -> ToolOutput:
+    async def __call__(self, call: ToolCall, arguments: ToolDocument) -> CallToolResult:
         """Call the tool. Raise MoorageError."""
         call.check_scope(self.scope)
         given = asdict(read_fields(without_empty(arguments), self.request))
         value = await self._function(call, **given)
-        return ToolOutput(document=to_json(value), failed=bool(getattr(value, "failed", False)))
+        return tool_result(to_json(value), failed=bool(getattr(value, "failed", False)))
 
 
 TOOLS: dict[str, McpTool] = {}
@@ -86,6 +80,12 @@ def tool(title: str, scope: Scope = Scope.WRITE, **effects: bool) -> Callable[[F
         return function
 
     return put
+
+
+def tool_result(document: ToolDocument, text: str | None = None, *, failed: bool = False) -> CallToolResult:
+    """Return the answer of a tool. Without a text, it has the document as text, too."""
+    content = TextContent(text=encode_text(document) if text is None else text)
+    return CallToolResult(content=[content], structured_content=document, is_error=failed)
 
 
 def without_empty(arguments: ToolDocument) -> ToolDocument:

@@ -23,6 +23,7 @@ from moorage.doors.mcp.answers import MAX_SHORT, MAX_TEXT, Brief, RunBrief, next
 from moorage.doors.mcp.calls import ToolCall
 from moorage.doors.mcp.table import TOOLS as TOOLS  # all of them, once this module is loaded
 from moorage.doors.mcp.table import tool
+from moorage.service.context import ContextWritten
 from moorage.service.records import WrittenRecord
 
 Ref = Annotated[str | None, Meta(description="The session, by id or name; by default the caller's own")]
@@ -476,14 +477,13 @@ async def set_context(
     value: Any = None,
     values: dict[str, Any] | None = None,
     ttl_seconds: Ttl = None,
-) -> answers.ContextWrittenAnswer:
+) -> ContextWritten:
     """Store values in a session's context, for every agent in it: one as `key`, or several as `values`. Other keys
     stay. An unknown session id creates a session."""
     if (key is None) == (values is None):
         raise InvalidField("key", "and values: give one of the two")
     ref = await call.opened(session_id)
-    written = await call.moor.context.merge(ref, {str(key): value} if values is None else values, ttl=ttl_seconds)
-    return like(answers.ContextWrittenAnswer, written)
+    return await call.moor.context.merge(ref, {str(key): value} if values is None else values, ttl=ttl_seconds)
 
 
 @tool("Read shared values", Scope.READ)
@@ -531,5 +531,4 @@ async def set_memory(
 async def search_sessions(call: ToolCall, query: str, limit: LimitField = 20) -> answers.SearchAnswer:
     """Search all sessions for entries that contain all these words."""
     call.check_no_token()
-    hits = await call.moor.search(query, limit=limit)
-    return answers.SearchAnswer(hits=[like(answers.FoundEntry, hit) for hit in hits])
+    return answers.SearchAnswer(hits=await call.moor.search(query, limit=limit))
