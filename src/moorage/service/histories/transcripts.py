@@ -39,19 +39,12 @@ class About(Struct, rename="camel"):
     spawn_depth: int | None = None
 
 
-class SubAgentStart(Struct, frozen=True):
-    """A call that started a sub-agent, and the session that made it."""
-
-    session_id: str
-    call: SubAgentCall
-
-
 class Transcripts:
     """Reads transcripts; the host's must come before those of its sub-agents, because it names their callers."""
 
     def __init__(self, now: datetime) -> None:
         self._now = now
-        self._calls: dict[tuple[str, str], SubAgentStart] = {}  # by host and call
+        self._calls: dict[tuple[str, str | None], tuple[str, SubAgentCall]] = {}  # with the caller, by host and call id
         self._launched: dict[tuple[str, str], str] = {}  # the call, by host and sub-agent
         self._asked: dict[tuple[str, str], list[str]] = {}  # calls, by host and prompt
 
@@ -84,7 +77,7 @@ class Transcripts:
         """Remember which agent called which."""
         for conversation in (reading.main, *reading.sides.values()):
             for call in conversation.calls:
-                self._calls[host, call.call_id] = SubAgentStart(conversation.session_id or host, call)
+                self._calls[host, call.call_id] = (conversation.session_id or host, call)
                 if call.prompt is not None and call.call_id not in reading.launched.values():
                     self._asked.setdefault((host, call.prompt), []).append(call.call_id)
         for agent, call_id in reading.launched.items():
@@ -103,10 +96,10 @@ class Transcripts:
 
     def _child(self, session_id: str, side: Conversation, host: str, about: About) -> Speaker:
         call_id = about.tool_use_id or self._launched.get((host, session_id)) or self._call_for(side, host)
-        made = self._calls.get((host, call_id)) if call_id is not None else None
-        parent = made.session_id if made is not None and made.session_id != session_id else host
-        agent = _label(about.agent_type) or (_label(made.call.agent) or DEFAULT_AGENT if made else None)
-        description = about.description or (made.call.description if made else None)
+        caller, call = self._calls.get((host, call_id), (host, None))
+        parent = caller if caller != session_id else host
+        agent = _label(about.agent_type) or (_label(call.agent) or DEFAULT_AGENT if call else None)
+        description = about.description or (call.description if call else None)
         purpose = None if description is None else cut_text(description, MAX_PURPOSE)
         birth = _birth(side, session_id, host, parent=parent, agent=agent, purpose=purpose)
         known = {"host_session_id": host, "tool_use_id": call_id, "description": purpose}
