@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -33,17 +33,15 @@ _NOT_JSON = ("NaN", "Infinity", "-Infinity")
 # Reading texts ----------------------------------------------------------------------------------
 
 
-def read_stdin(what: str) -> str:
-    """Return all of standard input as text; raise InvalidJson if it is not UTF-8."""
+def read_text(given: str, what: str) -> str:
+    """Return the text, or for `-` standard input without its final line end. Raise InvalidJson if it is not UTF-8."""
+    if given != STDIN:
+        return given
     try:
-        return sys.stdin.buffer.read().decode()
+        text = sys.stdin.buffer.read().decode()
     except UnicodeDecodeError as error:
         raise InvalidJson(what, f"byte {error.start} is not valid UTF-8") from None
-
-
-def read_text(given: str, what: str) -> str:
-    """Return the text, or for `-` standard input without its final line end."""
-    return read_stdin(what).removesuffix("\n").removesuffix("\r") if given == STDIN else given
+    return text.removesuffix("\n").removesuffix("\r")
 
 
 def read_json(text: str | bytes, what: str, hint: str = "") -> Any:
@@ -98,12 +96,12 @@ def _object(value: str, what: str) -> dict[str, Any]:
     return read
 
 
-def _duration(value: str, what: str) -> float | timedelta:
-    """Return seconds as a number, anything else as configuration reads it: 45s, 30m, 24h, 7d."""
+def _duration(value: str, what: str) -> float:
+    """Return seconds, of a number or as configuration reads it: 45s, 30m, 24h, 7d."""
     try:
         return float(value)
     except ValueError:
-        return config.duration(what, value)
+        return config.duration(what, value).total_seconds()
 
 
 def _instant(value: str, what: str) -> datetime:

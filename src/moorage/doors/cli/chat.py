@@ -13,7 +13,6 @@ import re
 import signal
 import sys
 from contextlib import suppress
-from difflib import get_close_matches
 from typing import Any
 
 from moorage.connection import Connection, LaunchOptions
@@ -27,6 +26,7 @@ from moorage.doors.cli.leaving import SUSPENDED, Departure, SignalQueue
 from moorage.doors.cli.output import complain, hint, printable, say
 from moorage.doors.cli.plans import short_plan
 from moorage.doors.cli.waiting import queued_signals, telling_why, why_yet
+from moorage.doors.cli.wording import nearest
 from moorage.executor import AgentExecutor, ExecutionEvent, Interaction
 
 HELP = {
@@ -294,8 +294,8 @@ def _answer(approval: Approval, decision: str, note: str | None) -> tuple[str, s
 
 
 def _refuse(word: str) -> None:
-    near = get_close_matches(word, COMMANDS, n=1, cutoff=0.4)
-    meant = f"did you mean {near[0]}?" if near else "/help lists the commands."
+    near = nearest(word, COMMANDS, cutoff=0.4)
+    meant = f"did you mean {near}?" if near else "/help lists the commands."
     complain(f"there is no command {word}; {meant} To send it to the agent, type /{word}")
 
 

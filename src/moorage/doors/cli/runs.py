@@ -6,7 +6,6 @@ import asyncio
 import sys
 from collections.abc import Coroutine, Iterator
 from contextlib import suppress
-from datetime import timedelta
 from functools import partial
 from signal import Signals
 from typing import Any
@@ -199,8 +198,7 @@ async def _why_it_waits(moor: Connection, run_id: str | None, *, hears: bool = F
     if run_id is None:
         return None
     run = await moor.get_run(run_id)
-    is_told = run.because is None or (hears and run.is_asking)
-    if is_told or run.because is None:
+    if run.because is None or (hears and run.is_asking):
         return None
     return why_yet(run.because, run.session_id, launches=moor.launching.launches)
 
@@ -374,18 +372,17 @@ def _run_cells(app: App, found: list[Run]) -> Iterator[TableRow]:
     metavar="[SECONDS]",
     help="Wait for its end, without a value as long as it takes.",
 )
-def result(app: App, run_id: str, wait: Any) -> int:
+def result(app: App, run_id: str, wait: float | None) -> int:
     """Print the result of a run.
 
     Exit code 0 if it completed, 1 if it did not, or not yet.
     """
-    seconds = wait.total_seconds() if isinstance(wait, timedelta) else wait
-    asked, moment = _run_id(app, run_id), min(seconds or 0.0, MOMENT)
+    asked, moment = _run_id(app, run_id), min(wait or 0.0, MOMENT)
     found = app.moor.result(asked, wait=moment)
-    if seconds and seconds > moment and not found.is_settled:
+    if wait and wait > moment and not found.is_settled:
         if found.because is not None and not found.needs_a_person:  # else the wait ends with an error
             hint(why(found.because, found.session_id))
-        found = app.moor.result(asked, wait=seconds - moment)
+        found = app.moor.result(asked, wait=wait - moment)
     app.show(found, lambda: _show_result(found))
     return 0 if found.state is RunState.COMPLETED else NO
 

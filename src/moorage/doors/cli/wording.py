@@ -24,11 +24,11 @@ def counted(count: int, noun: str, plural: str = "") -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """Return the word that is most similar to the given one; None if none is similar."""
+def nearest(word: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the word that is most similar to the given one; None if none is similar enough."""
     from difflib import get_close_matches
 
-    return next(iter(get_close_matches(word, list(known), n=1, cutoff=0.6)), None)
+    return next(iter(get_close_matches(word, list(known), n=1, cutoff=cutoff)), None)
 
 
 # Times ------------------------------------------------------------------------------------------
