@@ -667,8 +667,8 @@ MUTANTS = (
     Mutant(
         "other sessions stay at work",
         "moorage/launcher/loop.py",
-        ' if turn_id.rpartition(":")[0] == session_id]\n        for task in tasks:',
-        "]\n        for task in tasks:",
+        ' if turn_id.rpartition(":")[0] == session_id]\n        await undisturbed',
+        "]\n        await undisturbed",
         ("tests/executor/test_executor.py::test_suspending_leaves_other_sessions_of_the_connection_at_work",),
     ),
     Mutant(

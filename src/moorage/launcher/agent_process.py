@@ -52,11 +52,7 @@ class AgentProcess:
 
     def let_in(self) -> None:
         """Let the process become the agent. Raises CannotStart."""
-        try:
-            self._child.let_in()
-        except Exception:
-            os.waitpid(self.pid, 0)
-            raise
+        self._child.let_in()
 
     # Pipes
 

@@ -19,7 +19,7 @@ from moorage.agents.interface import NO_ANSWER, NOT_KEPT
 from moorage.core.approval import Approval, ApprovalState
 from moorage.core.entry import MAX_MESSAGE_BYTES, check_message
 from moorage.core.errors import Conflict, InvalidRequest, MoorageError, NotFound, SessionCorrupt, StoreError, TurnLost
-from moorage.core.problem import Problem, problem_of
+from moorage.core.problem import Problem, problem_in, problem_of
 from moorage.core.turn import Turn, TurnState
 from moorage.core.usage import Usage, summed, usage_of
 from moorage.core.work import TurnEnd, cut
@@ -208,7 +208,7 @@ class TurnAtWork:
         elif kind == "chunk":
             await self._dispatcher.speak(self._owner, self.turn, event["text"])
         elif kind == "problem":
-            await self._keep_problem(_problem(event))
+            await self._keep_problem(problem_in(event))
         elif kind == "approval":
             approval = await self._ask(handle, event)
             if approval is not None and event.get("wait"):
@@ -338,12 +338,6 @@ async def insist(report: SendReport, again: SendReport | None = None) -> Any:
 def _told(event: AgentEvent) -> AgentEvent:
     """Return the ids of the question that an answer belongs to: the agent's id and ours."""
     return {"type": "decision", "id": event.get("id"), "key": event["key"]}
-
-
-def _problem(event: AgentEvent) -> Problem:
-    """Return the problem that a driver has reported."""
-    more = {name: event.get(name) for name in ("field", "line", "text")}
-    return Problem(expected=str(event["expected"]), **more)
 
 
 def _untold(problems: int) -> int:

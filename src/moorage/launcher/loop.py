@@ -90,9 +90,7 @@ class Loop:
     async def give_back(self, session_id: str) -> None:
         """Stop the agent of a session, and return its turn for another launcher."""
         tasks = [task for turn_id, task in self._turns.items() if turn_id.rpartition(":")[0] == session_id]
-        for task in tasks:
-            task.cancel()
-        await undisturbed(_all(tasks))
+        await undisturbed(_cancelled(tasks))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop`; then stop what can be stopped, and leave other agents to the next launcher."""
@@ -280,10 +278,7 @@ class Loop:
             await first_of(self._until_none_ends_with_us(), self._in_a_hurry.wait())
         if left := self._names(self._turns.keys() & self._outliving):
             log.info("agents that keep running, for the next start to adopt: %s", left)
-        tasks = list(self._turns.values())
-        for task in tasks:
-            task.cancel()
-        await undisturbed(_all(tasks))
+        await undisturbed(_cancelled(list(self._turns.values())))
 
     def _names(self, turn_ids: Iterable[str]) -> str:
         """Return the running agents with their sessions, as text."""
@@ -302,6 +297,8 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-async def _all(tasks: list[asyncio.Task[None]]) -> None:
-    """Wait until all of these have ended."""
+async def _cancelled(tasks: list[asyncio.Task[None]]) -> None:
+    """Cancel all of these, and wait until they have ended."""
+    for task in tasks:
+        task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

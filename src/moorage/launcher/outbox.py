@@ -70,7 +70,9 @@ class Outbox:
             self._chunks, self._chunks_size = [], 0
 
     def _write(self, event: dict[str, Any]) -> None:
-        self._unwritten += line_of(event)
+        """Add an event as valid JSON on one line; characters that are no valid text are replaced."""
+        line = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+        self._unwritten += line.encode("utf-8", "replace") + b"\n"
 
 
 class StderrTail:
@@ -100,11 +102,6 @@ class StderrTail:
     def text(self, limit: int = 2000) -> str:
         """Return its end for display."""
         return self._kept[-limit:].decode("utf-8", "replace").strip()
-
-
-def line_of(event: dict[str, Any]) -> bytes:
-    """Return an event as valid JSON on one line; characters that are no valid text are replaced."""
-    return json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
 
 
 class Follower:

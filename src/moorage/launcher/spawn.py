@@ -52,6 +52,7 @@ class SpawnedProcess:
             said += more
         os.close(self._trouble)
         if said:
+            os.waitpid(self.pid, 0)
             kind, _, message = said.decode(errors="replace").partition(" ")
             raise CannotStart(message, is_missing=kind == "missing")
 
