@@ -375,6 +375,26 @@ def test_projection_can_be_off(file: str) -> None:
         assert moor.messages("t").items == []
 
 
+def test_thread_of_an_existing_session_is_listed(saver: MoorageSaver, file: str) -> None:
+    with sync.connect(file) as moor:
+        moor.create(session_id="t", agent="planner")
+    Thread(saver).put(messages=some_messages(3))
+    saver.copy_thread("t", "copy")
+
+    assert {it.config["configurable"]["thread_id"] for it in saver.list(None)} == {"t", "copy"}
+
+
+def test_checkpoint_stored_again_replaces_the_former(saver: MoorageSaver) -> None:
+    thread = Thread(saver)
+    thread.put(messages=some_messages(20))
+    config, checkpoint, *rest = thread._arguments(None, {"messages": some_messages(30)})
+    for count in (30, 25):
+        saver.put(config, {**checkpoint, "channel_values": {"messages": some_messages(count)}}, *rest)
+    thread.put(messages=some_messages(26))
+
+    assert [len(it.checkpoint["channel_values"]["messages"]) for it in saver.list(config_of())] == [26, 25, 20]
+
+
 def test_other_owner_sees_nothing(file: str, saver: MoorageSaver) -> None:
     Thread(saver).put(messages=some_messages(3))
     with MoorageSaver(file, owner="other") as other:

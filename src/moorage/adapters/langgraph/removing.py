@@ -15,7 +15,9 @@ from moorage.adapters.langgraph.stored import PAGE, config_of, each_record, each
 from moorage.adapters.langgraph.writing import Messages, Requests, ThreadWriter
 from moorage.api import Moorage
 from moorage.core.errors import InvalidField, SessionGone, SessionNotFound, StoreCorrupt, VersionConflict
-from moorage.core.record import Drop, Put, Record
+from moorage.core.record import Drop, Put
+
+KEPT_EPOCH = Put(namespace=VALUES, key=EPOCH, value=b"", keep=True)
 
 HeaderList = list[Header]  # `list` is a method of a saver
 Choice = Callable[[HeaderList], HeaderList]
@@ -114,17 +116,19 @@ class ThreadPruner(ThreadWriter):
             await self._say_all(moor, str(source), str(target))
 
     async def _copy_records(self, moor: Moorage, source: str, target: str, thread_id: str) -> None:
-        """Copy values first and checkpoints last, so that no checkpoint exists without its values."""
-        for namespace in (VALUES, CHECKPOINTS):
-            batch: Requests = []
+        """Copy values and writes first and checkpoints last, so that no checkpoint exists without them."""
+        batch: Requests = [KEPT_EPOCH]
+        for namespace, are_checkpoints in ((VALUES, False), (CHECKPOINTS, False), (CHECKPOINTS, True)):
             async for record in each_record(moor, source, namespace):
-                if namespace != VALUES or record.key not in (HEAD, EPOCH):
-                    batch.append(Put(namespace=namespace, key=record.key, value=_copied(record)))
-                if len(batch) == PAGE:
+                if checkpoint_of(record.key)[1] is are_checkpoints and record.key not in (HEAD, EPOCH):
+                    value = _copied(record.value) if are_checkpoints else record.value
+                    batch.append(Put(namespace=namespace, key=record.key, value=value))
+                if len(batch) >= PAGE:
                     await self.store(moor, target, thread_id, batch, [])
                     batch = []
             if batch:
                 await self.store(moor, target, thread_id, batch, [])
+                batch = []
 
     async def _say_all(self, moor: Moorage, source: str, target: str) -> None:
         """Add the messages of the newest checkpoint of a thread to the log of another."""
@@ -138,8 +142,6 @@ class ThreadPruner(ThreadWriter):
             await self.saver._in_session((target,), lambda to: self.store(moor, to, target, [], said))
 
 
-def _copied(record: Record) -> bytes:
-    """Return the value of a record for another thread, whose epochs are its own."""
-    if record.namespace != CHECKPOINTS or not checkpoint_of(record.key)[1]:
-        return record.value
-    return layout.pack(replace(layout.unpack_header(record.value), epoch=0))
+def _copied(checkpoint: bytes) -> bytes:
+    """Return a checkpoint for another thread, whose epochs are its own."""
+    return layout.pack(replace(layout.unpack_header(checkpoint), epoch=1))

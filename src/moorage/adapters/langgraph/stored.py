@@ -9,10 +9,9 @@ from langchain_core.runnables import RunnableConfig
 
 from moorage.adapters.adapter import parts_in
 from moorage.adapters.foreign_ids import required_id
-from moorage.adapters.langgraph.layout import VALUES
-from moorage.adapters.langgraph.messages import FRAMEWORK
+from moorage.adapters.langgraph.layout import EPOCH, VALUES
 from moorage.api import Moorage
-from moorage.core.query import each_item
+from moorage.core.query import each_item, each_page
 from moorage.core.record import MAX_WRITES
 from moorage.records import Record
 
@@ -62,6 +61,9 @@ def each_record(
 
 async def each_thread(moor: Moorage) -> AsyncIterator[tuple[str, str]]:
     """Yield the sessions that are threads, and the ids of the threads."""
-    async for session in each_item(partial(moor.list, metadata_key="framework", metadata_value=FRAMEWORK, limit=PAGE)):
-        if len(parts := parts_in(session)) == 1:
-            yield session.session_id, parts[0]
+    async for page in each_page(partial(moor.list, limit=PAGE)):
+        ids = [session.session_id for session in page.items]
+        epochs = await moor.records.of_sessions(ids, VALUES, EPOCH) if ids else []
+        for session, epoch in zip(page.items, epochs, strict=True):
+            if epoch is not None and len(parts := parts_in(session)) == 1:
+                yield session.session_id, parts[0]
