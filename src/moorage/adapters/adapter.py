@@ -22,7 +22,7 @@ from moorage.core.errors import IdTaken, SessionGone, SessionNotFound, StoreUnav
 from moorage.core.extras import install_command
 from moorage.core.query import each_page
 from moorage.core.record import RecordRequest
-from moorage.core.session import MAX_LABEL_LENGTH, Session
+from moorage.core.session import MAX_LABEL_LENGTH, Session, check_metadata
 from moorage.records import Record, RecordsWritten
 
 T = TypeVar("T")
@@ -84,7 +84,7 @@ class Adapter:
         self._channel: Channel = channel_to(target, owner=owner, interface=self.framework, key=key)
         self._channel.join(self)
         self._agent, self._ttl, self._projection = agent or self.framework, ttl, projection
-        self._metadata = metadata or {}  # of sessions that are created
+        self._metadata = check_metadata(metadata or {})  # of sessions that are created
         self._generations: dict[tuple[str, ...], int] = {}  # of sessions whose earlier generations were deleted
         self._is_closed = False
 

@@ -30,7 +30,8 @@ from moorage.adapters.payload import form_of, json_or_text, packed, unpacked
 from moorage.adapters.projection import with_distinct_keys
 from moorage.api import Moorage
 from moorage.core.approval import Approval
-from moorage.core.errors import SessionNotFound, VersionConflict
+from moorage.core.codec import check_list
+from moorage.core.errors import InvalidField, SessionNotFound, VersionConflict
 from moorage.core.record import RecordRequest
 from moorage.records import Drop, Put, Record
 
@@ -62,6 +63,8 @@ class MoorageSession(Adapter):
     async def get_items(self, limit: int | None = None) -> list[InputItem]:
         """Return the latest `limit` items, oldest first; all of them without a limit here and in the settings."""
         most = resolve_session_limit(limit, self.session_settings)
+        if most is not None and not isinstance(most, int):
+            raise InvalidField("limit", f"is {most!r}; give a whole number")
         read = self._if_known((self.session_id,), lambda moor, ref: self._items(moor, ref, most))
         return await self._read(read) or []
 
@@ -70,6 +73,7 @@ class MoorageSession(Adapter):
         self._check_open()
         if not items:
             return
+        items = check_list(items, "items")
         writes: list[RecordRequest] = [*appended(self.framework, ITEMS, items, "items")]
         said = with_distinct_keys(map(openai.said, items)) if self._projection else []
         answered = openai.answered_calls(items)

@@ -15,7 +15,7 @@ from langgraph.store.base import GetOp, ListNamespacesOp, PutOp, SearchOp
 from langgraph.store.memory import InMemoryStore
 
 from moorage.adapters.langgraph import MoorageStore
-from moorage.core.errors import InvalidJson
+from moorage.core.errors import InvalidField, InvalidJson
 
 
 @pytest.fixture
@@ -138,6 +138,8 @@ async def test_vector_search_is_declared_missing(store: MoorageStore) -> None:
 async def test_value_that_is_not_json_is_refused(store: MoorageStore) -> None:
     with pytest.raises(InvalidJson):
         await store.aput(("n",), "k", {"v": {1, 2}})
+    with pytest.raises(InvalidField, match="give a mapping"):
+        await store.aput(("n",), "k", "text")
     assert await store.aget(("n",), "k") is None
 
 

@@ -18,7 +18,7 @@ import moorage
 from moorage import sync
 from moorage.adapters.batches import BATCH
 from moorage.adapters.openai_agents import MoorageSession
-from moorage.core.errors import InvalidJson, SessionClosed, StoreUnavailable, TooLarge
+from moorage.core.errors import InvalidField, InvalidJson, SessionClosed, StoreUnavailable, TooLarge
 
 HELLO: dict[str, Any] = {"role": "user", "content": "Hello"}
 HI: dict[str, Any] = {
@@ -214,6 +214,16 @@ async def test_item_that_is_no_json_is_refused_and_nothing_is_written(bad: Any, 
             await session.add_items([HELLO, bad])
 
         assert await session.get_items() == []
+
+
+async def test_arguments_of_other_types_are_refused(url: str) -> None:
+    async with MoorageSession("s", url) as session:
+        with pytest.raises(InvalidField, match="items"):
+            await session.add_items("text")  # type: ignore[arg-type]  # as an untyped caller might
+        with pytest.raises(InvalidField, match="limit"):
+            await session.get_items("2")  # type: ignore[arg-type]
+    with pytest.raises(InvalidField, match="metadata"):
+        MoorageSession("s", url, metadata="text")
 
 
 async def test_item_of_100_megabytes_is_refused_and_nothing_is_written(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ Vector search is missing: `search` with a `query` is refused. Filters work.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, NamedTuple
@@ -164,6 +164,8 @@ async def _puts(moor: Moorage, puts: dict[str, PutOp]) -> list[RecordRequest]:
 def _put(key: str, op: PutOp, created_at: str) -> RecordRequest:
     if op.value is None:
         return Drop(namespace=MEMORY, key=key)
+    if not isinstance(op.value, Mapping):
+        raise InvalidField("value", f"is a {type(op.value).__name__}; give a mapping")
     stored = {"value": dict(op.value), "created_at": created_at, "ttl": op.ttl}
     seconds = None if op.ttl is None else op.ttl * 60
     return Put(namespace=MEMORY, key=key, value=packed(stored, "value"), form=JSON, ttl=seconds)
