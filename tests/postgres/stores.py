@@ -53,7 +53,7 @@ class DatabasePool:
 
         Those who use it share an event loop, and may close it.
         """
-        if self._kept is None or is_new or self._kept._access.pool._is_closed:
+        if self._kept is None or is_new or self._kept._access.pool.process.is_closed:
             await self.close()
             self._kept = await self.store(sealer, is_new=is_new)
         else:

@@ -242,6 +242,7 @@ async def test_lease_is_of_the_time_of_its_commit(
     else:
         await dispatcher.renew(OWNER, claimed.turn)
     turn = await store.find_turn(OWNER, claimed.turn.turn_id)
+    assert turn.lease_until is not None
     assert turn.lease_until > clock.now()
 
 
