@@ -15,7 +15,7 @@ from math import inf
 from socket import gaierror
 
 from moorage.core.errors import MoorageError, StoreUnavailable
-from moorage.stores.opening import OpeningProcess
+from moorage.stores import OpeningProcess
 
 FIRST_PAUSE = 0.02  # seconds between the first two attempts
 _NUMBER = re.compile(r"\[Errno (\d+)\]")

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import apsw
 
 from moorage.core.inline import drive
-from moorage.stores.opening import OpeningProcess
+from moorage.stores import OpeningProcess
 from moorage.stores.sql.db import T
 from moorage.stores.sqlite.connection import SqliteConnection, translated, translating
 from moorage.stores.sqlite.driven import Driven, SqliteJob

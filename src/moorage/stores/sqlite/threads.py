@@ -18,7 +18,7 @@ import apsw
 
 from moorage.core.errors import StoreUnavailable
 from moorage.core.inline import drive
-from moorage.stores.opening import OpeningProcess
+from moorage.stores import OpeningProcess
 from moorage.stores.pulse import Pulse, call_on
 from moorage.stores.sql.db import T
 from moorage.stores.sqlite.access import LOOK_EVERY, SqliteAccess
