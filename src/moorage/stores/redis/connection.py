@@ -357,6 +357,13 @@ class Servers(Reach):
             await self._asked(lambda: self._node_of(""), [("PING",)], writes=False)
         return list(dict.fromkeys(self._slots.values())) if self.options.cluster else [None]
 
+    def checked(self, answers: list[Any]) -> list[Any]:
+        """Return answers. Raises our error for the first command that was refused."""
+        for answer in answers:
+            if isinstance(answer, ResponseError):
+                raise self.translated(answer) from answer
+        return answers
+
     def translated(self, error: RedisError) -> MoorageError:
         """Return our error for an error of the server."""
         where, text = self.options.shown, str(error)

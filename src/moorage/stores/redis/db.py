@@ -102,17 +102,13 @@ class RedisDb:
     async def one(self, command: str, key: str, *arguments: Any) -> Any:
         """Return the answer of a reading command."""
         await self._prepare()
-        [answer] = await self.servers.ask(key, (command, key, *arguments))
-        if isinstance(answer, ResponseError):
-            raise self.servers.translated(answer) from answer
-        return answer
+        return self.servers.checked(await self.servers.ask(key, (command, key, *arguments)))[0]
 
     async def facts(self) -> list[ServerFacts]:
         """Return the facts that every server reports about itself."""
         found = []
         for info, settings in await self.servers.ask_all(("INFO",), ("CONFIG", "GET", *SETTINGS)):
-            if isinstance(info, ResponseError):
-                raise self.servers.translated(info) from info
+            self.servers.checked([info])
             told = [] if isinstance(settings, ResponseError) else [part.decode() for part in settings]
             found.append(read_facts(info, dict(zip(told[::2], told[1::2], strict=True))))
         return found
@@ -120,9 +116,8 @@ class RedisDb:
     async def used_memory(self) -> int:
         """Return how many bytes all servers use, for all their clients."""
         found = 0
-        for (info,) in await self.servers.ask_all(("INFO", "memory")):
-            if isinstance(info, ResponseError):
-                raise self.servers.translated(info) from info
+        for answers in await self.servers.ask_all(("INFO", "memory")):
+            [info] = self.servers.checked(answers)
             found += int(info.partition(b"used_memory:")[2].split()[0])
         return found
 
@@ -148,11 +143,8 @@ class RedisDb:
         """Reserve numbers that were never assigned; return the first. `more` are commands on shared keys."""
         await self._prepare()
         key = self.shared("numbers")
-        answers = await self.servers.ask(key, ("INCRBY", key, count), *more)
-        for answer in answers:
-            if isinstance(answer, ResponseError):
-                raise self.servers.translated(answer) from answer
-        return int(answers[0]) - count + 1
+        first, *_ = self.servers.checked(await self.servers.ask(key, ("INCRBY", key, count), *more))
+        return int(first) - count + 1
 
     # Writing ------------------------------------------------------------------------------------
 
@@ -212,9 +204,7 @@ class RedisDb:
         answer, held = await self._sent(("EVALSHA", which.sha, *rest), writes=writes, key=keys[0])
         if isinstance(answer, NoScriptError):  # the server was restarted or replaced
             answer, held = await self._sent(("EVAL", which.text, *rest), writes=writes, key=keys[0])
-        if isinstance(answer, ResponseError):
-            raise self.servers.translated(answer) from answer
-        return answer, held
+        return self.servers.checked([answer])[0], held
 
     async def _sent(self, command: Op, *, writes: bool, key: str) -> tuple[Any, Any]:
         """Return the answer and, if a change has to be durable, the answer of the wait for that."""

@@ -19,7 +19,6 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import msgspec
 from msgspec import Struct, field
-from redis.exceptions import ResponseError
 
 from moorage.core.context import ContextItem
 from moorage.core.duration import duration
@@ -192,11 +191,7 @@ class SessionContext:
 
     async def _ask(self, session_id: str, keys: list[str], *commands: RedisCommand, writes: bool = False) -> list[Any]:
         async with _translated(session_id):
-            answers = await self._servers.ask(keys[0], *commands, writes=writes)
-            for answer in answers:
-                if isinstance(answer, ResponseError):
-                    raise self._servers.translated(answer) from answer
-            return answers
+            return self._servers.checked(await self._servers.ask(keys[0], *commands, writes=writes))
 
 
 @asynccontextmanager
