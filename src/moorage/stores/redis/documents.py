@@ -63,26 +63,20 @@ class RedisDocuments(RedisRecords):
                 return new
 
     async def purge(self, at: datetime, limit: int) -> int:
-        count = await self._purge_documents(micros(at), limit)
-        old, left = micros(at - KEPT_FOR), limit
-        owners = await self.known_owners()
-        for owner in owners:
-            hash_, order = self.db.keys(owner)("once"), self.db.keys(owner).list("once")
-            names = [name.decode() for name in await self.db.one("ZRANGEBYSCORE", order, "-inf", old, "LIMIT", 0, left)]
-            await self.db.write(*(op for name in names for op in (("HDEL", hash_, name), ("ZREM", order, name))))
-            left -= len(names)
-            count += len(names)
-            if not left:
-                break
-        return count + await self._purge_records(owners, at, limit)
+        count, owners = await self._purge_documents(micros(at), limit), await self.known_owners()
+        for purge in (self._purge_once, self.purge_records):
+            left = limit
+            for owner in owners:
+                left -= await purge(owner, at, left) if left else 0
+            count += limit - left
+        return count
 
-    async def _purge_records(self, owners: list[str], at: datetime, limit: int) -> int:
-        left = limit
-        for owner in owners:
-            left -= await self.purge_records(owner, at, left)
-            if not left:
-                break
-        return limit - left
+    async def _purge_once(self, owner: str, at: datetime, limit: int) -> int:
+        hash_, order = self.db.keys(owner)("once"), self.db.keys(owner).list("once")
+        old = await self.db.one("ZRANGEBYSCORE", order, "-inf", micros(at - KEPT_FOR), "LIMIT", 0, limit)
+        names = [name.decode() for name in old]
+        await self.db.write(*(op for name in names for op in (("HDEL", hash_, name), ("ZREM", order, name))))
+        return len(names)
 
     async def _purge_documents(self, at: int, limit: int) -> int:
         ended = await self.db.one("ZRANGEBYSCORE", self.db.shared("ends"), "-inf", at, "LIMIT", 0, limit)

@@ -21,7 +21,7 @@ from moorage.stores.redis.base import Base
 from moorage.stores.redis.db import CommitGuard, Op, RedisDb, pairs, scored
 from moorage.stores.redis.heads import add_row
 from moorage.stores.redis.keys import Keys
-from moorage.stores.redis.lists import page_of, walk
+from moorage.stores.redis.lists import page_of, parts, walk
 from moorage.stores.redis.log import LAST
 from moorage.stores.redis.values import ITEMS
 from moorage.stores.redis.writes import ROWS, stale
@@ -296,23 +296,16 @@ async def _candidates(
         scores = await db.one("ZMSCORE", keys.list("sessions"), *ids) if ids else []
         ended = sorted((int(float(s)), id_) for s, id_ in zip(scores, ids, strict=True) if s is not None)
         return [each for each in ended if each[0] > position][:limit]
-    part: list[tuple[int, str]] = []
-    async for place in walk(db, keys.list("sessions"), position, STEP, newest_first=False):
-        part.append(place)
-        if len(part) == STEP:
-            found += await _stale_of(db, keys, part, micros(before), micros(at))
-            part = []
+    async for part in parts(walk(db, keys.list("sessions"), position, STEP, newest_first=False), STEP):
+        found += await _stale_of(db, keys, part, micros(before), micros(at))
         if len(found) >= limit:
-            return found[:limit]
-    found += await _stale_of(db, keys, part, micros(before), micros(at))
+            break
     return found[:limit]
 
 
 async def _stale_of(
     db: RedisDb, keys: Keys, part: list[tuple[int, str]], before: int, at: int
 ) -> list[tuple[int, str]]:
-    if not part:
-        return []
     ids = [id_ for _, id_ in part]
     idle, ends = await db.read([("ZMSCORE", keys.list("idle"), *ids), ("ZMSCORE", keys.list("ends"), *ids)])
     return [place for place, active, end in zip(part, idle, ends, strict=True) if _is_due(active, end, before, at)]
