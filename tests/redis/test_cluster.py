@@ -13,7 +13,8 @@ from redis.crc import key_slot
 from moorage.core.approval import ApprovalQuery
 from moorage.core.document import Document, DocumentKind
 from moorage.core.errors import InvalidField, StoreUnavailable
-from moorage.stores.redis.keys import Keys, global_key
+from moorage.stores.redis.db import RedisDb
+from moorage.stores.redis.keys import Keys
 from moorage.stores.redis.store import RedisStore
 from moorage.testing.builders import NOON, a_session, a_stamp, may_delete, said, updated
 from moorage.testing.redis import RedisCluster
@@ -43,7 +44,8 @@ def test_all_keys_of_an_owner_are_in_one_slot() -> None:
         keys = Keys("moorage", owner)
         names = [keys("feed"), keys.of("h", "s}{1"), keys.of("l", "{other}"), keys.list("agent", "{tag}")]
         assert len({key_slot(name.encode()) for name in names}) == 1, owner
-    shared = {key_slot(global_key("moorage", name).encode()) for name in ("numbers", "owners", "documents:key")}
+    db = RedisDb("redis://localhost")
+    shared = {key_slot(db.shared(name).encode()) for name in ("numbers", "owners", "documents:key")}
     assert len(shared) == 1
 
 

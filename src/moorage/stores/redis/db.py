@@ -15,7 +15,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 from moorage.core.errors import OutcomeUnknown, StoreUnavailable
 from moorage.stores.redis.connection import Servers
-from moorage.stores.redis.keys import Keys, global_key
+from moorage.stores.redis.keys import Keys
 from moorage.stores.redis.options import RedisOptions, read_url
 from moorage.stores.redis.server_facts import ServerFacts, read_facts
 
@@ -95,7 +95,7 @@ class RedisDb:
 
     def shared(self, name: str) -> str:
         """Return the name of a key that belongs to no owner."""
-        return global_key(self.options.prefix, name)
+        return f"{self.options.prefix}:{{-}}:{name}"
 
     # Reading ------------------------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ class RedisFamilies(Base):
 
         deletion = await self.told(owner, story)
         if not dry_run:
-            await self._purge(owner)
+            await _purge(self.db, owner)
         return deletion
 
     async def sweep(
@@ -99,7 +99,7 @@ class RedisFamilies(Base):
 
         gone = await self.told(owner, story)
         if not dry_run:
-            await self._purge(owner)
+            await _purge(self.db, owner)
         return Sweep(gone, due[-1][0] if len(due) == part.limit else None)
 
     async def _condemned(self, owner: str, session_id: str, decide: SweepDecision) -> tuple[Tree, str] | None:
@@ -110,11 +110,6 @@ class RedisFamilies(Base):
             return None
         reason = decide([each.head() for each in tree.sessions])
         return None if reason is None else (tree, reason)
-
-    async def _purge(self, owner: str) -> None:
-        """Delete the logs of deleted sessions. The deletion is committed: if this fails, the next one continues."""
-        with suppress(MoorageError):
-            await purge(self.db, owner)
 
     async def next_expiry(self, owner: str) -> datetime | None:
         keys = self.db.keys(owner)
@@ -236,13 +231,17 @@ async def _load_rows(db: RedisDb, keys: Keys, found: Loaded) -> int:
 # Purging ----------------------------------------------------------------------------------------
 
 
-async def purge(db: RedisDb, owner: str) -> None:
-    """Delete the logs of deleted sessions, except parts that forks read. A mark records what is left to do."""
+async def _purge(db: RedisDb, owner: str) -> None:
+    """Delete the logs of deleted sessions, except parts that forks read. A mark records what is left to do.
+
+    The deletion is committed: if this fails, the next one continues.
+    """
     keys = db.keys(owner)
-    for session_id, mark in pairs(await db.one("HGETALL", keys("purge"))):
-        for _, log, _ in _read_mark(mark):
-            await _purge_log(db, keys, log, reader=session_id)
-        await db.write(("HDEL", keys("purge"), session_id))
+    with suppress(MoorageError):
+        for session_id, mark in pairs(await db.one("HGETALL", keys("purge"))):
+            for _, log, _ in _read_mark(mark):
+                await _purge_log(db, keys, log, reader=session_id)
+            await db.write(("HDEL", keys("purge"), session_id))
 
 
 async def _purge_log(db: RedisDb, keys: Keys, log: str, reader: str) -> None:

@@ -25,11 +25,6 @@ from __future__ import annotations
 from urllib.parse import quote
 
 
-def global_key(prefix: str, name: str) -> str:
-    """Return a key that belongs to no owner."""
-    return f"{prefix}:{{-}}:{name}"
-
-
 class Keys:
     """The keys of one owner."""
 

@@ -19,7 +19,6 @@ from moorage.stores.redis import heads
 from moorage.stores.redis.db import Op, RedisDb, scored
 from moorage.stores.redis.values import RUNS, TURNS
 from moorage.stores.rows import micros
-from moorage.stores.seam import Out
 
 MANY = 16  # with at most this many owners, all are checked each time
 LOOK_AT_ALL_EVERY = 5.0  # seconds
@@ -143,8 +142,4 @@ async def of_launcher(db: RedisDb, owners: list[str], launcher_id: str) -> list[
 async def awaits_child(db: RedisDb, owner: str, session_id: str) -> bool:
     """Return whether a session waits for a child that it called synchronously."""
     found = heads.loaded(db, session_id, await db.read(heads.head_ops(db.keys(owner), session_id)))
-    return found is not None and any(_is_sync(out) for out in found.out.values())
-
-
-def _is_sync(out: Out) -> bool:
-    return out.mode is Mode.SYNC
+    return found is not None and any(out.mode is Mode.SYNC for out in found.out.values())

@@ -274,7 +274,7 @@ class CommitPlan:
     # Deleting -----------------------------------------------------------------------------------
 
     def write_tombstone(self, session_id: str, tombstone: str) -> None:
-        """Delete a session with all of its rows. Its log is deleted afterwards, step by step: see `purge`."""
+        """Delete a session with all of its rows. Its log is deleted afterwards, step by step: see `families`."""
         loaded, keys = self.unit.sessions[session_id], self.keys
         held: Held = loaded.guard
         for (kind, id_), value in loaded.values.items():
