@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import cache
 from typing import TYPE_CHECKING
 
 from moorage.core.document import DocumentKind
 from moorage.core.errors import StoreError
+from moorage.core.registration import Registration, agents_of, check_room, tools_of
 from moorage.service.documents import Collection
 
 if TYPE_CHECKING:
     from moorage.core.agent import AgentDefinition
-    from moorage.core.registration import Registration
     from moorage.core.tool import Tool
     from moorage.ports import Clock, Documents
 
@@ -35,26 +34,16 @@ class Registered:
 
     def live(self) -> list[Registration]:
         """Return the registrations whose leases have not ended, as far as cached."""
-        if not self._found:
-            return []
         now = self._clock.now()
         return [each for each in self._found if each.lives(now)]
 
     def agents(self) -> dict[str, AgentDefinition]:
         """Return registered agents and workers, by name."""
-        if not (live := self.live()):
-            return {}
-        from moorage.core.registration import agents_of
-
-        return agents_of(live)
+        return agents_of(self.live())
 
     def tools(self) -> dict[str, Tool]:
         """Return registered tools, by name."""
-        if not (live := self.live()):
-            return {}
-        from moorage.core.registration import tools_of
-
-        return tools_of(live)
+        return tools_of(self.live())
 
     async def look(self, *, unless_younger: timedelta = timedelta(0)) -> None:
         """Read the store, unless the cache is younger than this."""
@@ -65,8 +54,6 @@ class Registered:
 
     async def add(self, registration: Registration) -> None:
         """Begin or renew a registration. Raises InvalidField if there are too many."""
-        from moorage.core.registration import check_room
-
         await self.look()
         check_room(registration, self._found)
         await save_registration(self._store, registration)
@@ -85,20 +72,16 @@ class Registered:
 # Registrations in the store ---------------------------------------------------------------------
 
 
-@cache
-def _registrations() -> Collection[Registration]:
-    from moorage.core.registration import Registration
-
-    return Collection(DocumentKind.REGISTRATION, Registration)
+_REGISTRATIONS = Collection(DocumentKind.REGISTRATION, Registration)
 
 
 async def save_registration(store: Documents, registration: Registration) -> None:
     """Begin or renew a registration: there is one for each name, role and endpoint."""
     key = f"{registration.name} {registration.role.value} {registration.endpoint}"
-    await _registrations().put(store, key, lambda _: registration, expires_at=registration.until)
+    await _REGISTRATIONS.put(store, key, lambda _: registration, expires_at=registration.until)
 
 
 async def live_registrations(store: Documents, at: datetime) -> list[Registration]:
     """Return the registrations whose leases have not ended, by name and endpoint."""
-    live = [each for each in await _registrations().all(store) if each.lives(at)]
+    live = [each for each in await _REGISTRATIONS.all(store) if each.lives(at)]
     return sorted(live, key=lambda each: (each.name, each.role, each.endpoint))
