@@ -23,8 +23,7 @@ class Collection(Generic[T]):
     """All documents of a kind, read and written as values of one type."""
 
     def __init__(self, kind: DocumentKind, type_: type[T]) -> None:
-        self._kind, self._type = kind, type_
-        self._decode: Callable[[str], T] | None = None
+        self._kind, self._decode = kind, Decoder(type_).decode
 
     async def get(self, store: Documents, key: str) -> T | None:
         """Return one value, or None."""
@@ -62,8 +61,6 @@ class Collection(Generic[T]):
         return None if found is None else self._decoded(found)
 
     def _decoded(self, found: Document) -> T:
-        if self._decode is None:  # few processes need every kind
-            self._decode = Decoder(self._type).decode
         try:
             return self._decode(found.body)
         except DecodeError as error:
