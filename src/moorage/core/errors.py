@@ -86,6 +86,7 @@ named after it keeps its name; `facts` holds the details; the message says what 
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -960,15 +961,13 @@ _FAMILY_BY_STATUS: dict[int | None, type[MoorageError]] = {
     504: StoreError,
 }
 CODED_ONE_BY_ONE = (InvalidId, InvalidField, TooLarge, FamilyLimit, ApprovalClosed)  # coded per error, not per class
-_fixed: dict[str, type[MoorageError]] = {}
 
 
+@cache
 def _fixed_codes() -> dict[str, type[MoorageError]]:
     """Return every error class of this module that has a fixed code, by code."""
-    if not _fixed:
-        kinds = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, MoorageError)]
-        _fixed.update({kind.code: kind for kind in kinds if kind not in CODED_ONE_BY_ONE})
-    return _fixed
+    kinds = [kind for kind in globals().values() if isinstance(kind, type) and issubclass(kind, MoorageError)]
+    return {kind.code: kind for kind in kinds if kind not in CODED_ONE_BY_ONE}
 
 
 def _kind_by_pattern(code: str, facts: dict[str, Any]) -> type[MoorageError] | None:
