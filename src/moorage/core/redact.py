@@ -8,6 +8,7 @@ A string whose key is, as a whole word, the name of a secret is stored as
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 REDACTED = "[redacted]"
@@ -24,7 +25,7 @@ class Redactor:
 
     def __init__(self, words: tuple[str, ...] = SECRET_WORDS) -> None:
         self._words = tuple(f"_{'_'.join(_words_of(word))}_" for word in words)
-        self._known: dict[str, bool] = {}
+        self.is_secret = lru_cache(4096)(self._is_secret)  # most objects have the same keys
 
     def clean(self, value: dict[str, Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
         """Return the value without its secrets, and their paths."""
@@ -32,15 +33,10 @@ class Redactor:
         cleaned = self._clean(value, "", paths)
         return (cleaned, tuple(paths)) if paths else (value, ())
 
-    def is_secret(self, key: str) -> bool:
+    def _is_secret(self, key: str) -> bool:
         """Return whether a key, as whole words, names a secret: `db_password`, `apiKey`, not `tokenizer`."""
-        known = self._known.get(key)
-        if known is None:
-            spelled = f"_{'_'.join(_words_of(key))}_"
-            known = any(word in spelled for word in self._words)
-            if len(self._known) < 4096:
-                self._known[key] = known
-        return known
+        spelled = f"_{'_'.join(_words_of(key))}_"
+        return any(word in spelled for word in self._words)
 
     def _clean(self, value: Any, path: str, paths: list[str]) -> Any:
         if isinstance(value, dict):
