@@ -214,10 +214,8 @@ class Exchange:
 
     async def answer_as_is(self, body: bytes, *, status: int = 200, kind: bytes, headers: RawHeaders) -> None:
         """Send a complete answer as it is, packed or not."""
-        every = [(b"content-type", kind), NO_SNIFFING, *headers]
-        every += [(b"content-length", str(len(body)).encode()), (b"x-request-id", self.request_id.encode())]
-        self.status = status
-        await self._send({"type": "http.response.start", "status": status, "headers": every})
+        length = (b"content-length", str(len(body)).encode())
+        await self.begin([(b"content-type", kind), *headers, length], status=status)
         await self._send({"type": "http.response.body", "body": b"" if self.verb == "HEAD" else body})
 
     async def problem(
@@ -230,7 +228,7 @@ class Exchange:
         await self.answer(_encoded(document), status=status, kind=PROBLEM, headers=headers)
 
     async def begin(self, headers: RawHeaders, *, status: int = 200) -> None:
-        """Begin a streamed answer."""
+        """Begin an answer: send its status and its headers."""
         self.status = status
         every = [*headers, NO_SNIFFING, (b"x-request-id", self.request_id.encode())]
         await self._send({"type": "http.response.start", "status": status, "headers": every})
