@@ -20,7 +20,7 @@ from moorage.core.event import SESSION_DELETED, Event
 from moorage.core.key import Scope
 from moorage.core.problem import problem_in
 from moorage.core.render import to_json
-from moorage.core.status import Because, Reason
+from moorage.core.status import Reason
 from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.messages import end_of
@@ -87,17 +87,6 @@ class Resume(Struct, kw_only=True, forbid_unknown_fields=True):
 
     hold: bool = False
     holder: str | None = None
-
-
-class Answered(Struct, kw_only=True):
-    """The answer of the agent."""
-
-    content: str
-    session_id: str
-    turn_id: str | None
-    run_id: str | None
-    state: str | None  # of the run
-    because: Because | None  # why the run has not started
 
 
 def add_to(door: Door, live: LiveStreams) -> None:
@@ -219,7 +208,7 @@ class AgentSessionRoutes:
         await exchange.answer(encode({"session_id": session["session_id"], "state": session["state"], **packet}))
 
 
-async def _answered(moor: Visit, posted: Answer) -> Answered:
+async def _answered(moor: Visit, posted: Answer) -> dict[str, Any]:
     """Return the answer in the format of that API; without one, the outcome so far."""
     run, turn = posted.run, None
     if run is not None:
@@ -228,14 +217,14 @@ async def _answered(moor: Visit, posted: Answer) -> Answered:
         ).items
         turn = started[0].data["turn_id"] if started and started[0].data else None
     said = "" if posted.reply is None else posted.reply.text
-    return Answered(
-        content=said or (run.error or "" if run is not None else ""),
-        session_id=posted.session_id,
-        turn_id=turn,
-        run_id=posted.run_id,
-        state=None if run is None else run.state.value,
-        because=None if run is None else run.because,
-    )
+    return {
+        "content": said or (run.error or "" if run is not None else ""),
+        "session_id": posted.session_id,
+        "turn_id": turn,
+        "run_id": posted.run_id,
+        "state": None if run is None else run.state.value,
+        "because": None if run is None else run.because,
+    }
 
 
 def as_line(event: Event) -> bytes:
