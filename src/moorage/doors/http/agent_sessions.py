@@ -176,9 +176,6 @@ class AgentSessionRoutes:
             content = "" if because.reason is Reason.LAUNCHER_BUSY else because.reason.value
             data = {"run_id": posted.run_id, "because": because, "content": content}
             first = _line("queued", data, self._door.deps.clock.now())
-        if because is not None and because.needs_a_person:
-            await self._live.say_once(exchange, visitor, first)
-            return
         hub, said = self._live.hub(visitor), posted.entries[-1].number
         after = said if posted.run_id is not None else said - 1
         await self._live.follow(
@@ -190,6 +187,7 @@ class AgentSessionRoutes:
             refusing=self._refusal,
             is_bare=True,
             first=first,
+            waits=because is None or not because.needs_a_person,
         )
 
     def _refusal(self, error: MoorageError) -> bytes:

@@ -78,9 +78,6 @@ async def stream_answer(live: LiveStreams, exchange: Exchange, visitor: Visitor,
 
     because = None if posted.run is None else posted.run.because
     first = b"" if because is None else b"event: queued\ndata: %s\n\n" % encode(because)
-    if because is not None and because.needs_a_person:
-        await live.say_once(exchange, visitor, first + await done())
-        return
     hub, after = live.hub(visitor), posted.entries[0].number - 1
     await live.follow(
         exchange,
@@ -89,6 +86,7 @@ async def stream_answer(live: LiveStreams, exchange: Exchange, visitor: Visitor,
         until=end_of(posted),
         ending=done,
         first=first,
+        waits=because is None or not because.needs_a_person,
     )
 
 

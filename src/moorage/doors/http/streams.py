@@ -174,11 +174,12 @@ class LiveStreams:
         refusing: Callable[[MoorageError], bytes] = as_refusal,
         is_bare: bool = False,
         first: bytes = b"",
+        waits: bool = True,
     ) -> None:
         """Send a stream until it ends, an event is the last one, the client disconnects, or its access ends.
 
-        `first` is sent first, `ending` last, `refusing` instead when access ends. A bare stream has events only: no
-        greeting, no keep-alives.
+        `first` is sent first, `ending` last, `refusing` instead when access ends. Without `waits`, there is nothing in
+        between. A bare stream has events only: no greeting, no keep-alives.
         """
         async with self.joined(visitor, join) as stream:
 
@@ -190,18 +191,12 @@ class LiveStreams:
             try:
                 if first:
                     await self._write(exchange, [first])
-                await self._send(exchange, next_pieces, stream.stop, is_bare=is_bare)
+                if waits:
+                    await self._send(exchange, next_pieces, stream.stop, is_bare=is_bare)
                 if ending is not None and not self.is_closing:
                     await self._write(exchange, [await ending()])
             except AccessError as error:
                 await self._write(exchange, [refusing(error)])
-        await exchange.more(b"", is_last=True)
-
-    async def say_once(self, exchange: Exchange, visitor: Visitor, words: bytes) -> None:
-        """Send a stream that has nothing to wait for."""
-        with self.places.place_for(visitor):
-            await exchange.begin(HEADERS)
-            await self._write(exchange, [words])
         await exchange.more(b"", is_last=True)
 
     @asynccontextmanager
