@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -9,14 +10,13 @@ from msgspec.structs import replace
 from moorage.compat.pre_delegate import PHASE_KINDS, as_answer, no_answer, phase_changes, read_question
 from moorage.core.errors import InvalidField, utc_text
 from moorage.core.ids import check_label, dated_id
-from moorage.core.query import LogQuery
+from moorage.core.query import every
 from moorage.core.session import Session
 from moorage.doors.hooks.context import HookContext, HookReply, Json
 from moorage.service.delegation import decide
 from moorage.service.inline import drive
 
 PRE_DELEGATE, SUBAGENT_STOP = "pre-delegate", "subagent-stop"
-PAGE = 1000
 MAX_EXIT_CODE = 1 << 31
 
 
@@ -44,14 +44,10 @@ def pre_delegate(context: HookContext, event: Json, create: bool) -> HookReply:
 
 
 def _phases(context: HookContext, session: Session) -> list[dict[str, str]]:
-    changes: list[dict[str, str]] = []
-    store, owner, after = context.deps.store, context.caller.owner, 0
-    while True:
-        entries = drive(store.log(owner, session.session_id, LogQuery(after=after, limit=PAGE, kinds=PHASE_KINDS)))
-        changes += phase_changes(entries)
-        if len(entries) < PAGE:
-            return changes
-        after = entries[-1].number
+    from moorage.service.conversation import read_log
+
+    log = partial(context.run, read_log, session.session_id, kinds=PHASE_KINDS)
+    return list(phase_changes(every(log, by="after")))
 
 
 # When an agent has stopped ----------------------------------------------------------------------
