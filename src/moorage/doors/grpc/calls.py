@@ -6,6 +6,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from msgspec import Struct
+
 from moorage.asking.named import NamedAgents
 from moorage.core.codec import encode_text
 from moorage.core.errors import IdTaken, SessionNotFound
@@ -96,13 +98,12 @@ def as_metadata(because: Because) -> tuple[tuple[str, str], ...]:
     return (("moorage-because", because.reason.value), ("moorage-because-facts", encode_text(because.facts)))
 
 
-class Rpc:
+class Rpc(Struct, frozen=True):
     """One method of a service: its function and its required scope; `or_scope` is an alternative.
 
     Without a scope, the function itself checks the visitor's rights.
     """
 
-    def __init__(
-        self, scope: Scope | None, function: Callable[[RpcCall, Any], Any], *, or_scope: Scope | None = None
-    ) -> None:
-        self.scope, self.or_scope, self.function = scope, or_scope, function
+    scope: Scope | None
+    function: Callable[[RpcCall, Any], Any]
+    or_scope: Scope | None = None
