@@ -11,10 +11,11 @@ import os
 import re
 import sys
 import warnings
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from io import BytesIO
-from typing import TYPE_CHECKING, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from moorage.clocks import SystemClock as SystemClock  # part of this module's interface
 from moorage.core import policy
@@ -190,6 +191,21 @@ def make_folder(path: str) -> None:
         raise StoreReadOnly(path) from error
     except OSError as error:
         raise StoreUnavailable(f"the folder {path} cannot be made ({error.strerror})", store=path) from error
+
+
+@contextmanager
+def replacing(path: str, *, mode: int = 0o666) -> Iterator[IO[bytes]]:
+    """Yield a new file that takes the place of the one at `path` when it is complete and on disk."""
+    beside = f"{path}.{os.getpid()}.part"
+    try:
+        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+    finally:
+        with suppress(OSError):
+            os.unlink(beside)
 
 
 def _open_sqlite(path: str, *, threaded: bool, patience: float | None) -> Store:
@@ -518,13 +534,9 @@ class AgentFiles:
     def write(self, name: str, text: str) -> str:
         path = os.path.join(self._folder, name)
         make_folder(self._folder)
-        beside = os.path.join(self._folder, f".{name}.{os.getpid()}.part")
         try:
-            with open(beside, "w", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(beside, path)
+            with replacing(path) as file:
+                file.write(text.encode())
         except OSError as error:
             raise StoreUnavailable(f"{path} cannot be written ({error.strerror})", store=path) from error
         return path

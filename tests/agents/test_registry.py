@@ -113,7 +113,7 @@ def test_a_file_that_has_not_changed_is_not_read_again(folder: Path) -> None:
 
 def test_other_files_are_left_alone(registry: Registry, folder: Path) -> None:
     put(folder, "README.md", "notes")
-    put(folder, ".planner.toml.123.part", "half a file")
+    put(folder, "planner.toml.123.part", "half a file")
     put(folder, ".hidden.toml", "=")
     (folder / "folder.toml").mkdir()
     assert len(registry.all()) == 3

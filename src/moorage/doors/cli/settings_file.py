@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from difflib import unified_diff
 
+from moorage.config import replacing
 from moorage.core.errors import InvalidRequest
 from moorage.doors.cli.settings_text import NOTHING, Unreadable
 
@@ -63,31 +64,15 @@ class SettingsFile:
     def _replace(self, target: str, data: bytes) -> None:
         if self.brings_folder:
             os.makedirs(os.path.dirname(target), exist_ok=True)
-        beside = f"{target}.{os.getpid()}.part"
-        try:
-            _write_like(target, beside, data)
-            os.replace(beside, target)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(beside)
+        status = os.stat(target) if os.path.exists(target) else None
+        mode = status.st_mode & 0o7777 if status else 0o666
+        with replacing(target, mode=mode) as file:
+            if status:
+                with suppress(PermissionError):  # only root can give a file away
+                    os.fchown(file.fileno(), status.st_uid, status.st_gid)
+                os.fchmod(file.fileno(), mode)
+            file.write(data)
         _sync_folder(os.path.dirname(target))
-
-
-def _write_like(target: str, path: str, data: bytes) -> None:
-    """Write a new file to disk, with the owner and the mode of an existing file, if there is one."""
-    try:
-        status = os.stat(target)
-    except FileNotFoundError:
-        status = None
-    mode = status.st_mode & 0o7777 if status else 0o666
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
-        if status:
-            with suppress(PermissionError):  # only root can give a file away
-                os.fchown(file.fileno(), status.st_uid, status.st_gid)
-            os.fchmod(file.fileno(), mode)
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _sync_folder(path: str) -> None:

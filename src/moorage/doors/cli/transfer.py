@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from typing import IO, Any
@@ -13,7 +12,7 @@ from typing import IO, Any
 import click
 
 from moorage.adapters import TARGETS
-from moorage.config import is_postgres, without_password
+from moorage.config import is_postgres, replacing, without_password
 from moorage.core.codec import decode
 from moorage.core.errors import InvalidField, NotFound
 from moorage.core.query import every
@@ -95,20 +94,12 @@ def _all(app: App, form: str) -> Iterator[str]:
 
 
 def _write_whole(path: str, lines: Iterable[str]) -> int:
-    """Write a temporary file and rename it when it is on disk, so that no reader sees half of it."""
-    beside = f"{path}.{os.getpid()}.part"
+    """Write the lines to a file, completely or not at all; return their number."""
     try:
-        with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-            count = sum(1 for line in lines if file.write(f"{line}\n"))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
+        with replacing(path, mode=0o600) as file:
+            return sum(1 for line in lines if file.write(f"{line}\n".encode()))
     except OSError as error:
         raise InvalidField("output", f"{path!r} cannot be written: {error.strerror}") from None
-    finally:
-        with suppress(OSError):
-            os.unlink(beside)
-    return count
 
 
 # In ---------------------------------------------------------------------------------------------
