@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
@@ -41,14 +40,6 @@ def cleanup(app: App, hours: float | None, states: tuple[str, ...], dry_run: boo
     is 24 hours. A tree is deleted only if no member is running, held or waiting for an approval. Piped, one line for
     each: id, state, agent, name, reason, time idle, its limit, and the setting that says so.
     """
-    with counting("Cleaning up") as progress, _counting_deleted(progress, dry_run) as count:
-        done = app.moor.cleanup(hours, states=states or None, dry_run=dry_run, progress=count)
-    app.show(done, lambda: _show_gone(done))
-
-
-@contextmanager
-def _counting_deleted(progress: Callable[[int], None] | None, dry_run: bool) -> Iterator[Callable[[int], None]]:
-    """Yield a function that shows the progress; on an error, tell how many sessions are already deleted."""
     deleted = 0
 
     def count(number: int) -> None:
@@ -58,12 +49,14 @@ def _counting_deleted(progress: Callable[[int], None] | None, dry_run: bool) -> 
             progress(number)
 
     try:
-        yield count
+        with counting("Cleaning up") as progress:
+            done = app.moor.cleanup(hours, states=states or None, dry_run=dry_run, progress=count)
     except MoorageError:
         if deleted and not dry_run:
             went = f"{counted(deleted, 'session')} {'was' if deleted == 1 else 'were'} deleted"
             complain(f"before this failed, {went}; `{command_line('audit')}` lists what was deleted")
         raise
+    app.show(done, lambda: _show_gone(done))
 
 
 def _show_gone(done: Cleanup) -> None:
