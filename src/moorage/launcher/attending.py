@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from msgspec import to_builtins
 
-from moorage.agents.interface import NO_ANSWER, NOT_KEPT
+from moorage.agents.interface import NO_ANSWER, NOT_KEPT, AgentEvent
 from moorage.core.approval import Approval, ApprovalState
 from moorage.core.entry import MAX_MESSAGE_BYTES, check_message
 from moorage.core.errors import Conflict, InvalidRequest, MoorageError, NotFound, SessionCorrupt, StoreError, TurnLost
@@ -35,7 +35,6 @@ LOOK_FOR_STOPS = 1.0
 BACKOFF = (0.05, 5.0)  # seconds between attempts to reach an unavailable store
 NEVER_STORED = ("chunk", "result")  # events that are shown at once; all others only after they are stored
 
-AgentEvent = dict[str, Any]
 TurnListener = Callable[[Turn, AgentEvent], None]
 SendReport = Callable[[], Awaitable[Any]]
 

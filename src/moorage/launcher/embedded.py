@@ -14,10 +14,10 @@ from collections.abc import Callable
 from datetime import timedelta
 
 from moorage.core.agent import AgentDefinition
-from moorage.core.turn import LEASE, LOST_AFTER, Launcher
+from moorage.core.turn import LEASE, LOST_AFTER
 from moorage.launcher.attending import TurnListener
 from moorage.launcher.handles import StarterByKind
-from moorage.launcher.loop import Loop
+from moorage.launcher.loop import Loop, this_process
 from moorage.service import presence
 from moorage.service.deps import Deps
 from moorage.service.turns import TurnDispatcher
@@ -43,17 +43,8 @@ class Embedded:
         self._lock: int | None
         now, launcher_id = deps.clock.now(), deps.new_id()
         self._folder, self._lock = presence.make(launcher_id)
-        self.launcher = Launcher(
-            launcher_id=launcher_id,
-            name=f"embedded:{os.getpid()}",
-            registered_at=now,
-            seen_at=now,
-            host=os.uname().nodename,
-            pid=os.getpid(),
-            slots=SLOTS,
-            owners=(owner,),
-            root=root,
-        )
+        name = f"embedded:{os.getpid()}"
+        self.launcher = this_process(launcher_id, now, name=name, slots=SLOTS, owners=(owner,), root=root)
         self._stop = asyncio.Event()
         self._loop = Loop(
             TurnDispatcher(deps, lease=lease, lost_after=lost_after),

@@ -15,18 +15,16 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from glob import escape, glob
 from hashlib import sha256
-from typing import Any
 
 import msgspec
 
 from moorage.agents.inside import run_inside
-from moorage.agents.interface import SUPERVISOR_LOST, Commands, Emit, Job, failed, stopped
+from moorage.agents.interface import SUPERVISOR_LOST, AgentEvent, Commands, Emit, Job, failed, stopped
 from moorage.core.agent import AgentDefinition
 from moorage.core.turn import Turn
 from moorage.launcher.attending import AgentHandle
 from moorage.launcher.folder import TurnFolder
 
-AgentEvent = dict[str, Any]
 RunJob = Callable[[Job, Emit, Commands], Awaitable[None]]  # ends with exactly one result
 
 LOOK = (0.01, 0.1)  # seconds: first and longest pause between reads

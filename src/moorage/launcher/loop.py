@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from typing import Any, Protocol
 
@@ -289,6 +291,12 @@ class Loop:
             async with asyncio.timeout(DRAIN):
                 while ending := [task for turn_id, task in self._turns.items() if turn_id not in self._outliving]:
                     await asyncio.wait(ending, timeout=LOOK_FOR_STARTS)  # a starting agent may outlive this process
+
+
+def this_process(launcher_id: str, at: datetime, **facts: Any) -> Launcher:
+    """Return this process as a launcher, with these further facts."""
+    host, pid = os.uname().nodename, os.getpid()
+    return Launcher(launcher_id=launcher_id, registered_at=at, seen_at=at, host=host, pid=pid, **facts)
 
 
 def _is_cancelled() -> bool:

@@ -15,7 +15,7 @@ from moorage.core.ids import uuid7
 from moorage.core.turn import Launcher
 from moorage.launcher.dispatcher import Dispatcher
 from moorage.launcher.handles import StarterByKind
-from moorage.launcher.loop import HEARTBEAT, Loop
+from moorage.launcher.loop import HEARTBEAT, Loop, this_process
 from moorage.launcher.turn_file import locked
 
 SLOTS = 16
@@ -39,16 +39,8 @@ async def serve(
     """
     with alone_in(folder):
         now = datetime.now(UTC)
-        launcher = Launcher(
-            launcher_id=uuid7(int(now.timestamp() * 1000), os.urandom(10)),
-            name=name,
-            registered_at=now,
-            seen_at=now,
-            host=os.uname().nodename,
-            pid=os.getpid(),
-            slots=slots,
-            agents=tuple(agents()),
-        )
+        launcher_id = uuid7(int(now.timestamp() * 1000), os.urandom(10))
+        launcher = this_process(launcher_id, now, name=name, slots=slots, agents=tuple(agents()))
         loop = Loop(
             open_dispatcher(launcher),
             launcher,
