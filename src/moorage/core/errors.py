@@ -12,7 +12,7 @@
     │   ├── FinalPhase            a final phase is entered by finalize only           final_phase
     │   ├── InvalidCursor         a cursor of another query, or damaged               invalid_cursor
     │   ├── OwnAncestor           a session cannot be its own parent                  own_ancestor
-    │   ├── AmbiguousReference    a prefix that matches several sessions              ambiguous_reference
+    │   ├── AmbiguousReference    a prefix that matches several ids                   ambiguous_reference
     │   ├── InvalidImport         a file that is no export of ours                    invalid_import
     │   ├── RequestTooLarge       a request above the size limit of the server        request_too_large
     │   ├── InvalidDefinition     a file that does not describe an agent              invalid_definition
@@ -265,10 +265,10 @@ class OwnAncestor(InvalidRequest):
 
 
 class AmbiguousReference(InvalidRequest):
-    """A prefix that matches several sessions."""
+    """A prefix that matches several ids."""
 
-    def __init__(self, prefix: str, candidates: list[str], *, cut: bool = False) -> None:
-        count = f"{len(candidates)} sessions{' or more' if cut else ''}"
+    def __init__(self, prefix: str, candidates: list[str], *, cut: bool = False, noun: str = "session") -> None:
+        count = f"{len(candidates)} {noun}s{' or more' if cut else ''}"
         super().__init__(
             f"{prefix!r} fits {count}: {', '.join(candidates)}; give more characters",
             candidates=candidates,

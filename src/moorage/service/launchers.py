@@ -100,5 +100,5 @@ def _one_of(launchers: list[Launcher], ref: str) -> Launcher:
     if not fitting:
         raise LauncherNotFound(ref)
     if len(fitting) > 1:
-        raise AmbiguousReference(ref, [each.launcher_id for each in fitting])
+        raise AmbiguousReference(ref, [each.launcher_id for each in fitting], noun="launcher")
     return fitting[0]

@@ -17,14 +17,14 @@ from moorage.core.query import MAX_LIMIT
 from moorage.core.render import to_json
 from moorage.core.session import Session
 from moorage.doors.cli.app import App, command, group, pass_app
-from moorage.doors.cli.arguments import DURATION, JSON, SESSION, many_option, session_argument
+from moorage.doors.cli.arguments import DURATION, JSON, SESSION, id_beginning, many_option, session_argument
 from moorage.doors.cli.edge import UsageProblem
 from moorage.doors.cli.hints import command_line, ref_of, shown_id
 from moorage.doors.cli.output import facts, fields, hint, is_terminal, note, page_of, printable, say
 from moorage.doors.cli.plans import difference, earlier_plan, plan_lines
 from moorage.doors.cli.tables import TableRow, named, show_rows, wide_option
 from moorage.doors.cli.terminal import STATE_STYLES, paint
-from moorage.doors.cli.wording import ago, counted, short_ids
+from moorage.doors.cli.wording import ago, short_ids
 
 note_option = click.option("--note", metavar="TEXT", help="A note for the agent.")
 approval_argument = click.argument("approval", type=SESSION, metavar="APPROVAL")
@@ -238,18 +238,16 @@ def _approval_id(app: App, ref: str) -> str:
     try:
         return str(app.moor.approval(ref).approval_id)
     except ApprovalNotFound as unknown:
-        fitting = _begun(app, ref)
-        if len(fitting) == 1:
-            return fitting[0]
-        if fitting:
-            raise _ambiguous(f"{ref!r} fits {counted(len(fitting), 'approval')}", fitting) from None
+        if (begun := _begun(app, ref)) is not None:
+            return begun
         try:
             waiting = app.moor.approvals(_session_id(app, ref), limit=MAX_LIMIT)
         except NotFound:
             raise unknown from None
     ids = [asked.approval_id for asked in waiting]
     if len(ids) > 1:
-        raise _ambiguous(f"session {ref} waits for {len(ids)} answers", ids)
+        told = f"session {ref} waits for {len(ids)} answers; name one of: {', '.join(ids)}"
+        raise error_from(AmbiguousReference.code, told, {"candidates": ids})
     if not ids:
         decided = f"`moorage approvals --session {ref} --all` lists the decided ones"
         told = f"session {ref} has no open approval; {decided}"
@@ -257,18 +255,18 @@ def _approval_id(app: App, ref: str) -> str:
     return ids[0]
 
 
-def _begun(app: App, ref: str) -> list[str]:
-    """Return the ids of approvals with this prefix: open ones, else decided ones; none if a session has this name."""
+def _begun(app: App, ref: str) -> str | None:
+    """Return the id of the approval with this prefix: an open one, else a decided one; None if it names a session."""
     if len(ref) < MIN_PREFIX or _is_session(app, ref):
-        return []
+        return None
     for pending_only in (True, False):
         try:
             found = app.moor.approvals(pending_only=pending_only, limit=MAX_LIMIT)
         except Forbidden:  # a key with only the decide scope sees open approvals
-            return []
-        if ids := [asked.approval_id for asked in found if asked.approval_id.startswith(ref)]:
-            return ids
-    return []
+            return None
+        if begun := id_beginning(ref, [asked.approval_id for asked in found], "approval"):
+            return begun
+    return None
 
 
 def _is_session(app: App, ref: str) -> bool:
@@ -278,10 +276,6 @@ def _is_session(app: App, ref: str) -> bool:
     except (NotFound, Forbidden):
         return False
     return True
-
-
-def _ambiguous(told: str, ids: list[str]) -> Exception:
-    return error_from(AmbiguousReference.code, f"{told}; name one of: {', '.join(ids)}", {"candidates": ids})
 
 
 def _session_id(app: App, ref: str) -> str:

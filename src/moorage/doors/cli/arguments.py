@@ -16,7 +16,7 @@ from click.shell_completion import CompletionItem
 
 from moorage import config
 from moorage.core.codec import NOT_JSON, decode
-from moorage.core.errors import InvalidField, InvalidJson
+from moorage.core.errors import AmbiguousReference, InvalidField, InvalidJson
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any]  # generic since click 8.5 only
@@ -26,6 +26,7 @@ else:
 F = TypeVar("F", bound=Callable[..., Any])
 
 STDIN = "-"
+MAX_CANDIDATES = 10  # ids that the error about an ambiguous prefix lists
 _MEANT_AS_JSON = ("{", "[", '"')
 _NOT_JSON = ("NaN", "Infinity", "-Infinity")
 
@@ -150,6 +151,14 @@ class SessionType(ParamType):
 JSON, OBJECT = Parsed("json", _json), Parsed("json", _object)
 DURATION, INSTANT = Parsed("duration", _duration), Parsed("time", _instant)
 FOLDER, SESSION = FolderType(), SessionType()
+
+
+def id_beginning(ref: str, ids: Iterable[str], noun: str) -> str | None:
+    """Return the id with this prefix, None if there is none. Raise AmbiguousReference if there are several."""
+    fitting = [id for id in ids if id.startswith(ref)]
+    if len(fitting) > 1 and ref not in fitting:
+        raise AmbiguousReference(ref, fitting[:MAX_CANDIDATES], cut=len(fitting) > MAX_CANDIDATES, noun=noun)
+    return ref if ref in fitting else next(iter(fitting), None)
 
 
 # Arguments and options --------------------------------------------------------------------------

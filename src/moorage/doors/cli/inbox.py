@@ -7,16 +7,15 @@ from collections.abc import Iterator
 import click
 
 from moorage.core.entry import Kind
-from moorage.core.errors import AmbiguousReference, error_from
 from moorage.core.inbox import Item, ItemKind, ItemState
 from moorage.core.query import MAX_LIMIT
 from moorage.doors.cli.app import App, command
-from moorage.doors.cli.arguments import optional_session_argument
+from moorage.doors.cli.arguments import id_beginning, optional_session_argument
 from moorage.doors.cli.entries import said, sentence
 from moorage.doors.cli.hints import command_line
 from moorage.doors.cli.output import fields, note, page_of
 from moorage.doors.cli.tables import TableRow, named, show_rows, wide_option
-from moorage.doors.cli.wording import ago, counted, short_ids
+from moorage.doors.cli.wording import ago, short_ids
 
 COLUMNS = ("content", "item", "session", "state", "turns", "since")
 
@@ -82,8 +81,4 @@ def _send_again(app: App, ref: str) -> None:
 def _dead_letter(app: App, ref: str) -> str:
     """Return the id of a dead letter from its id or a prefix of it; else the given word."""
     letters = app.moor.inbox(dead_letters=True, limit=MAX_LIMIT).items
-    fitting = [item.item_id for item in letters if item.item_id.startswith(ref)]
-    if len(fitting) > 1 and ref not in fitting:
-        told = f"{ref!r} fits {counted(len(fitting), 'dead letter')}; name one of: {', '.join(fitting)}"
-        raise error_from(AmbiguousReference.code, told, {"candidates": fitting})
-    return fitting[0] if len(fitting) == 1 else ref
+    return id_beginning(ref, [item.item_id for item in letters], "dead letter") or ref

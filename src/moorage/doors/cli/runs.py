@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from moorage.connection import Connection
 from moorage.core.answer import RunAnswer, answer_of
 from moorage.core.entry import Kind, text_of
-from moorage.core.errors import InvalidField, NotFound, RunNotFound, RunSettled, utc_text
+from moorage.core.errors import NotFound, RunNotFound, RunSettled, utc_text
 from moorage.core.ids import MIN_PREFIX
 from moorage.core.problem import Problem
 from moorage.core.query import MAX_LIMIT
@@ -30,6 +30,7 @@ from moorage.doors.cli.arguments import (
     OBJECT,
     SESSION,
     choice_option,
+    id_beginning,
     one_of,
     optional_session_argument,
     queue_option,
@@ -393,13 +394,10 @@ def _run_id(app: App, given: str) -> str:
         return str(app.moor.get_run(given).run_id)
     except RunNotFound:
         newest: list[Run] = app.moor.runs(limit=MAX_LIMIT).items if len(given) >= MIN_PREFIX else []
-        fitting = [run.run_id for run in newest if run.run_id.startswith(given)]
-        if not fitting:
+        found = id_beginning(given, [run.run_id for run in newest], "run")
+        if found is None:
             raise
-    if len(fitting) > 1:
-        shown = ", ".join(fitting[:MAX_SHOWN])
-        raise InvalidField("run", f"{given!r} fits {counted(len(fitting), 'run')} ({shown} …); give more characters")
-    return fitting[0]
+    return found
 
 
 def _show_result(run: Run) -> None:
