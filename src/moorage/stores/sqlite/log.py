@@ -18,7 +18,7 @@ _ADVANCE = "UPDATE sessions SET last_entry = ?, last_activity_at = ?, updated_at
 
 
 async def append(
-    jobs: Driven, owner: str, ref: str, messages: list[Message], stamp: Stamp, token: str | None, expected: int | None
+    owner: str, ref: str, messages: list[Message], stamp: Stamp, token: str | None, expected: int | None, jobs: Driven
 ) -> list[Entry]:
     """Append messages; for those whose client key was seen, return the earlier entries."""
     db = jobs.connection
