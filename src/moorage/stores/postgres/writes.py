@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from moorage.core.errors import IdTaken, KeyReused, NameTaken
 from moorage.stores import Stale, sql
@@ -17,7 +18,7 @@ from moorage.stores.sql.lookup import check_not_spent
 
 if TYPE_CHECKING:
     from moorage.core.once import Once
-    from moorage.core.session import Change, View
+    from moorage.core.session import Change, Session, View
 
 _ENTRY = ENTRY.split(", ")
 _encode = msgspec.json.Encoder().encode
@@ -47,43 +48,34 @@ async def commit(db: PostgresConnection, unit: Commit) -> None:
     except FunctionRefused as refusal:
         if refusal.detail == "spent":
             await check_not_spent(db, owner, new_id)
-        raise _refusal(refusal, changes[0], once) from refusal
+        if refusal.code == "MR002" and once is not None:
+            _known(refusal.detail).check_repeats(once)
+        raise _refusal(refusal, changes[0].change.session) from refusal
     if not rows:
         raise Stale("the session that asks has changed")
 
 
-def _refusal(refusal: FunctionRefused, first: Written, once: Once | None) -> Exception:
-    new = first.change.session
+def _refusal(refusal: FunctionRefused, new: Session) -> Exception:
     if refusal.code == "MR003":
         return IdTaken(new.session_id)
     if refusal.code == "MR004":
         return NameTaken(str(new.session_name), refusal.detail)
-    if refusal.code == "MR005":
-        return KeyReused(refusal.detail)
-    assert refusal.code == "MR002"
-    assert once is not None
-    return _repeated(refusal.detail, once)
+    assert refusal.code == "MR005"
+    return KeyReused(refusal.detail)
 
 
-def _repeated(detail: str, once: Once) -> Exception:
+def _known(detail: str) -> Once:
+    """Return the request that was made before under the same key."""
     from moorage.core.once import Once
 
     row = msgspec.json.decode(detail)
-    known = Once(row["operation"], row["key"], row["digest"], row["ref"], instant(row["at"]))
-    try:
-        known.check_repeats(once)
-    except Exception as error:
-        return error
-    raise AssertionError("a request that repeats another is always told so")
+    return Once(row["operation"], row["key"], row["digest"], row["ref"], instant(row["at"]))
 
 
 def _once(once: Once) -> Fields:
     from moorage.core.once import KEPT_FOR
 
-    return {
-        "operation": once.operation, "key": once.key, "digest": once.digest, "ref": once.ref, "at": micros(once.at),
-        "old": micros(once.at - KEPT_FOR),
-    }  # fmt: skip
+    return {**asdict(once), "at": micros(once.at), "old": micros(once.at - KEPT_FOR)}
 
 
 # Sessions ---------------------------------------------------------------------------------------
