@@ -17,7 +17,7 @@ from moorage import ports
 from moorage.core.dump import DumpKind, DumpRecord
 from moorage.core.entry import Entry, Message
 from moorage.core.session import Change, Stamp
-from moorage.ports import Capability, CommitWatcher
+from moorage.ports import CommitWatcher
 from moorage.stores import sql
 from moorage.stores.listening import ServerClock
 from moorage.stores.postgres import care, log, many, queue, search
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 class PostgresStore(SqlStore):
     """Keeps sessions in a schema of a PostgreSQL database."""
 
-    capabilities = frozenset({Capability.SEARCH, Capability.PUSH})
     _access: PostgresAccess
 
     def __init__(
@@ -50,10 +49,8 @@ class PostgresStore(SqlStore):
 
         With `is_known`, wait for the database even if the first connection is refused.
         """
-        super().__init__()
         self._is_sealed = sealer is not None and sealer.seals
-        if self._is_sealed:
-            self.capabilities = frozenset({Capability.PUSH})
+        super().__init__(is_sealed=self._is_sealed)
         options = read_url(url) if patience is None else replace(read_url(url), patience=patience)
         self._access = PostgresAccess(options, sealer, prepared, is_known=is_known)
         self._groups = Groups(self._access)

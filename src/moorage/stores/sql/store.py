@@ -10,7 +10,7 @@ from moorage.core.event import Event, Hit, search_words
 from moorage.core.family import Deletion
 from moorage.core.query import Page, SessionQuery
 from moorage.core.session import Session, Stamp
-from moorage.ports import DeletionDecision, Sweep, SweepDecision, SweepPart
+from moorage.ports import Capability, DeletionDecision, Sweep, SweepDecision, SweepPart
 from moorage.stores import sql
 from moorage.stores.rows import micros, micros_or_none
 from moorage.stores.sql.db import SqlJob, T
@@ -70,9 +70,12 @@ def job(
 class SqlStore:
     """The common part of both SQL stores."""
 
+    capabilities = frozenset({Capability.SEARCH, Capability.PUSH})
     _access: SqlAccess
 
-    def __init__(self) -> None:
+    def __init__(self, *, is_sealed: bool) -> None:
+        if is_sealed:  # an index would contain the words in plain text
+            self.capabilities = frozenset({Capability.PUSH})
         self._queued: WantedTurns | None = None  # owners and agents of the last turn given out: more may be queued
 
     async def _is_due(self, wanted: WantedTurns, at: int, after: int) -> bool:

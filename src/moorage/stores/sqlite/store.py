@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from moorage import ports
 from moorage.core.entry import Entry, Message
 from moorage.core.session import Stamp
-from moorage.ports import Capability, CommitWatcher
+from moorage.ports import CommitWatcher
 from moorage.stores.sql.store import SNAPSHOT, SqlStore, job
 from moorage.stores.sqlite.access import InlineAccess, SqliteAccess
 from moorage.stores.sqlite.connection import SqliteConnection
@@ -29,14 +29,11 @@ if TYPE_CHECKING:
 class SqliteStore(SqlStore):
     """Stores sessions in one SQLite database."""
 
-    capabilities = frozenset({Capability.SEARCH, Capability.PUSH})
     _access: SqliteAccess
 
     def __init__(self, access: SqliteAccess, *, is_sealed: bool = False) -> None:
-        super().__init__()
+        super().__init__(is_sealed=is_sealed)
         self._access = access
-        if is_sealed:
-            self.capabilities = frozenset({Capability.PUSH})
 
     @classmethod
     def open(
