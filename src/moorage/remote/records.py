@@ -227,9 +227,10 @@ class RemoteRecords:
         self,
         ref: str | None,
         requests: Sequence[RecordRequest],
-        messages: Sequence[Any],
-        token: str | None,
-        version: int | None,
+        *,
+        messages: Sequence[Any] = (),
+        token: str | None = None,
+        version: int | None = None,
         memory: Sequence[RecordRequest] = (),
     ) -> RecordsWritten:
         """Write records; those of a session with messages and records of the owner."""

@@ -106,9 +106,10 @@ async def write_records(
     caller: Caller,
     ref: str | None,
     requests: Sequence[RecordRequest],
-    messages: Sequence[Any],
-    token: str | None,
-    version: int | None,
+    *,
+    messages: Sequence[Any] = (),
+    token: str | None = None,
+    version: int | None = None,
     memory: Sequence[RecordRequest] = (),
 ) -> RecordsWritten:
     """Write records of a session and of its owner and append messages, in one commit; without a ref, of the owner."""

@@ -26,7 +26,7 @@ from google.genai import types
 import moorage
 from moorage.adapters.adk import MoorageSessionService
 from moorage.core.errors import InvalidJson, StoreUnavailable
-from moorage.records import Records
+from moorage.records import RecordSpace
 
 HERE: dict[str, Any] = {"app_name": "shop", "user_id": "anna"}
 
@@ -174,16 +174,16 @@ async def test_stale_writer_is_refused(url: str) -> None:
 @pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
 async def test_event_and_all_its_state_are_one_commit(url: str, monkeypatch: pytest.MonkeyPatch, done: bool) -> None:
     """The connection fails at the first write, before or after it is done: a half-written event is never seen."""
-    write = Records._write
+    write = RecordSpace._write
 
-    async def fail(self: Records, *args: Any) -> Any:
+    async def fail(self: RecordSpace, *args: Any, **how: Any) -> Any:
         if done:
-            await write(self, *args)
+            await write(self, *args, **how)
         raise StoreUnavailable("the connection is gone")
 
     async with MoorageSessionService(url) as service:
         session = await service.create_session(**HERE, session_id="s")
-        monkeypatch.setattr(Records, "_write", fail)
+        monkeypatch.setattr(RecordSpace, "_write", fail)
         with pytest.raises(StoreUnavailable):
             await service.append_event(session, event("hello", n=1, app__a=1, user__u=1))
         found = await service.get_session(**HERE, session_id="s")

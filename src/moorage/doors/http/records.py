@@ -17,7 +17,8 @@ from moorage.core.record import MAX_WRITES, Record
 from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import MAX_BODY, Exchange
 from moorage.doors.http.reading import read_body, read_json, read_query
-from moorage.doors.http.visit import Visitor
+from moorage.doors.http.visit import Visit, Visitor
+from moorage.records import RecordSpace
 from moorage.remote.records import (
     FoundRecords,
     ReadOfSessions,
@@ -82,7 +83,7 @@ def add_to(door: Door) -> None:
     )  # fmt: skip
     async def records_of(exchange: Exchange, visitor: Visitor) -> None:
         """Return the record of one key of each of some sessions; null where there is none."""
-        asked, (_, namespace, key) = read_body(await exchange.body(), ReadOfSessions), _place(exchange)
+        asked, (namespace, key) = read_body(await exchange.body(), ReadOfSessions), _place(exchange)
         found = await door.visit(exchange, visitor).record_backend().records_of(asked.session_ids, namespace, key)
         await exchange.answer(encode(FoundRecords([None if each is None else document_of(each) for each in found])))
 
@@ -144,57 +145,54 @@ class RecordRoutes:
 
     async def get(self, exchange: Exchange, visitor: Visitor) -> None:
         """Return a record {} with its whole value."""
-        moor, (ref, namespace, key) = self._door.visit(exchange, visitor), _place(exchange)
-        found = await (moor.memory.get(namespace, key) if ref is None else moor.records.get(ref, namespace, key))
+        namespace, key = _place(exchange)
+        found = await _space(exchange, self._door.visit(exchange, visitor)).get(namespace, key)
         if found is None:
             raise RecordNotFound(namespace, key)
         await exchange.answer(encode(document_of(found)))
 
     async def put(self, exchange: Exchange, visitor: Visitor) -> None:
         """Store the body, JSON or bytes, as a record {}."""
-        query, (ref, namespace, key) = read_query(exchange, PutQuery), _place(exchange)
-        value, how = await _value(exchange), {"ttl": query.ttl, "version": query.version}
-        moor = await self._door.visit_to_change(exchange, visitor)
-        if ref is None:
-            written = await moor.memory.put(namespace, key, value, **how)
-        else:
-            written = await moor.records.put(ref, namespace, key, value, **how)
+        query, (namespace, key) = read_query(exchange, PutQuery), _place(exchange)
+        value, moor = await _value(exchange), await self._door.visit_to_change(exchange, visitor)
+        written = await _space(exchange, moor).put(namespace, key, value, ttl=query.ttl, version=query.version)
         await exchange.answer(encode(written))
 
     async def delete(self, exchange: Exchange, visitor: Visitor) -> None:
         """Delete a record {}. A missing key is no error."""
-        query, (_, namespace, key) = read_query(exchange, DeleteQuery), _place(exchange)
-        await self._drop(exchange, visitor, key=key, version=query.version)
+        query, (namespace, key) = read_query(exchange, DeleteQuery), _place(exchange)
+        moor = await self._door.visit_to_change(exchange, visitor)
+        await _space(exchange, moor).delete(namespace, key, version=query.version)
         await exchange.answer(encode(Deleted(namespace=namespace, key=key)))
 
     async def clear(self, exchange: Exchange, visitor: Visitor) -> None:
         """Delete all records {} whose keys have this prefix."""
-        prefix = read_query(exchange, PrefixQuery).prefix
-        await self._drop(exchange, visitor, key=prefix, prefix=True)
-        await exchange.answer(encode(Deleted(namespace=exchange.params["namespace"], prefix=prefix)))
-
-    async def _drop(self, exchange: Exchange, visitor: Visitor, **what: Any) -> None:
-        moor, ref = await self._door.visit_to_change(exchange, visitor), exchange.params.get("session_id")
-        namespace = exchange.params["namespace"]
-        await (moor.memory.delete(namespace, **what) if ref is None else moor.records.delete(ref, namespace, **what))
+        prefix, namespace = read_query(exchange, PrefixQuery).prefix, exchange.params["namespace"]
+        moor = await self._door.visit_to_change(exchange, visitor)
+        await _space(exchange, moor).delete(namespace, prefix, prefix=True)
+        await exchange.answer(encode(Deleted(namespace=namespace, prefix=prefix)))
 
     async def write(self, exchange: Exchange, visitor: Visitor) -> None:
         """Write several records {} in one commit; messages of a session may be part of it."""
         ref = exchange.params.get("session_id")
         asked = read_body(await exchange.body(), WriteMemory if ref is None else WriteRecords)
-        more: tuple[Any, ...] = ((), None, None)
+        more: dict[str, Any] = {}
         if isinstance(asked, WriteRecords):
             if asked.memory and visitor.session_id is not None:
                 raise OutOfReach(visitor.session_id)
-            more = asked.messages or (), asked.token, asked.version, [request_of(each) for each in asked.memory]
+            more = {"messages": asked.messages or (), "token": asked.token, "version": asked.version}
+            more["memory"] = [request_of(each) for each in asked.memory]
         backend = (await self._door.visit_to_change(exchange, visitor)).record_backend()
-        written = await backend.write_records(ref, [request_of(each) for each in asked.writes], *more)
+        written = await backend.write_records(ref, [request_of(each) for each in asked.writes], **more)
         await exchange.answer(encode(written))
 
 
-def _place(exchange: Exchange) -> tuple[str | None, str, str]:
-    params = exchange.params
-    return params.get("session_id"), params["namespace"], params["record_key"]
+def _place(exchange: Exchange) -> tuple[str, str]:
+    return exchange.params["namespace"], exchange.params["record_key"]
+
+
+def _space(exchange: Exchange, moor: Visit) -> RecordSpace:
+    return RecordSpace(moor.record_backend(), exchange.params.get("session_id"))
 
 
 async def _value(exchange: Exchange) -> Any:
