@@ -24,7 +24,7 @@ from moorage.core.status import Reason
 from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.messages import end_of
-from moorage.doors.http.reading import complete_arguments, read_body
+from moorage.doors.http.reading import complete_arguments
 from moorage.doors.http.routing import Handler
 from moorage.doors.http.streams import SSE, LiveStreams
 from moorage.doors.http.visit import USUAL_WAIT, Visit, Visitor
@@ -110,12 +110,11 @@ class AgentSessionRoutes:
     def __init__(self, door: Door, live: LiveStreams) -> None:
         self._door, self._live = door, live
 
-    async def create(self, exchange: Exchange, visitor: Visitor) -> None:
+    async def create(self, exchange: Exchange, visitor: Visitor, asked: CreateSession) -> None:
         """Create a session (as an earlier API did).
 
         Its agent is asked the first message; the answer does not wait for it.
         """
-        asked = read_body(await exchange.body(), CreateSession)
         if asked.initial_message is not None:
             check_message(asked.initial_message, "initial_message")  # before anything is created
         moor = self._door.visit(exchange, visitor)
@@ -128,12 +127,11 @@ class AgentSessionRoutes:
         answer["because"] = session.because
         await exchange.answer(encode(answer), status=201)
 
-    async def list(self, exchange: Exchange, visitor: Visitor) -> None:
+    async def list(self, exchange: Exchange, visitor: Visitor, asked: ListSessions) -> None:
         """List sessions, newest first (as an earlier API did).
 
         A session's token gets those right below its own session, or below one that it names.
         """
-        asked = read_body(await exchange.body(), ListSessions)
         moor, parent = self._door.visit(exchange, visitor), asked.parent_session_id or visitor.session_id
         await moor.check_access("parent", parent)
         page = await moor.list(
@@ -147,9 +145,8 @@ class AgentSessionRoutes:
         answer = {"sessions": to_json(page.items), "total": len(page.items), "next": page.next}
         await exchange.answer(encode(answer))
 
-    async def messages(self, exchange: Exchange, visitor: Visitor) -> None:
+    async def messages(self, exchange: Exchange, visitor: Visitor, asked: SendMessageBody) -> None:
         """Send a message and return the answer (as an earlier API did)."""
-        asked = read_body(await exchange.body(), SendMessageBody)
         if (asked.message is None) == (asked.content is None):
             raise InvalidField("message", "or content: give one of the two")
         moor = await self._door.visit_to_change(exchange, visitor)
@@ -194,12 +191,11 @@ class AgentSessionRoutes:
         data, now = {**error.to_dict(), "content": error.message}, self._door.deps.clock.now()
         return _line("error", data, now)
 
-    async def resume(self, exchange: Exchange, visitor: Visitor) -> None:
+    async def resume(self, exchange: Exchange, visitor: Visitor, asked: Resume) -> None:
         """Resume a session (as an earlier API did).
 
         Its agent continues, or with `hold` the caller drives it.
         """
-        asked = read_body(await exchange.body(), Resume)
         moor = await self._door.visit_to_change(exchange, visitor)
         packet = to_json(await moor.resume(exchange.params["session_id"], hold=asked.hold, holder=asked.holder))
         session = packet["session"]

@@ -13,7 +13,6 @@ from moorage.core.key import Scope
 from moorage.doors.http.answers import document
 from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import Exchange
-from moorage.doors.http.reading import read_body, read_query
 from moorage.doors.http.visit import Visitor
 from moorage.remote.definitions import Defined, Definitions
 
@@ -35,9 +34,8 @@ def add_to(door: Door) -> None:
     """Add the routes of agents."""
 
     @door.route("PUT", "/agents/{name}", Scope.ADMIN, body=Definition, answer=dict[str, Any])
-    async def put_agent(exchange: Exchange, visitor: Visitor) -> None:
+    async def put_agent(exchange: Exchange, visitor: Visitor, told: Definition) -> None:
         """Create or replace an agent."""
-        told = read_body(await exchange.body(), Definition)
         name, moor = exchange.params["name"], door.visit(exchange, visitor)
         agent = config.read_definition(told.definition)
         if agent.name != name:
@@ -45,10 +43,10 @@ def add_to(door: Door) -> None:
         await exchange.answer(document(await moor.define_agent(told.definition, replace=True, dry_run=told.dry_run)))
 
     @door.route("GET", "/definitions", Scope.LAUNCH, to_token=False, query=DefinitionsRequest, answer=Definitions)
-    async def definitions(exchange: Exchange, _: Visitor) -> None:
+    async def definitions(exchange: Exchange, _: Visitor, asked: DefinitionsRequest) -> None:
         """Return all definitions, for launchers."""
         await door.deps.registered.look()
-        texts = config.open_registry().texts() if read_query(exchange, DefinitionsRequest).text else {}
+        texts = config.open_registry().texts() if asked.text else {}
         items = [
             Defined(role=agent.role, definition=agent.table(), text=texts.get(agent.name))
             for agent in config.agents_of(door.deps).values()

@@ -13,6 +13,8 @@ from math import ceil
 from time import perf_counter
 from typing import Any
 
+from msgspec import Struct
+
 from moorage.core import key
 from moorage.core.answer import Answer
 from moorage.core.errors import (
@@ -39,7 +41,14 @@ from moorage.doors.http.exchange import (
     RawHeaders,
 )
 from moorage.doors.http.limits import AccessCheck, Places
-from moorage.doors.http.reading import arguments_of, is_filled_in, knows, wanted_version
+from moorage.doors.http.reading import (
+    arguments_of,
+    is_filled_in,
+    knows,
+    read_body,
+    read_query,
+    wanted_version,
+)
 from moorage.doors.http.refusals import NoSuchPath, Unexpected, WrongVerb
 from moorage.doors.http.routing import Handler, Route, RouteNode, Routes
 from moorage.doors.http.traces import Traces
@@ -199,7 +208,8 @@ class Door:
             key.check_held(visitor.scopes, route.scope, route.or_scope)
         if visitor.session_id is not None:
             await self._check_token(exchange, visitor, route)
-        await route.endpoint(exchange, visitor)
+        request = () if route.operation is not None else await _request_of(route, exchange)
+        await route.endpoint(exchange, visitor, *request)
 
     async def _check_token(self, exchange: Exchange, visitor: Visitor, route: Route) -> None:
         """Raise OutOfReach unless the session's token may use the route and reaches the session of its path."""
@@ -240,6 +250,15 @@ def visit_of(deps: Deps, visitor: Visitor, asking: RequestHeaders) -> Visit:
     """Return Moorage as seen by this visitor; the headers name the calling session and run, if any."""
     session = next((name for name in map(asking.header, NAMED_BY_HEADERS) if is_filled_in(name)), None)
     return Visit(deps, visitor, session=session, run=asking.header(b"x-agent-run-id"))
+
+
+async def _request_of(route: Route, exchange: Exchange) -> tuple[Any, ...]:
+    """Return the query or the body of a request as a value of the route's type, if it has one."""
+    if route.query is not None:
+        return (read_query(exchange, route.query),)
+    if isinstance(route.body, type) and issubclass(route.body, Struct):
+        return (read_body(await exchange.body(), route.body),)
+    return ()
 
 
 def _chosen(exchange: Exchange, found: tuple[RouteNode, dict[str, str]] | None) -> Route:

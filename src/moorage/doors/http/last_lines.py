@@ -14,7 +14,6 @@ from moorage.core.key import Scope
 from moorage.core.query import LogQuery, Page
 from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import Exchange
-from moorage.doors.http.reading import read_query
 from moorage.doors.http.visit import Visitor
 
 PATH = "/last-lines"
@@ -42,10 +41,9 @@ def add_to(door: Door) -> None:
     """Answer the route."""
 
     @door.route("GET", PATH, Scope.READ, to_token=False, query=LastLinesRequest, answer=Page[LastLine])
-    async def last_lines(exchange: Exchange, visitor: Visitor) -> None:
+    async def last_lines(exchange: Exchange, visitor: Visitor, asked: LastLinesRequest) -> None:
         """Return the beginning of the newest message of each of these sessions; sessions without one are left out."""
-        refs = _refs(read_query(exchange, LastLinesRequest).sessions)
-        found = [await _newest(door, visitor.caller.owner, ref) for ref in refs]
+        found = [await _newest(door, visitor.caller.owner, ref) for ref in _refs(asked.sessions)]
         await exchange.answer(encode(Page([_line(entry) for entry in found if entry is not None])))
 
 

@@ -27,7 +27,6 @@ from moorage.core.work import TurnEnd
 from moorage.doors.http.answers import document
 from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import Exchange
-from moorage.doors.http.reading import read_body, read_query
 from moorage.doors.http.routing import Handler
 from moorage.doors.http.visit import Visitor
 from moorage.launcher.undisturbed import first_of
@@ -71,9 +70,8 @@ class LauncherEndpoints:
 
     # Launchers ----------------------------------------------------------------------------------
 
-    async def register(self, exchange: Exchange, visitor: Visitor) -> None:
+    async def register(self, exchange: Exchange, visitor: Visitor, told: wire.LauncherRegistration) -> None:
         """Register a launcher."""
-        told = read_body(await exchange.body(), wire.LauncherRegistration)
         now, launcher_id = self._deps.clock.now(), told.launcher_id or self._deps.new_id()
         before = await self._found(launcher_id)
         if before is not None and before.owners != owners_of(visitor):
@@ -89,10 +87,9 @@ class LauncherEndpoints:
         )
         await exchange.answer(document(await self._save(launcher)), status=201)
 
-    async def heartbeat(self, exchange: Exchange, visitor: Visitor) -> None:
+    async def heartbeat(self, exchange: Exchange, visitor: Visitor, told: wire.Heartbeat) -> None:
         """Renew the leases of a launcher's turns."""
         launcher = await self._launcher(exchange, visitor)
-        told = read_body(await exchange.body(), wire.Heartbeat)
         beats = await asyncio.gather(*(self._renewed(visitor, held) for held in told.turns))
         ended_sessions = tuple(name for name in told.ended_sessions if launcher.works_for(name.rpartition(" ")[0]))
         facts = {"running": told.running, "draining": told.draining, "ended_sessions": ended_sessions}
@@ -129,10 +126,9 @@ class LauncherEndpoints:
 
     # Claiming -----------------------------------------------------------------------------------
 
-    async def claim(self, exchange: Exchange, visitor: Visitor) -> None:
+    async def claim(self, exchange: Exchange, visitor: Visitor, wish: wire.Claiming) -> None:
         """Wait for turns, or for news of the launcher's turns, and return them."""
         launcher = await self._launcher(exchange, visitor)
-        wish = read_body(await exchange.body(), wire.Claiming)
         gone = asyncio.ensure_future(exchange.disconnected())
         try:
             async with self._claims.enter(launcher.launcher_id) as superseded:
@@ -147,19 +143,17 @@ class LauncherEndpoints:
         lost_after = LOST_AFTER if wish.lost_after is None else timedelta(seconds=wish.lost_after)
         return TurnDispatcher(self._deps, lease=lease, lost_after=lost_after, tokens=True, words=self._words)
 
-    async def adopt(self, exchange: Exchange, visitor: Visitor) -> None:
+    async def adopt(self, exchange: Exchange, visitor: Visitor, held: wire.Held) -> None:
         """Let a restarted launcher continue a turn of its former process."""
         launcher = await self._launcher(exchange, visitor)
-        held = read_body(await exchange.body(), wire.Held)
         owner, turn = await self._turn(visitor, held.turn_id, held.epoch, held.owner)
         turn = replace(turn, launcher_id=held.former)
         await exchange.answer(encode(await self._dispatcher.adopt(owner, turn, launcher.launcher_id)))
 
     # Turns --------------------------------------------------------------------------------------
 
-    async def entries(self, exchange: Exchange, visitor: Visitor) -> None:
+    async def entries(self, exchange: Exchange, visitor: Visitor, told: wire.Report) -> None:
         """Store the events of a turn."""
-        told = read_body(await exchange.body(), wire.Report)
         owner, turn = await self._turn(visitor, exchange.params["turn_id"], told.epoch, told.owner)
         async with self._reports.enter(f"{owner} {turn.turn_id}"):  # a repeated report waits for the first one
             try:
@@ -188,9 +182,8 @@ class LauncherEndpoints:
             await dispatcher.release(owner, turn)
         return reported
 
-    async def words(self, exchange: Exchange, visitor: Visitor) -> None:
+    async def words(self, exchange: Exchange, visitor: Visitor, told: wire.Saying) -> None:
         """Show partial output of a turn's agent without storing it."""
-        told = read_body(await exchange.body(), wire.Saying)
         owner, turn = await self._turn(visitor, exchange.params["turn_id"], told.epoch, told.owner)
         now = await self._deps.store.find_turn(owner, turn.turn_id)
         if now.epoch != told.epoch or now.state is not TurnState.RUNNING:
@@ -198,9 +191,8 @@ class LauncherEndpoints:
         await self._dispatcher.speak(owner, turn, told.text)
         await exchange.answer(encode(wire.Reported(turn_id=turn.turn_id)))
 
-    async def finish(self, exchange: Exchange, visitor: Visitor) -> None:
+    async def finish(self, exchange: Exchange, visitor: Visitor, told: wire.TurnEnding) -> None:
         """Report the end of a turn."""
-        told = read_body(await exchange.body(), wire.TurnEnding)
         if told.outcome not in ENDS:
             raise errors.InvalidField("outcome", f"is {told.outcome.value!r}; use one of {', '.join(ENDS)}")
         end = like(TurnEnd, told, messages=tuple(check_messages(told.messages)) if told.messages else ())
@@ -209,9 +201,8 @@ class LauncherEndpoints:
             session = await self._dispatcher.finish(owner, turn, end)
         await exchange.answer(encode(wire.Reported(turn_id=turn.turn_id, session=session)))
 
-    async def approval(self, exchange: Exchange, visitor: Visitor) -> None:
+    async def approval(self, exchange: Exchange, visitor: Visitor, asked: Awaiting) -> None:
         """Wait for the answer to a question of a turn."""
-        asked = read_query(exchange, Awaiting)
         owner, turn = await self._turn(visitor, exchange.params["turn_id"], asked.epoch, asked.owner)
         until = asyncio.get_running_loop().time() + asked.wait
         while True:

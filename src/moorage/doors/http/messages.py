@@ -14,7 +14,6 @@ from moorage.core.ids import check_label
 from moorage.core.key import Scope
 from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import Exchange
-from moorage.doors.http.reading import read_body
 from moorage.doors.http.streams import SSE, LiveStreams
 from moorage.doors.http.visit import Visit, Visitor
 from moorage.service.about import learn
@@ -45,9 +44,8 @@ def add_to(door: Door, live: LiveStreams) -> None:
     """Add the route for posting messages."""
 
     @door.route("POST", PATH, Scope.WRITE, body=PostMessages, answer=Answer, status=201, or_as=(SSE.decode(),))
-    async def post_messages(exchange: Exchange, visitor: Visitor) -> None:
+    async def post_messages(exchange: Exchange, visitor: Visitor, asked: PostMessages) -> None:
         """Send messages to a session; a user's message asks its agent for an answer."""
-        asked = read_body(await exchange.body(), PostMessages)
         moor = await door.visit_to_change(exchange, visitor)
         posted = await moor.post(
             exchange.params["session_id"],

@@ -16,7 +16,7 @@ from moorage.core.query import Page
 from moorage.core.record import MAX_WRITES, Record
 from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import MAX_BODY, Exchange
-from moorage.doors.http.reading import read_body, read_json, read_query
+from moorage.doors.http.reading import read_json
 from moorage.doors.http.visit import Visit, Visitor
 from moorage.records import RecordSpace
 from moorage.remote.records import (
@@ -81,9 +81,9 @@ def add_to(door: Door) -> None:
         "POST", "/records/{namespace}/{record_key}", Scope.READ, to_token=False, body=ReadOfSessions,
         answer=FoundRecords,
     )  # fmt: skip
-    async def records_of(exchange: Exchange, visitor: Visitor) -> None:
+    async def records_of(exchange: Exchange, visitor: Visitor, asked: ReadOfSessions) -> None:
         """Return the record of one key of each of some sessions; null where there is none."""
-        asked, (namespace, key) = read_body(await exchange.body(), ReadOfSessions), _place(exchange)
+        namespace, key = _place(exchange)
         found = await door.visit(exchange, visitor).record_backend().records_of(asked.session_ids, namespace, key)
         await exchange.answer(encode(FoundRecords([None if each is None else document_of(each) for each in found])))
 
@@ -111,14 +111,13 @@ class RecordRoutes:
         is_memory = self._name == "memory"
         self._door.route(verb, path, scope, to_token=not is_memory, name=name, summary=summary, **more)(endpoint)
 
-    async def list(self, exchange: Exchange, visitor: Visitor) -> None:
+    async def list(self, exchange: Exchange, visitor: Visitor, query: ListQuery) -> None:
         """Return a page of records {}, sorted by key.
 
         It ends early where values are large, so that no answer is.
         """
-        query, items = read_query(exchange, ListQuery), list[Record]()
         backend, ref = self._door.visit(exchange, visitor).record_backend(), exchange.params.get("session_id")
-        after, size = query.after, 0
+        items, after, size = list[Record](), query.after, 0
         while True:
             limit = min(query.limit - len(items), AT_ONCE) if query.values else query.limit
             page = await backend.list_records(
@@ -136,10 +135,9 @@ class RecordRoutes:
                 break
         await exchange.answer(encode(Page([document_of(each) for each in items], after)))
 
-    async def read(self, exchange: Exchange, visitor: Visitor) -> None:
+    async def read(self, exchange: Exchange, visitor: Visitor, asked: ReadRecords) -> None:
         """Return records {} by their keys; one with a large value has the name of its upload instead."""
-        asked, ref = read_body(await exchange.body(), ReadRecords), exchange.params.get("session_id")
-        backend = self._door.visit(exchange, visitor).record_backend()
+        backend, ref = self._door.visit(exchange, visitor).record_backend(), exchange.params.get("session_id")
         found = await backend.read_records(ref, exchange.params["namespace"], asked.keys)
         await exchange.answer(encode(FoundRecords([None if each is None else document_of(each) for each in found])))
 
@@ -151,31 +149,28 @@ class RecordRoutes:
             raise RecordNotFound(namespace, key)
         await exchange.answer(encode(document_of(found)))
 
-    async def put(self, exchange: Exchange, visitor: Visitor) -> None:
+    async def put(self, exchange: Exchange, visitor: Visitor, query: PutQuery) -> None:
         """Store the body, JSON or bytes, as a record {}."""
-        query, (namespace, key) = read_query(exchange, PutQuery), _place(exchange)
         value, moor = await _value(exchange), await self._door.visit_to_change(exchange, visitor)
+        namespace, key = _place(exchange)
         written = await _space(exchange, moor).put(namespace, key, value, ttl=query.ttl, version=query.version)
         await exchange.answer(encode(written))
 
-    async def delete(self, exchange: Exchange, visitor: Visitor) -> None:
+    async def delete(self, exchange: Exchange, visitor: Visitor, query: DeleteQuery) -> None:
         """Delete a record {}. A missing key is no error."""
-        query, (namespace, key) = read_query(exchange, DeleteQuery), _place(exchange)
-        moor = await self._door.visit_to_change(exchange, visitor)
+        moor, (namespace, key) = await self._door.visit_to_change(exchange, visitor), _place(exchange)
         await _space(exchange, moor).delete(namespace, key, version=query.version)
         await exchange.answer(encode(Deleted(namespace=namespace, key=key)))
 
-    async def clear(self, exchange: Exchange, visitor: Visitor) -> None:
+    async def clear(self, exchange: Exchange, visitor: Visitor, query: PrefixQuery) -> None:
         """Delete all records {} whose keys have this prefix."""
-        prefix, namespace = read_query(exchange, PrefixQuery).prefix, exchange.params["namespace"]
-        moor = await self._door.visit_to_change(exchange, visitor)
-        await _space(exchange, moor).delete(namespace, prefix, prefix=True)
-        await exchange.answer(encode(Deleted(namespace=namespace, prefix=prefix)))
+        moor, namespace = await self._door.visit_to_change(exchange, visitor), exchange.params["namespace"]
+        await _space(exchange, moor).delete(namespace, query.prefix, prefix=True)
+        await exchange.answer(encode(Deleted(namespace=namespace, prefix=query.prefix)))
 
-    async def write(self, exchange: Exchange, visitor: Visitor) -> None:
+    async def write(self, exchange: Exchange, visitor: Visitor, asked: WriteMemory) -> None:
         """Write several records {} in one commit; messages of a session may be part of it."""
         ref = exchange.params.get("session_id")
-        asked = read_body(await exchange.body(), WriteMemory if ref is None else WriteRecords)
         more: dict[str, Any] = {}
         if isinstance(asked, WriteRecords):
             if asked.memory and visitor.session_id is not None:

@@ -12,11 +12,9 @@ from urllib.parse import unquote
 from msgspec import Struct
 
 from moorage.core.key import Scope
-from moorage.doors.http.exchange import Exchange
-from moorage.doors.http.visit import Visitor
 from moorage.remote.operations import Operation
 
-Handler = Callable[[Exchange, Visitor], Awaitable[None]]
+Handler = Callable[..., Awaitable[None]]  # of an exchange, a visitor and the request, if the route has a type for it
 
 
 class Route(Struct, frozen=True, kw_only=True):
@@ -31,8 +29,8 @@ class Route(Struct, frozen=True, kw_only=True):
     to_token: bool = True  # else it concerns all of an owner's sessions or more, which no session's token reaches
     is_open: bool = False  # answered before the authorizer
     summary: str | None = None  # without one, it is not in the document
-    query: type[Struct] | None = None  # the type of the query
-    body: Any = None  # the type of the body; None: it has none; `bytes`: a file
+    query: type[Struct] | None = None  # the type of the query, as which it is passed to the endpoint
+    body: Any = None  # the same of the body; None: it has none; `bytes`: a file, which the endpoint reads
     may_be_empty: bool = False  # whether a file may be empty
     answer: Any = None  # the type of the answer; None: text
     kind: str = "application/json"

@@ -25,7 +25,6 @@ from moorage.core.key import Scope
 from moorage.core.query import Page, check_numbers
 from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import JSON, ClientDisconnected, Exchange
-from moorage.doors.http.reading import read_query
 from moorage.doors.http.visit import Visitor
 from moorage.service.conversation import PAGE, check_feed_cursor, newest_event, session_page
 from moorage.service.streams import Hub, Render, Stream, Told, Wants
@@ -101,9 +100,9 @@ class LiveStreams:
 
     # Routes -------------------------------------------------------------------------------------
 
-    async def session(self, exchange: Exchange, visitor: Visitor) -> None:
+    async def session(self, exchange: Exchange, visitor: Visitor, asked: SessionEventsRequest) -> None:
         """Return the events of a session: a JSON page; with `Accept: text/event-stream` a stream."""
-        asked, ref = read_query(exchange, SessionEventsRequest), exchange.params["session_id"]
+        ref = exchange.params["session_id"]
         after, wants = _cursor(exchange, asked), _wants(asked, also=(SESSION_DELETED,))
         deps, caller = self._door.deps, visitor.caller
         if wants_stream(exchange):
@@ -115,9 +114,8 @@ class LiveStreams:
         read = partial(session_page, deps, caller, session.session_id)
         await _answer_page(exchange, read, session.last_entry if after is None else after, asked.limit, wants)
 
-    async def everything(self, exchange: Exchange, visitor: Visitor) -> None:
+    async def everything(self, exchange: Exchange, visitor: Visitor, asked: EventsRequest) -> None:
         """Return the events of all sessions: a JSON page; with `Accept: text/event-stream` a stream."""
-        asked = read_query(exchange, EventsRequest)
         after, wants = _cursor(exchange, asked), _wants(asked, session_id=await self._id_of(visitor, asked.session))
         deps, caller = self._door.deps, visitor.caller
         if wants_stream(exchange):

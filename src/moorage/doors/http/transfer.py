@@ -17,7 +17,6 @@ from moorage.core.key import Scope
 from moorage.doors.http.answers import document
 from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import Exchange
-from moorage.doors.http.reading import read_query
 from moorage.doors.http.refusals import TooManyImports
 from moorage.doors.http.visit import Visit, Visitor
 from moorage.files.finding import kind_of_stream
@@ -120,14 +119,14 @@ def add_to(door: Door) -> None:
     imports = Imports()
 
     @door.route("GET", "/sessions/{session_id}/export", Scope.READ, query=ExportQuery, kind=NDJSON, or_as=(MARKDOWN,))
-    async def export(exchange: Exchange, visitor: Visitor) -> None:
+    async def export(exchange: Exchange, visitor: Visitor, query: ExportQuery) -> None:
         """Return a session as lines: `jsonl` (importable) or `markdown` (to read)."""
-        await _export(exchange, door.visit(exchange, visitor))
+        await _export(exchange, door.visit(exchange, visitor), query)
 
     taking: dict[str, Any] = {"to_token": False, "query": ImportQuery, "body": bytes, "answer": ImportReport}
 
     @door.route("POST", "/import", Scope.WRITE, name="import", **taking)
-    async def take(exchange: Exchange, visitor: Visitor) -> None:
+    async def take(exchange: Exchange, visitor: Visitor, query: ImportQuery) -> None:
         """Import sessions: an export, a state.json, a transcript of Claude Code, a list of messages."""
         moor = door.visit(exchange, visitor)
 
@@ -142,20 +141,20 @@ def add_to(door: Door) -> None:
                 await bring_in(deps, visitor.caller, bundle, report, detach=detach, dry_run=dry_run)
             return report
 
-        await _import(exchange, imports, import_)
+        await _import(exchange, query, imports, import_)
 
     @door.route("POST", "/import/histories", Scope.WRITE, name="import_histories", may_be_empty=True, **taking)
-    async def take_histories(exchange: Exchange, visitor: Visitor) -> None:
+    async def take_histories(exchange: Exchange, visitor: Visitor, query: ImportQuery) -> None:
         """Import the content of files of other programs, read by the Python client, one file per line."""
 
         async def import_(file: Any, _: ReceivedLines, **how: bool) -> ImportReport:
             return await import_histories(door.deps_of(visitor.caller.owner), visitor.caller, _lines(file), **how)
 
-        await _import(exchange, imports, import_)
+        await _import(exchange, query, imports, import_)
 
 
-async def _export(exchange: Exchange, moor: Visit) -> None:
-    query, waiting = read_query(exchange, ExportQuery), b""
+async def _export(exchange: Exchange, moor: Visit, query: ExportQuery) -> None:
+    waiting = b""
     async for line in moor.export(exchange.params["session_id"], tree=query.tree, format=query.format):
         waiting += line.encode() + b"\n"
         if len(waiting) >= PIECE:
@@ -171,8 +170,7 @@ async def _send(exchange: Exchange, query: ExportQuery, lines: bytes, *, is_last
     await exchange.more(lines, is_last=is_last)
 
 
-async def _import(exchange: Exchange, imports: Imports, take: Take) -> None:
-    query = read_query(exchange, ImportQuery)
+async def _import(exchange: Exchange, query: ImportQuery, imports: Imports, take: Take) -> None:
     async with imports.place() as reading:
         with SpooledTemporaryFile(IN_MEMORY) as file:
             lines = ReceivedLines(file.write)
