@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from datetime import datetime
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from msgspec import Struct, json, to_builtins
+from msgspec import Struct, field, json, to_builtins
 
 from moorage import config
 from moorage.clocks import SystemClock
@@ -46,27 +46,19 @@ class ClockAt(SystemClock):
         return self._at
 
 
-class HookContext:
+class HookContext(Struct):
     """A store and its caller."""
 
-    def __init__(
-        self,
-        deps: Deps,
-        spool: Spool,
-        caller: Caller | None = None,
-        *,
-        parent: str | None = None,
-        is_late: bool = False,
-    ) -> None:
-        self.deps, self.spool = deps, spool
-        self.caller = caller or caller_as(INTERFACE)
-        self.parent = parent  # the session that the host works for, from the host's environment
-        self.is_late = is_late  # whether the event comes from the spool
+    deps: Deps
+    spool: Spool
+    caller: Caller = field(default_factory=lambda: caller_as(INTERFACE))
+    parent: str | None = None  # the session that the host works for, from the host's environment
+    is_late: bool = False  # whether the event comes from the spool
 
     def at(self, at: datetime, parent: str | None, *, is_late: bool = False) -> HookContext:
         """Return the context of an event: however late it is stored, it keeps the time at which it happened."""
         deps = Deps(self.deps.store, ClockAt(at), self.deps.entropy, self.deps.settings, beside=self.deps)
-        return HookContext(deps, self.spool, self.caller, parent=parent, is_late=is_late)
+        return HookContext(deps, self.spool, self.caller, parent, is_late)
 
     def run(
         self,
