@@ -45,14 +45,12 @@ class QueryLimits(Struct, frozen=True, kw_only=True):
 def check_shape(document: gql.DocumentNode, limits: QueryLimits) -> None:
     """Raise QueryTooLarge, QueryTooDeep, or InvalidQuery for fragments that contain themselves."""
     shape = _Shape(document, limits)
-    for definition in document.definitions:
-        if isinstance(definition, (gql.OperationDefinitionNode, gql.FragmentDefinitionNode)):
-            shape.count(definition.selection_set, 1)
-    for name in shape.fragments:
-        shape.height_of(name, ())
-    for definition in document.definitions:
-        if isinstance(definition, gql.OperationDefinitionNode):
-            shape.check_depth(definition.selection_set)
+    executable = (gql.OperationDefinitionNode, gql.FragmentDefinitionNode)
+    selections = [each.selection_set for each in document.definitions if isinstance(each, executable)]
+    for each in selections:
+        shape.check_depth(each)
+    for each in selections:
+        shape.count(each)
 
 
 class _Shape:
@@ -65,10 +63,8 @@ class _Shape:
         self._names: Counter[str] = Counter()
         self._heights: dict[str, int] = {}
 
-    def count(self, selections: gql.SelectionSetNode, level: int) -> None:
+    def count(self, selections: gql.SelectionSetNode) -> None:
         """Count fields, aliases and directives. Raise an error as soon as there are too many."""
-        if level > self.limits.depth:
-            raise QueryTooDeep(self.limits.depth)
         for each in selections.selections:
             self._directives += len(each.directives or ())
             if isinstance(each, gql.FieldNode):
@@ -76,7 +72,7 @@ class _Shape:
             self._check()
             inner = getattr(each, "selection_set", None)
             if inner is not None:
-                self.count(inner, level + 1)
+                self.count(inner)
 
     def _count_field(self, field: gql.FieldNode) -> None:
         self._fields += 1
