@@ -175,16 +175,16 @@ async def test_each_subscriber_gets_its_own_selection(gql: Client, served: Serve
 async def test_one_event_is_put_into_words_once_for_all(
     gql: Client, served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from moorage.doors.graphql.engine import Rendering
+    from moorage.doors.graphql.engine import Execution
 
     worded: list[int] = []
-    answer: Callable[..., bytes] = Rendering.answer
+    answer: Callable[..., bytes] = Execution.rendered
 
-    def counted(self: Rendering, event: Any) -> bytes:
+    def counted(self: Execution, event: Any) -> bytes:
         worded.append(event.id)
         return answer(self, event)
 
-    monkeypatch.setattr(Rendering, "answer", counted)
+    monkeypatch.setattr(Execution, "rendered", counted)
     moor = served.moorage()
     await moor.create(session_id="s", parent=None)
     async with gql.socket() as socket:

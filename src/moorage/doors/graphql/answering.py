@@ -9,8 +9,8 @@ from graphql import OperationType
 
 from moorage.core.errors import InvalidField, InvalidJson, MoorageError, edge_of
 from moorage.doors.graphql.asking import at_this_door
-from moorage.doors.graphql.documents import DocumentRefused, ParsedOperation
-from moorage.doors.graphql.engine import Engine, GraphqlRequest, Response, as_sse, encoded, refusal
+from moorage.doors.graphql.documents import DocumentRefused
+from moorage.doors.graphql.engine import Engine, Execution, GraphqlRequest, Response, as_sse, encoded, refusal
 from moorage.doors.graphql.refusals import InvalidQuery, QueryTooLarge, UnsupportedMediaType
 from moorage.doors.graphql.socket import Socket, SocketSettings
 from moorage.doors.http.app import Door, headers_of
@@ -77,7 +77,7 @@ class Answering:
         if body.lstrip()[:1] == b"[":
             await self._answer_batch(exchange, visitor, _read(body, list[GraphqlRequest]))
         else:
-            await self._answer(exchange, visitor, _read(body, GraphqlRequest))
+            await self._answer(exchange, visitor, self.engine.execution(_read(body, GraphqlRequest), exchange, visitor))
 
     async def _get(self, exchange: Exchange, visitor: Visitor) -> None:
         """Answer the operation in the query of a URL; never a mutation."""
@@ -88,19 +88,18 @@ class Answering:
             variables=_object("variables", given.get("variables")),
             extensions=_object("extensions", given.get("extensions")),
         )
-        operation = self.engine.operation(request)
-        if operation.kind is OperationType.MUTATION:
+        execution = self.engine.execution(request, exchange, visitor)
+        if execution.operation.kind is OperationType.MUTATION:
             raise WrongVerb("GET", ["POST"])
-        await self._answer(exchange, visitor, request)
+        await self._answer(exchange, visitor, execution)
 
-    async def _answer(self, exchange: Exchange, visitor: Visitor, request: GraphqlRequest) -> None:
-        operation = self.engine.operation(request)
-        if operation.kind is OperationType.SUBSCRIPTION:
+    async def _answer(self, exchange: Exchange, visitor: Visitor, execution: Execution) -> None:
+        if execution.is_subscription:
             if not names(_accept(exchange), SSE):
                 raise DocumentRefused([InvalidQuery(BY_SSE_OR_SOCKET)])
-            await self._stream(exchange, visitor, operation, request)
+            await self._stream(exchange, visitor, execution)
             return
-        answer = await self.engine.answer(operation, request, exchange, visitor)
+        answer = await execution.answer()
         if _kind_for(_accept(exchange)) is SSE:
             await _answer_by_sse(exchange, answer)
         else:
@@ -116,29 +115,27 @@ class Answering:
         left, answers = limits.cost, list[Response]()
         for request in requests:
             try:
-                operation = self.engine.operation(request)
-                if operation.kind is OperationType.SUBSCRIPTION:
+                execution = self.engine.execution(request, exchange, visitor)
+                if execution.is_subscription:
                     raise DocumentRefused([InvalidQuery(ONE_ANSWER)])
-                left -= operation.price.check(request.variables or {}, left)
+                left -= execution.operation.price.check(request.variables or {}, left)
                 if answers:
                     await self._door.admit(exchange)  # each counts as a separate request
-                answers.append(await self.engine.answer(operation, request, exchange, visitor))
+                answers.append(await execution.answer())
             except (MoorageError, DocumentRefused) as error:
                 answers.append(refusal(error))
         await exchange.answer(encoded(answers), kind=_document_kind(exchange))
 
-    async def _stream(
-        self, exchange: Exchange, visitor: Visitor, operation: ParsedOperation, request: GraphqlRequest
-    ) -> None:
+    async def _stream(self, exchange: Exchange, visitor: Visitor, execution: Execution) -> None:
         """Stream a subscription as server-sent events."""
         try:
-            wanted, rendering = await self.engine.followed(operation, request, exchange, visitor)
+            wanted, rendering = await execution.followed()
             hub, after = self._live.hub(visitor), _where(exchange, wanted.after)
             await self._live.follow(
                 exchange,
                 visitor,
                 lambda: hub.session(visitor.caller, wanted.ref, after),
-                render=rendering.as_sse,
+                render=rendering.rendered_as_sse,
                 ending=_complete,
                 refusing=lambda error: as_sse(encoded(refusal(error))) + COMPLETE,
             )

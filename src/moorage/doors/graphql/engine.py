@@ -10,7 +10,7 @@ from inspect import isawaitable
 from typing import Any
 
 import msgspec
-from graphql import ExecutionResult, subscribe
+from graphql import ExecutionResult, OperationType, subscribe
 from msgspec import Struct
 
 from moorage.core.codec import encode
@@ -47,8 +47,8 @@ class Engine:
         self.schema = schema()
         self.documents = DocumentCache(self.schema, self.limits)
 
-    def operation(self, request: GraphqlRequest) -> ParsedOperation:
-        """Return the operation that a request names, validated and within the limits.
+    def execution(self, request: GraphqlRequest, exchange: Exchange, visitor: Visitor) -> Execution:
+        """Return the execution of the operation that a request names, validated and within the limits.
 
         Raises:
             InvalidQuery: the request has no query.
@@ -61,58 +61,56 @@ class Engine:
             operation.price.check(request.variables or {}, self.limits.cost)
         except QueryTooCostly as error:
             raise DocumentRefused([error]) from None
-        return operation
+        return Execution(operation, request.variables, OperationContext(self._door.visit(exchange, visitor), visitor))
 
-    async def answer(
-        self, operation: ParsedOperation, request: GraphqlRequest, exchange: Exchange, visitor: Visitor
-    ) -> Response:
+
+class Execution(Struct, frozen=True):
+    """An operation with its variables, for one visitor."""
+
+    operation: ParsedOperation
+    variables: dict[str, Any] | None
+    context: OperationContext | None  # None: events are rendered alike for all visitors
+
+    @property
+    def is_subscription(self) -> bool:
+        """Return whether it is a subscription."""
+        return self.operation.kind is OperationType.SUBSCRIPTION
+
+    async def answer(self) -> Response:
         """Execute a query or a mutation and return its answer, errors included."""
-        result = operation.execute(request.variables, self._asking(exchange, visitor))
+        result = self.operation.execute(self.variables, self.context)
         return answer_of(await result if isawaitable(result) else result)
 
-    async def followed(
-        self, operation: ParsedOperation, request: GraphqlRequest, exchange: Exchange, visitor: Visitor
-    ) -> tuple[WantedEvents, Rendering]:
-        """Return the events that a subscription follows, and their rendering. Raise DocumentRefused."""
-        asking = self._asking(exchange, visitor)
+    async def followed(self) -> tuple[WantedEvents, Execution]:
+        """Return the events that a subscription follows, and the execution that renders them. Raise DocumentRefused."""
+        operation = self.operation
         stream: Any = subscribe(
             operation.schema,
             operation.document,
-            context_value=asking,
-            variable_values=request.variables,
+            context_value=self.context,
+            variable_values=self.variables,
             operation_name=operation.name,
         )
         stream = await stream if isawaitable(stream) else stream
         if isinstance(stream, ExecutionResult):
             raise DocumentRefused([*(stream.errors or ())])
-        assert asking.wanted is not None, "the source of a subscription says what is wanted"
+        wanted = None if self.context is None else self.context.wanted
+        assert wanted is not None, "the source of a subscription says what is wanted"
         if not operation.is_same_for_all:
-            return asking.wanted, Rendering(operation, request.variables, asking)
+            return wanted, self
         if operation.rendering is None:
-            operation.rendering = Rendering(operation, request.variables, None)  # the same for all visitors
-        return asking.wanted, operation.rendering
+            operation.rendering = Execution(operation, self.variables, None)
+        return wanted, operation.rendering
 
-    def _asking(self, exchange: Exchange, visitor: Visitor) -> OperationContext:
-        return OperationContext(self._door.visit(exchange, visitor), visitor)
-
-
-class Rendering:
-    """The rendering of events for one subscription."""
-
-    def __init__(
-        self, operation: ParsedOperation, variables: dict[str, Any] | None, asking: OperationContext | None
-    ) -> None:
-        self._operation, self._variables, self._asking = operation, variables, asking
-
-    def answer(self, event: Event) -> bytes:
+    def rendered(self, event: Event) -> bytes:
         """Return the answer of a subscription for an event."""
-        result = self._operation.execute(self._variables, self._asking, event)
+        result = self.operation.execute(self.variables, self.context, event)
         assert isinstance(result, ExecutionResult), "an event is resolved without waiting"
         return encoded(answer_of(result))
 
-    def as_sse(self, event: Event) -> bytes:
+    def rendered_as_sse(self, event: Event) -> bytes:
         """Return the answer as a server-sent event."""
-        return as_sse(self.answer(event), event.id)
+        return as_sse(self.rendered(event), event.id)
 
 
 # Answers ----------------------------------------------------------------------------------------

@@ -20,14 +20,13 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-from graphql import OperationType
 from msgspec import Struct
 
 from moorage.core.codec import encode
 from moorage.core.errors import MoorageError
 from moorage.doors.graphql.asking import at_this_door
-from moorage.doors.graphql.documents import DocumentRefused, ParsedOperation
-from moorage.doors.graphql.engine import Engine, GraphqlRequest, encoded, refusal
+from moorage.doors.graphql.documents import DocumentRefused
+from moorage.doors.graphql.engine import Engine, Execution, GraphqlRequest, encoded, refusal
 from moorage.doors.http.app import Door, request_id
 from moorage.doors.http.exchange import AsgiReceive, AsgiScope, AsgiSend, ClientDisconnected, Exchange
 from moorage.doors.http.refusals import TooManyStreams, Unexpected
@@ -213,17 +212,17 @@ class Socket:
         if len(self._running) > self._settings.operations:
             raise TooManyStreams(self._settings.operations, "on this connection")
         visitor = await self._door.admit(self._exchange)
-        operation = self._engine.operation(request)
-        if operation.kind is OperationType.SUBSCRIPTION:
-            await self._follow(name, operation, request, visitor)
+        execution = self._engine.execution(request, self._exchange, visitor)
+        if execution.is_subscription:
+            await self._follow(name, execution, visitor)
         else:
-            answer = await self._engine.answer(operation, request, self._exchange, visitor)
-            await self._say(b'{"id":%s,"type":"next","payload":%s}' % (encode(name), encoded(answer)))
+            answer = encoded(await execution.answer())
+            await self._say(b'{"id":%s,"type":"next","payload":%s}' % (encode(name), answer))
             await self._complete(name)
 
-    async def _follow(self, name: str, operation: ParsedOperation, request: GraphqlRequest, visitor: Visitor) -> None:
-        wanted, rendering = await self._engine.followed(operation, request, self._exchange, visitor)
-        hub, render = self._live.hub(visitor), rendering.answer
+    async def _follow(self, name: str, execution: Execution, visitor: Visitor) -> None:
+        wanted, rendering = await execution.followed()
+        hub, render = self._live.hub(visitor), rendering.rendered
         head = b'{"id":%s,"type":"next","payload":' % encode(name)
         joining = self._live.joined(visitor, lambda: hub.session(visitor.caller, wanted.ref, wanted.after))
         access = self._door.access(self._exchange, self._live.settings.heartbeat)
