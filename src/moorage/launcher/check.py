@@ -5,8 +5,8 @@ The store is temporary and private. Questions of the agent are rejected, because
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import suppress
+from math import inf
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +19,7 @@ from moorage.core.problem import Problem
 from moorage.core.query import LogQuery
 from moorage.core.run import Run, RunState
 from moorage.launcher.embedded import Embedded
+from moorage.launcher.processes import clock
 from moorage.service import runs
 from moorage.service.approvals import decide_approval, list_approvals
 from moorage.service.deps import Caller, Deps
@@ -80,25 +81,19 @@ def _once(deps: Deps, agent: AgentDefinition) -> Embedded:
 
 
 async def _one_turn(deps: Deps, caller: Caller, run: Run, timeout: float | None) -> Run:
-    """Return the run when its first turn has ended."""
-    stopping = None if timeout is None else asyncio.create_task(_stop_after(deps, caller, run, timeout))
-    try:
-        while True:
-            seen = deps.store.pulse()
-            run = await deps.store.run(caller.owner, run.run_id)
-            if run.turns and run.state is not RunState.RUNNING:
-                return run
-            await _reject_questions(deps, caller, run.session_id)
-            await deps.store.wait(seen, LOOK)
-    finally:
-        if stopping is not None:
-            stopping.cancel()
-
-
-async def _stop_after(deps: Deps, caller: Caller, run: Run, seconds: float) -> None:
-    await asyncio.sleep(seconds)
-    with suppress(Conflict):  # it has ended
-        await runs.stop_run(deps, caller, run.run_id)
+    """Return the run when its first turn has ended; stop it after the timeout."""
+    stop_at = inf if timeout is None else clock() + timeout
+    while True:
+        seen = deps.store.pulse()
+        run = await deps.store.run(caller.owner, run.run_id)
+        if run.turns and run.state is not RunState.RUNNING:
+            return run
+        await _reject_questions(deps, caller, run.session_id)
+        if clock() >= stop_at:
+            stop_at = inf
+            with suppress(Conflict):  # it has ended
+                await runs.stop_run(deps, caller, run.run_id)
+        await deps.store.wait(seen, max(0.0, min(LOOK, stop_at - clock())))
 
 
 async def _reject_questions(deps: Deps, caller: Caller, session_id: str) -> None:
