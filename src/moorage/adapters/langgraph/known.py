@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from langgraph.checkpoint.base import ChannelVersions, Checkpoint
 
-from moorage.adapters.langgraph.layout import InlineValue, ValuePlace
+from moorage.adapters.langgraph.layout import Header, InlineValue, ValuePlace
 from moorage.adapters.langgraph.lists import KnownList
 
 MOST_ITEMS = 200_000  # of cached lists, of all threads together
@@ -32,6 +32,11 @@ class Known(NamedTuple):
         """Return the cache size of the checkpoint."""
         inline = sum(len(each.data) for each in self.places.values() if isinstance(each, InlineValue))
         return 1 + inline // BYTES_OF_AN_ITEM + sum(len(each.items) for each in self.lists.values())
+
+    def is_whole(self, header: Header) -> bool:
+        """Return whether loading this checkpoint again would add nothing to the cache."""
+        is_same = self.checkpoint_id == header.checkpoint_id and self.places == header.values
+        return is_same and all(each.is_loaded for each in self.lists.values())
 
     def place_of(self, channel: str, checkpoint: Checkpoint, new_versions: ChannelVersions) -> ValuePlace | None:
         """Return where a value is stored that a following checkpoint did not change."""

@@ -80,6 +80,11 @@ class KnownList:
                 loaded.add(each)
         return cls(list(items), held, slices, loaded)
 
+    @property
+    def is_loaded(self) -> bool:
+        """Return whether loading it again teaches nothing: all slices are loaded, and messages are known by content."""
+        return len(self.loaded) == len(self.slices) and all(type(item) in MESSAGES for item in self.items)
+
     def copy_of(self, each: Slice) -> list[Any]:
         """Return new items for a loaded slice, equal to those that loading it again would return."""
         start = self._starts[each]
@@ -179,7 +184,8 @@ class ListPlan:
                 continue
             self._add_segment(pending)
             pending = []
-            self.slices += known.slices_of(*found)
+            is_all = found == (0, len(known.items))
+            self.slices += known.slices if is_all else known.slices_of(*found)
             self._held += known.held[slice(*found)]
         self._add_segment(pending)
 
@@ -251,8 +257,12 @@ def _item(known: Any, held: Any) -> Any:
         return _fresh(held)
     if known.__pydantic_extra__:  # added by its user
         return type(known).model_construct(**_fresh(held))
-    item = known.__copy__()  # takes a third of the time of `model_construct`
-    object.__setattr__(item, "__dict__", _fresh(held))  # its user may have changed it
+    item = object.__new__(type(known))  # takes a quarter of the time of `model_construct`
+    set_field = object.__setattr__
+    set_field(item, "__dict__", _fresh(held))
+    set_field(item, "__pydantic_fields_set__", known.__pydantic_fields_set__.copy())
+    set_field(item, "__pydantic_extra__", {})
+    set_field(item, "__pydantic_private__", None)
     return item
 
 

@@ -147,10 +147,12 @@ class ThreadReader:
         lists = {} if before is None else before.lists
         values = await records_of(moor, session_id, header.needs(lists))
         loaded = self._whole(thread_id, found, values, lists)
-        if loaded is not None:
+        if loaded is None:
+            return None
+        if before is None or not before.is_whole(header):
             self.known.remember(spot, _known(header, loaded.checkpoint, before))
-            if self.asks and waiting_in(loaded.pending_writes or []):
-                self.interrupted[session_id] = header.checkpoint_id
+        if self.asks and waiting_in(loaded.pending_writes or []):
+            self.interrupted[session_id] = header.checkpoint_id
         return loaded
 
     async def load_all(self, moor: Moorage, found: ThreadCheckpoints) -> Tuples:
