@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LATEST = 1  # the newest migration in this release; a test compares it with the folder
 
-LOG_BYTES = 1 << 20  # of a new database's write-ahead log
+LOG_BYTES = 2 << 20  # of a new database's write-ahead log
 
 _LEDGER = """
 CREATE TABLE IF NOT EXISTS migrations (
