@@ -48,21 +48,22 @@ class ListeningPulse(Pulse):
             try:
                 await self._follow()
             except self._breaks:
-                self._is_heard()
+                self.note_listening()
                 await asyncio.sleep(AGAIN_AFTER)
 
     async def _follow(self) -> None:
-        """Listen on a new connection until it breaks; call `_is_heard` once it listens."""
+        """Listen on a new connection until it breaks; call `note_listening` once it listens."""
         raise NotImplementedError
 
-    def _is_heard(self) -> None:
+    def note_listening(self) -> None:
+        """End the wait for the connection; after the first time, wake all waiters: notifications may be lost."""
         assert self._hears is not None
         if self._hears.done():
-            self.beat()  # notifications from before are lost
+            self.beat()
         else:
             self._hears.set_result(None)
 
-    def _set_offset(self, asked: float, told: float) -> None:
+    def set_offset(self, asked: float, told: float) -> None:
         """Correct the offset: the server told its time just now, asked at that time of our monotonic clock."""
         took = time.monotonic() - asked
         offset = told - asked - took / 2

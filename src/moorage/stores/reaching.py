@@ -38,7 +38,7 @@ def _is_refused_everywhere(error: BaseException) -> bool:
     return numbers == {errno.ECONNREFUSED}
 
 
-class Reach:
+class StoreServer:
     """A server, as this process reaches it."""
 
     longest_pause = 1.0  # seconds between two attempts
@@ -67,20 +67,20 @@ class Reach:
 class Retries:
     """How long a caller waits in total, and how long between two attempts."""
 
-    def __init__(self, reach: Reach) -> None:
-        self._reach, self._began, self._pause = reach, time.monotonic(), FIRST_PAUSE
+    def __init__(self, server: StoreServer) -> None:
+        self._server, self._began, self._pause = server, time.monotonic(), FIRST_PAUSE
 
     @property
     def left(self) -> float:
         """Return the remaining seconds."""
-        hurried = max(self._began, self._reach.hurried_at) + self._reach.in_a_hurry
-        return min(self._began + self._reach.patience, hurried) - time.monotonic()
+        hurried = max(self._began, self._server.hurried_at) + self._server.in_a_hurry
+        return min(self._began + self._server.patience, hurried) - time.monotonic()
 
     async def wait(self, error: Exception, *, pauses: bool = True) -> None:
         """Pause before another attempt, or the last one. Raises the caller's error once the time is over."""
         left = self.left
-        if left <= 0 or (not self._reach.is_known and is_dead(error)):
-            raise self._reach.given_up(error) from error
+        if left <= 0 or (not self._server.is_known and is_dead(error)):
+            raise self._server.given_up(error) from error
         if pauses:
             await asyncio.sleep(min(self._pause * random.uniform(0.5, 1.0), left))
-            self._pause = min(self._pause * 2, self._reach.longest_pause)
+            self._pause = min(self._pause * 2, self._server.longest_pause)

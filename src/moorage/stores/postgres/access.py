@@ -26,7 +26,7 @@ from moorage.stores import Stale
 from moorage.stores.postgres.bus import PostgresBus
 from moorage.stores.postgres.connection import LostConnection, PostgresConnection, Statements, connect
 from moorage.stores.postgres.statistics import Statistics
-from moorage.stores.reaching import Reach, Retries
+from moorage.stores.reaching import Retries, StoreServer
 
 if TYPE_CHECKING:
     from moorage.stores.postgres.options import PostgresOptions
@@ -143,7 +143,7 @@ async def _locked(db: PostgresConnection, job: PostgresJob[T]) -> T:
         db.is_locking = False
 
 
-class Pool(Reach):
+class Pool(StoreServer):
     """Connections, opened when needed and kept for the next caller."""
 
     def __init__(

@@ -86,7 +86,7 @@ class PostgresBus(ListeningPulse):
             async with asyncio.timeout(LONGEST_LOOK):
                 found = await self.set_clock(db)
             if seen is None:
-                self._is_heard()
+                self.note_listening()
             elif found != seen:
                 self.beat()
             seen = found
@@ -97,7 +97,7 @@ class PostgresBus(ListeningPulse):
         asked = time.monotonic()
         row = await db.one(_LOOK)
         assert row is not None
-        self._set_offset(asked, row[1])
+        self.set_offset(asked, row[1])
         return str(row[0])
 
     async def close(self) -> None:

@@ -48,7 +48,7 @@ class RedisBus(ListeningPulse):
                 kind, *rest = await connection.read_response()
                 self._heard_at = time.monotonic()
                 if kind == b"subscribe":
-                    self._is_heard()
+                    self.note_listening()
                 elif kind == b"message" and rest[-1] != self._db.name.encode():
                     self.beat()
         finally:
@@ -68,4 +68,4 @@ class RedisBus(ListeningPulse):
         asked = time.monotonic()
         await connection.send_command("TIME")
         seconds, micros = await connection.read_response()
-        self._set_offset(asked, int(seconds) + int(micros) / 1e6)
+        self.set_offset(asked, int(seconds) + int(micros) / 1e6)

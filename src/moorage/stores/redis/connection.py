@@ -42,7 +42,7 @@ from moorage.core.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from moorage.stores.reaching import Reach
+from moorage.stores.reaching import StoreServer
 from moorage.stores.redis.options import RedisOptions
 
 LANES = 4  # connections that commands share; more of them only cost more packets
@@ -248,7 +248,7 @@ async def _is_whole(connection: AbstractConnection, timeout: float) -> bool:
     return True
 
 
-class Servers(Reach):
+class Servers(StoreServer):
     """The server of a store, or all servers of its cluster."""
 
     longest_pause, in_a_hurry = 0.5, 0.5
