@@ -1895,15 +1895,15 @@ MUTANTS = (
     Mutant(
         "a lease that is written late",
         DEPS,
-        "is_steady and passed >= self._stepped_at + SETTLING",
-        "is_steady",
+        "is_steady and self.extended >= self.steps and passed >= self._stepped_at + SETTLING",
+        "is_steady and self.extended >= self.steps",
         (f"{CLOCK}::test_lease_that_is_written_late_by_the_time_before_a_step_costs_no_turn",),
     ),
     Mutant(
         "a judge who read the clock too early",
         DEPS,
-        "is_steady and passed >= self._stepped_at + SETTLING",
-        "passed >= self._stepped_at + SETTLING",
+        "is_steady and self.extended >= self.steps and passed >= self._stepped_at + SETTLING",
+        "self.extended >= self.steps and passed >= self._stepped_at + SETTLING",
         (f"{CLOCK}::test_judge_who_read_the_clock_before_it_was_set_back_loses_no_turn",),
     ),
     Mutant(
