@@ -73,7 +73,7 @@ class RemoteMoorage(Connection):
         self.caller = caller
         who = {**_who(caller), **(headers or {})}
         inside_agent = config.run_from_environment() is not None  # its server was running when it was started
-        self._transport = Transport(url, lambda: who, key=key, deadline=deadline or DEADLINE, is_known=inside_agent)
+        self._transport = Transport(url, who, key=key, deadline=deadline or DEADLINE, is_known=inside_agent)
 
     def __repr__(self) -> str:
         return f"Moorage({self._transport.url!r})"

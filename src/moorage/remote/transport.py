@@ -79,13 +79,13 @@ class Transport:
     def __init__(
         self,
         url: str,
-        headers: Callable[[], Headers],
+        headers: Headers,
         *,
         key: str | None = None,
         deadline: float = DEADLINE,
         is_known: bool = False,
     ) -> None:
-        """Set up. `headers` gives headers for every request. `is_known`: wait for the server if it does not answer."""
+        """Set up. `headers` are for every request. `is_known`: wait for the server if it does not answer."""
         self.url, self._headers, self._key, self._deadline = check_url(url), headers, key, deadline
         self._is_known = is_known
         self._client: httpx2.AsyncClient | None = None
@@ -154,7 +154,7 @@ class Transport:
             raise ServerUnreachable(self.url, f"the name {host} does not resolve", is_unsure=False) from error
 
     def _request(self, ask: Ask) -> httpx2.Request:
-        headers = {"Accept": JSON, **self._headers(), **ask.headers}
+        headers = {"Accept": JSON, **self._headers, **ask.headers}
         if self._key is not None:
             headers["Authorization"] = f"Bearer {self._key}"
         if ask.body is not None:
@@ -180,7 +180,7 @@ class Requester:
     """A launcher's connection to its server: one attempt for each request, because the launcher itself retries."""
 
     def __init__(self, url: str, key: str | None = None) -> None:
-        self._transport = Transport(url, lambda: {"X-Moorage-Interface": "python"}, key=key, deadline=0.0)
+        self._transport = Transport(url, {"X-Moorage-Interface": "python"}, key=key, deadline=0.0)
 
     @property
     def url(self) -> str:
