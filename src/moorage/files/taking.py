@@ -186,5 +186,5 @@ def _state(file: FoundFile, advance: Advance) -> History:
 
 def _refused(file: FoundFile, reason: str) -> History:
     history = History(file=file.name)
-    history.notes.leave_out(file.name, reason)
+    history.leave_out(reason)
     return history

@@ -55,12 +55,6 @@ class Notes(Struct, kw_only=True):
     left_out_total: int = 0
     passed_over: dict[str, int] = field(default_factory=dict)
 
-    def leave_out(self, file: str, reason: str, line: int | None = None) -> None:
-        """Note an omission."""
-        self.left_out_total += 1
-        if len(self.left_out) < MAX_TOLD:
-            self.left_out.append(LeftOut(file=file, line=line, reason=reason))
-
     def pass_over(self, kind: str, count: int = 1) -> None:
         """Count lines of a kind that is ignored on purpose."""
         if count:
@@ -78,8 +72,8 @@ class ImportReport(Struct, kw_only=True):
     left_out_total: int = 0
     passed_over: dict[str, int] = field(default_factory=dict)
 
-    def take(self, notes: Notes) -> None:
-        """Add the notes of one file."""
+    def take(self, notes: Notes | ImportReport) -> None:
+        """Add the notes of one file, or of another import."""
         self.left_out += notes.left_out[: MAX_TOLD - len(self.left_out)]
         self.left_out_total += notes.left_out_total
         for kind, count in notes.passed_over.items():
@@ -90,7 +84,7 @@ class ImportReport(Struct, kw_only=True):
         self.imported += other.imported
         self.already_there += other.already_there
         self.entries += other.entries
-        self.take(Notes(left_out=other.left_out, left_out_total=other.left_out_total, passed_over=other.passed_over))
+        self.take(other)
 
 
 class History(Struct, kw_only=True):
@@ -99,6 +93,12 @@ class History(Struct, kw_only=True):
     file: str
     bundles: list[Bundle] = field(default_factory=list)
     notes: Notes = field(default_factory=Notes)
+
+    def leave_out(self, reason: str, line: int | None = None) -> None:
+        """Note an omission."""
+        self.notes.left_out_total += 1
+        if len(self.notes.left_out) < MAX_TOLD:
+            self.notes.left_out.append(LeftOut(file=self.file, line=line, reason=reason))
 
 
 # Importing --------------------------------------------------------------------------------------
@@ -147,10 +147,10 @@ async def bring_in_history(
             is_news |= await bring_in(deps, caller, own, report, detach=detach, dry_run=dry_run)
         except ParentNotFound as error:
             why = f"its parent {error.parent} is not there; detached, it can come in as a root"
-            notes.leave_out(history.file, f"session {bundle.session.session_id}: {why}")
+            history.leave_out(f"session {bundle.session.session_id}: {why}")
             is_news = True
         except (InvalidRequest, NotFound, Conflict) as error:
-            notes.leave_out(history.file, f"session {bundle.session.session_id}: {error.message}")
+            history.leave_out(f"session {bundle.session.session_id}: {error.message}")
             is_news = True
     if is_news:
         report.take(notes)
@@ -176,7 +176,7 @@ def _is_sound(bundle: Bundle, history: History) -> bool:
     try:
         check_bundle(bundle)
     except InvalidRequest as error:
-        history.notes.leave_out(history.file, f"session {bundle.session.session_id}: {error.message}")
+        history.leave_out(f"session {bundle.session.session_id}: {error.message}")
         return False
     return True
 

@@ -57,9 +57,9 @@ def _read(history: History, line: bytes, number: int, now: datetime) -> None:
         check_bundle(bundle)
         history.bundles.append(bundle)
     except MoorageError as error:
-        history.notes.leave_out(history.file, error.message, number)
+        history.leave_out(error.message, number)
     except _UNREADABLE as error:
-        history.notes.leave_out(history.file, f"not a row with a session_id and a context ({error})", number)
+        history.leave_out(f"not a row with a session_id and a context ({error})", number)
 
 
 def _context(context: Any) -> dict[str, Any]:

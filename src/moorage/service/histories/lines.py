@@ -17,7 +17,7 @@ from moorage.core.codec import NOT_JSON, decode
 from moorage.service.histories.blocks import Block, NotOurs
 from moorage.service.histories.ledger import as_utc
 from moorage.service.histories.letters import decoded
-from moorage.service.importing import Notes
+from moorage.service.importing import History
 
 MAX_LINE = 64 * 1024 * 1024
 TALK = ("user", "assistant")
@@ -90,21 +90,21 @@ class _Launch(Struct, rename="camel"):
 UNREADABLE = (*NOT_JSON, OverflowError, NotOurs)
 
 
-def read_lines(lines: Iterable[str | bytes], file: str, notes: Notes) -> Iterator[tuple[int, TranscriptLine]]:
+def read_lines(lines: Iterable[str | bytes], history: History) -> Iterator[tuple[int, TranscriptLine]]:
     """Yield the readable lines with their numbers; note the others as left out."""
     broken: tuple[int, str] | None = None
     for number, text in enumerate(lines, 1):
         if not text.strip():
             continue
         if broken is not None:
-            notes.leave_out(file, broken[1], broken[0])
+            history.leave_out(broken[1], broken[0])
             broken = None
         try:
             yield number, _line(text)
         except UNREADABLE as error:
             broken = number, f"not a line of a transcript ({error})"
     if broken is not None:
-        notes.leave_out(file, f"the last line was cut short: {broken[1]}", broken[0])
+        history.leave_out(f"the last line was cut short: {broken[1]}", broken[0])
 
 
 def _line(text: str | bytes) -> TranscriptLine:

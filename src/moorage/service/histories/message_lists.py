@@ -62,9 +62,9 @@ def read_messages(
         try:
             _write(history, chat, now, task_id, alone)
         except MoorageError as error:
-            history.notes.leave_out(file, f"{chat.name or 'the conversation'}: {error.message}")
+            history.leave_out(f"{chat.name or 'the conversation'}: {error.message}")
     if not chats and not has_told:
-        history.notes.leave_out(file, "there is no message in it")
+        history.leave_out("there is no message in it")
     return history
 
 
@@ -88,7 +88,7 @@ def _from_lines(history: History, lines: Iterable[NumberedLine]) -> Iterator[Lis
         try:
             value = decoded(line)
         except NOT_JSON as error:
-            history.notes.leave_out(history.file, f"not JSON ({error})", number)
+            history.leave_out(f"not JSON ({error})", number)
             continue
         if is_list_of_messages(value) and not is_message(value):
             yield from _conversations(value, f"line {number}")
@@ -105,7 +105,7 @@ def _from_document(history: History, lines: Iterable[NumberedLine]) -> Iterator[
         kept.append((number, line))
         size += len(line)
         if size > MAX_LIST:
-            history.notes.leave_out(history.file, f"longer than {MAX_LIST >> 20} MiB, and not made of lines")
+            history.leave_out(f"longer than {MAX_LIST >> 20} MiB, and not made of lines")
             return
     try:
         value = decoded(b"".join(line for _, line in kept))
@@ -113,7 +113,7 @@ def _from_document(history: History, lines: Iterable[NumberedLine]) -> Iterator[
         if any(_is_one(line) for _, line in kept):
             yield from _from_lines(history, kept)
         else:
-            history.notes.leave_out(history.file, f"not JSON ({error})")
+            history.leave_out(f"not JSON ({error})")
         return
     if is_list_of_messages(value):
         yield from _conversations(value, None)
@@ -158,12 +158,11 @@ def _write(
     for place, (line, message) in enumerate(chat.messages, 1):
         _hear(history, listener, message, line, f"{chat.name}, message {place}" if chat.name else f"message {place}")
     if not conversation.drafts:
-        history.notes.leave_out(history.file, f"{chat.name or 'the conversation'}: there is no message in it")
+        history.leave_out(f"{chat.name or 'the conversation'}: there is no message in it")
         return
     birth = _birth(history, chat, task_id, session_id)
     began = time_of(chat.about)
-    scribe = Scribe(conversation, birth, history.file, history.notes)
-    history.bundles.append(scribe.bundle(began or now))
+    history.bundles.append(Scribe(conversation, birth, history).bundle(began or now))
 
 
 def _hear(history: History, listener: Listener, message: OpenaiMessage, line: int | None, name: str) -> None:
@@ -173,7 +172,7 @@ def _hear(history: History, listener: Listener, message: OpenaiMessage, line: in
         listener.hear(message, line)
     except NotOurs as error:
         reason = str(error) if line is not None else f"{name}: {error}"
-        history.notes.leave_out(history.file, reason, line)
+        history.leave_out(reason, line)
 
 
 def _birth(history: History, chat: ListedConversation, task_id: str | None, session_id: str | None) -> Speaker:
@@ -185,7 +184,7 @@ def _birth(history: History, chat: ListedConversation, task_id: str | None, sess
     try:
         check_metadata(metadata)
     except InvalidRequest as error:
-        history.notes.leave_out(history.file, f"what is said of the conversation besides: {error.message}")
+        history.leave_out(f"what is said of the conversation besides: {error.message}")
         metadata = {"host": INTERFACE}
     return Speaker(session_id=own, task_id=task, agent=agent, metadata=metadata, interface=INTERFACE)
 

@@ -17,7 +17,7 @@ from moorage.service.histories.lines import (
     preserved_from,
     read_lines,
 )
-from moorage.service.importing import Notes
+from moorage.service.importing import History
 
 DELEGATING = ("Agent", "Task")  # the tool that starts sub-agents, and its former name
 USAGE = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
@@ -29,8 +29,8 @@ class Reading:
     With an `agent_id` it is the file of that sub-agent, and has no line of the host.
     """
 
-    def __init__(self, file: str, notes: Notes, agent_id: str | None = None) -> None:
-        self._file, self._notes, self._agent_id = file, notes, agent_id
+    def __init__(self, history: History, agent_id: str | None = None) -> None:
+        self._history, self._notes, self._agent_id = history, history.notes, agent_id
         self.main = Conversation()
         self.sides: dict[str, Conversation] = {}
         self.launched: dict[str, str] = {}  # sub-agents, and the calls that started them
@@ -42,14 +42,14 @@ class Reading:
 
     def read(self, lines: Iterable[str | bytes]) -> None:
         """Read all lines; note unreadable ones as left out."""
-        for number, line in read_lines(lines, self._file, self._notes):
+        for number, line in read_lines(lines, self._history):
             if line.uuid is not None and line.uuid in self._seen:
                 self._notes.pass_over("repeated")
                 continue
             try:
                 self._take(number, line)
             except UNREADABLE as error:
-                self._notes.leave_out(self._file, f"not a line of a transcript ({error})", number)
+                self._history.leave_out(f"not a line of a transcript ({error})", number)
                 continue
             if line.uuid is not None:
                 self._seen.add(line.uuid)
@@ -67,9 +67,9 @@ class Reading:
             return next(iter(self._session_ids))
         if self._session_ids:
             named = ", ".join(sorted(self._session_ids)[:3])
-            self._notes.leave_out(self._file, f"its lines belong to several sessions ({named} …) and its name to none")
+            self._history.leave_out(f"its lines belong to several sessions ({named} …) and its name to none")
         elif self.main.drafts or self.sides:
-            self._notes.leave_out(self._file, "no line says which session it belongs to")
+            self._history.leave_out("no line says which session it belongs to")
         else:
             self._notes.pass_over("empty")
         return None

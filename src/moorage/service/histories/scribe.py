@@ -20,7 +20,7 @@ from moorage.core.window import whole_upto
 from moorage.service.histories.blocks import Part, cut_text, fitting
 from moorage.service.histories.conversations import Conversation, EntryDraft
 from moorage.service.histories.ledger import Ledger
-from moorage.service.importing import Notes
+from moorage.service.importing import History
 
 INTERFACE = "claude-code"
 REASON = "imported"
@@ -43,8 +43,8 @@ class Speaker(Struct, kw_only=True):
 class Scribe:
     """Turns one conversation into a session."""
 
-    def __init__(self, conversation: Conversation, birth: Speaker, file: str, notes: Notes) -> None:
-        self._conversation, self._birth, self._file, self._notes = conversation, birth, file, notes
+    def __init__(self, conversation: Conversation, birth: Speaker, history: History) -> None:
+        self._conversation, self._birth, self._history = conversation, birth, history
         self._ledger = Ledger(birth.interface)
         self._numbers: list[int] = []  # the newest entry's number after each draft
         self._open_calls: set[str] = set()
@@ -86,10 +86,10 @@ class Scribe:
         try:
             content, is_cut = fitting(draft.role, parts)
         except InvalidRequest as error:
-            self._notes.leave_out(self._file, error.message, draft.line)
+            self._history.leave_out(error.message, draft.line)
             return
         if is_cut:
-            self._notes.leave_out(self._file, "a message of more than 1 MiB; its long texts are cut", draft.line)
+            self._history.leave_out("a message of more than 1 MiB; its long texts are cut", draft.line)
         self._ledger.note(Kind.MESSAGE, at, role=draft.role, content=content)
         self._follow(draft, parts)
         self._words = text_of(content) or self._words
@@ -97,7 +97,7 @@ class Scribe:
     def _is_paired(self, part: Part, line: int | None) -> bool:
         if part["type"] != "tool_result" or part["call_id"] in self._open_calls:
             return True
-        self._notes.leave_out(self._file, f"a result of the call {part['call_id']!r}, which is not there", line)
+        self._history.leave_out(f"a result of the call {part['call_id']!r}, which is not there", line)
         return False
 
     def _follow(self, draft: EntryDraft, parts: list[Part]) -> None:
@@ -119,7 +119,7 @@ class Scribe:
     def _short(self, text: str, line: int | None) -> str:
         if len(text) * 4 <= MAX_TEXT or len(text.encode()) <= MAX_TEXT:
             return text
-        self._notes.leave_out(self._file, "a summary or error of more than 64 KiB; it is cut", line)
+        self._history.leave_out("a summary or error of more than 64 KiB; it is cut", line)
         return cut_text(text, MAX_TEXT // 5)  # fits at four bytes a character
 
     # The head -----------------------------------------------------------------------------------

@@ -67,13 +67,13 @@ def read_state(file: str, data: bytes | str, *, folder: str | None = None) -> Hi
     try:
         history.bundles.append(_read(data, folder))
     except MoorageError as error:
-        history.notes.leave_out(file, error.message)
+        history.leave_out(error.message)
     except msgspec.ValidationError as error:
-        history.notes.leave_out(file, f"not the state of a session ({error})")
+        history.leave_out(f"not the state of a session ({error})")
     except NOT_JSON as error:
-        history.notes.leave_out(file, f"not JSON ({error})")
+        history.leave_out(f"not JSON ({error})")
     except OverflowError:
-        history.notes.leave_out(file, "has a time that no clock shows")
+        history.leave_out("has a time that no clock shows")
     return history
 
 

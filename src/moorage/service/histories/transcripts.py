@@ -22,7 +22,7 @@ from moorage.service.histories.blocks import cut_text
 from moorage.service.histories.conversations import Conversation, SubAgentCall
 from moorage.service.histories.reading import Reading
 from moorage.service.histories.scribe import INTERFACE, Scribe, Speaker
-from moorage.service.importing import History, Notes
+from moorage.service.importing import History
 
 AGENT = INTERFACE  # agent name of the host's own sessions
 DEFAULT_AGENT = "general-purpose"  # the host's default kind of sub-agent
@@ -63,12 +63,12 @@ class Transcripts:
         `about` is the content of the file beside it.
         """
         history = History(file=file)
-        reading = Reading(file, history.notes, agent_id)
+        reading = Reading(history, agent_id)
         reading.read(lines)
         host = reading.host(session_id)
         if host is not None:
             self._learn(reading, host)
-            facts = _about(about, file, history.notes)
+            facts = _about(about, history)
             for birth, conversation in self._births(reading, host, facts):
                 _write(history, birth, conversation, self._now)
         return history
@@ -112,19 +112,19 @@ class Transcripts:
         return same.pop(0) if same else None
 
 
-def _about(data: bytes | None, file: str, notes: Notes) -> About:
+def _about(data: bytes | None, history: History) -> About:
     if data is None:
         return About()
     try:
         return msgspec.json.decode(data, type=About)
     except NOT_JSON as error:
-        notes.leave_out(file, f"what is noted about it cannot be read ({error})")
+        history.leave_out(f"what is noted about it cannot be read ({error})")
         return About()
 
 
 def spawn_depth(about: bytes | None) -> int:
     """Return how many sub-agents are above this one; files of callers must be read first."""
-    return _about(about, "", Notes()).spawn_depth or 0
+    return _about(about, History(file="")).spawn_depth or 0
 
 
 def _birth(conversation: Conversation, session_id: str, host: str, **fields: Any) -> Speaker:
@@ -143,8 +143,8 @@ def _label(text: str | None) -> str | None:
 
 def _write(history: History, birth: Speaker, conversation: Conversation, now: datetime) -> None:
     try:
-        bundle = Scribe(conversation, birth, history.file, history.notes).bundle(now)
+        bundle = Scribe(conversation, birth, history).bundle(now)
     except InvalidRequest as error:
-        history.notes.leave_out(history.file, f"session {birth.session_id}: {error.message}")
+        history.leave_out(f"session {birth.session_id}: {error.message}")
     else:
         history.bundles.append(bundle)
