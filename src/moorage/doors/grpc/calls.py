@@ -71,21 +71,9 @@ class RpcCall:
         left = self._context.time_remaining()
         return None if left is None or left > LONGEST_DEADLINE else max(0.001, float(left))
 
-    async def check_session(self, ref: str) -> None:
-        """Raise OutOfReach if a session's token does not reach this session; a new one becomes a child of its own."""
-        if self.visitor.session_id is None:
-            return
-        if self.parent != self.visitor.session_id:
-            await self.moor.check_access("parent", self.parent)
-        try:
-            await self.moor.get(ref)
-        except SessionNotFound:
-            return
-        await self.moor.check_access("ref", ref)
-
     async def open_session(self, ref: str) -> None:
         """Create an unknown session below the calling session. Raise OutOfReach or InvalidId."""
-        await self.check_session(ref)
+        await self.moor.check_first_use(ref)
         try:
             await self.moor.get(ref)
         except SessionNotFound:

@@ -117,7 +117,7 @@ class Platform:
         session = request.session_id or None
         memory = _memory(request) if request.HasField("memory") else None
         if session is not None and memory is None:
-            await call.check_session(session)
+            await call.moor.check_first_use(session)
         return Task(
             agent=request.agent_id,
             input=request.input,
@@ -187,7 +187,7 @@ class Platform:
             session_id=request.session_id,
         )
         if request.session_id:
-            await call.check_session(request.session_id)
+            await call.moor.check_first_use(request.session_id)
             response.session_status = (await call.moor.get(request.session_id)).status
         if not request.agent_id:
             response.status, response.active_tasks = "serving", self._active.total()
@@ -222,7 +222,7 @@ class Platform:
         """Call a tool and return its result or its error."""
         session = request.session_id or None
         if session is not None:
-            await call.check_session(session)
+            await call.moor.check_first_use(session)
             log.debug("tool %s in session %s", request.tool_id, session)
         answer = await call.named.call_tool(
             request.tool_id,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from contextlib import suppress
 from typing import Any
 
 from msgspec import UNSET, Struct
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from moorage import values
 from moorage.client import LocalMoorage, OpenStore
 from moorage.core.answer import RunAnswer
-from moorage.core.errors import NotFound, OutOfReach
+from moorage.core.errors import NotFound, OutOfReach, SessionNotFound
 from moorage.core.family import Deletion
 from moorage.core.key import Scope, check_held
 from moorage.executor import AgentExecutor
@@ -77,6 +78,16 @@ class Visit(LocalMoorage):
             raise OutOfReach(own) from None
         if (strictly and session_id == own) or not await keys.reaches(self.deps, self.caller.owner, own, session_id):
             raise OutOfReach(own)
+
+    async def check_first_use(self, ref: str) -> None:
+        """Raise OutOfReach if a token does not reach a session; an unknown one becomes a child of the caller's."""
+        if self.visitor.session_id is None:
+            return
+        if (parent := self.asks_from()) != self.visitor.session_id:
+            await self.check_access("parent", parent)
+        with suppress(SessionNotFound):
+            await self.get(ref)
+            await self.check_access("ref", ref)
 
     async def _session_behind(self, name: str, ref: str) -> str:
         if name == "run_id":

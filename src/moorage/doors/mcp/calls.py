@@ -79,9 +79,8 @@ class ToolCall:
 
     async def check_first_use(self, ref: str) -> None:
         """Raise OutOfReach if the caller does not reach this session; an unknown one becomes a child of their own."""
-        await self.check_parent()
-        if self.token is not None and await self.is_known(ref):
-            await self._check("ref", ref)
+        if self._visit is not None:
+            await self._visit.check_first_use(ref)
 
     async def is_known(self, ref: str) -> bool:
         """Return whether this session exists."""
