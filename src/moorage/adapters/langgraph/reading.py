@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 from langchain_core.runnables import RunnableConfig
@@ -35,6 +36,7 @@ from moorage.adapters.langgraph.layout import (
 )
 from moorage.adapters.langgraph.lists import KnownList, short_list
 from moorage.adapters.langgraph.stored import (
+    PAGE,
     config_of,
     each_record,
     each_thread,
@@ -44,6 +46,7 @@ from moorage.adapters.langgraph.stored import (
 )
 from moorage.api import Moorage
 from moorage.core.errors import SessionNotFound, StoreCorrupt
+from moorage.core.query import each_page
 from moorage.records import Record
 
 TRIES = 20  # attempts to read or change a thread that others change meanwhile
@@ -129,15 +132,18 @@ class ThreadReader:
         """Yield the checkpoints of a session, those of one namespace newest first; only those before `upto`."""
         prefix = "" if namespace is None else checkpoint_key(namespace, "")
         after = checkpoint_key(namespace, upto) if namespace is not None and upto else None
+        limit = min(max(page or PAGE, 1), PAGE)
+        ask = partial(moor.records.list, session_id, CHECKPOINTS, prefix=prefix, limit=limit, descending=True)
         writes: dict[str, list[Write]] = {}  # of checkpoints that come later: their keys sort before those of writes
-        async for record in each_record(moor, session_id, CHECKPOINTS, prefix, descending=True, after=after, page=page):
-            key, is_checkpoint = checkpoint_of(record.key)
-            if not is_checkpoint:
-                writes.setdefault(key, []).append(layout.unpack_write(record.value))
-                continue
-            found = FoundCheckpoint(session_id, layout.unpack_header(record.value), writes.pop(key, []))
-            if upto is None or found.header.checkpoint_id < upto:
-                yield found
+        async for records in each_page(ask, after, by="after"):
+            for record in records.items:
+                key, is_checkpoint = checkpoint_of(record.key)
+                if not is_checkpoint:
+                    writes.setdefault(key, []).append(layout.unpack_write(record.value))
+                    continue
+                found = FoundCheckpoint(session_id, layout.unpack_header(record.value), writes.pop(key, []))
+                if upto is None or found.header.checkpoint_id < upto:
+                    yield found
 
     async def _load(self, moor: Moorage, thread_id: str, found: FoundCheckpoint) -> CheckpointTuple | None:
         """Return a checkpoint with its values, and cache it; None if it was removed meanwhile."""
@@ -145,8 +151,9 @@ class ThreadReader:
         spot = session_id, header.namespace
         before = self.known.find(spot)
         lists = {} if before is None else before.lists
-        values = await records_of(moor, session_id, header.needs(lists))
-        loaded = self._whole(thread_id, found, values, lists)
+        needed = header.needs(lists)
+        values = await records_of(moor, session_id, needed)
+        loaded = self._whole(thread_id, found, needed, values, lists)
         if loaded is None:
             return None
         if before is None or not before.is_whole(header):
@@ -157,19 +164,28 @@ class ThreadReader:
 
     async def load_all(self, moor: Moorage, found: ThreadCheckpoints) -> Tuples:
         """Return checkpoints with their values, reading shared values once; skip those removed meanwhile."""
-        needed: dict[str, list[str]] = {}
-        for _, (session_id, header, _) in found:
-            needed.setdefault(session_id, []).extend(header.needs())
-        values = {session_id: await records_of(moor, session_id, keys) for session_id, keys in needed.items()}
-        loaded = [self._whole(thread_id, each, values[each.session_id]) for thread_id, each in found]
+        needed = [each.header.needs() for _, each in found]
+        keys: dict[str, list[str]] = {}
+        for (_, each), some in zip(found, needed, strict=True):
+            keys.setdefault(each.session_id, []).extend(some)
+        values = {session_id: await records_of(moor, session_id, some) for session_id, some in keys.items()}
+        loaded = [
+            self._whole(thread_id, each, some, values[each.session_id])
+            for (thread_id, each), some in zip(found, needed, strict=True)
+        ]
         return [each for each in loaded if each is not None]
 
     def _whole(
-        self, thread_id: str, found: FoundCheckpoint, values: Mapping[str, Record], lists: KnownLists = NO_LISTS
+        self,
+        thread_id: str,
+        found: FoundCheckpoint,
+        needed: list[str],
+        values: Mapping[str, Record],
+        lists: KnownLists = NO_LISTS,
     ) -> CheckpointTuple | None:
-        header = found.header
-        if any(key not in values for key in header.needs(lists)):
+        if any(key not in values for key in needed):
             return None
+        header = found.header
         checkpoint: Checkpoint = self.saver.serde.loads_typed(header.checkpoint)
         checkpoint["channel_values"] = {
             channel: self._value(place, values, lists.get(channel)) for channel, place in header.values.items()

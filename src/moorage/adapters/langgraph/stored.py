@@ -43,20 +43,9 @@ async def records_of(moor: Moorage, session_id: str, keys: Sequence[str]) -> dic
     return found
 
 
-def each_record(
-    moor: Moorage,
-    session_id: str,
-    namespace: str,
-    prefix: str = "",
-    *,
-    descending: bool = False,
-    after: str | None = None,
-    page: int | None = None,
-) -> AsyncIterator[Record]:
-    """Return all records of a namespace with this key prefix, in the order of their keys, read so many at once."""
-    limit = min(max(page or PAGE, 1), PAGE)
-    ask = partial(moor.records.list, session_id, namespace, prefix=prefix, limit=limit, descending=descending)
-    return each_item(ask, after, by="after")
+def each_record(moor: Moorage, session_id: str, namespace: str, prefix: str = "") -> AsyncIterator[Record]:
+    """Return all records of a namespace with this key prefix, in the order of their keys."""
+    return each_item(partial(moor.records.list, session_id, namespace, prefix=prefix, limit=PAGE), by="after")
 
 
 async def each_thread(moor: Moorage) -> AsyncIterator[tuple[str, str]]:
