@@ -236,7 +236,7 @@ class MoorageSessionService(Adapter, BaseSessionService):
         if most is None or after:
             found, _ = await read_all(moor, ref, self.framework, "", decode=_one)
         else:
-            found = await read_last(moor, ref, self.framework, "", most + 1, decode=_one, each=1)
+            found = await read_last(moor, ref, self.framework, "", most + 1, decode=_one)
         *values, state = found or [None]
         if state is None or state.key != STATE:
             return None

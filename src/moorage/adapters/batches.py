@@ -11,7 +11,7 @@ from moorage.api import Moorage
 from moorage.core.record import Append, Record
 
 BATCH = 100  # items of one record: removing the last one rewrites the others
-FIRST_PAGE, PAGE = 100, 1000  # records read at once: a small page is faster
+NEWEST, FIRST_PAGE, PAGE = 2, 100, 1000  # records read at once: a small page is faster
 
 T = TypeVar("T")
 Items = list[Any]
@@ -51,14 +51,17 @@ async def read_all(
 
 
 async def read_last(
-    moor: Moorage, ref: str, namespace: str, prefix: str, most: int, decode: Decode = items_of, *, each: int = 2
+    moor: Moorage, ref: str, namespace: str, prefix: str, most: int, decode: Decode = items_of
 ) -> Items:
-    """Return the latest items, oldest first, at most so many. `each` is the usual size of a batch."""
+    """Return the latest items, oldest first, at most so many."""
     batches: list[Items] = []
     after, count = None, 0
     while count < most:
-        limit = min(-(-most // each), PAGE)
-        page = await moor.records.list(ref, namespace, prefix=prefix, after=after, limit=limit, descending=True)
+        # The newest batches tell how large they are: one of 100 items fills several pages of a database.
+        limit = -(-(most - count) * len(batches) // count) if count else NEWEST
+        page = await moor.records.list(
+            ref, namespace, prefix=prefix, after=after, limit=min(limit, PAGE), descending=True
+        )
         for record in page.items:
             if count < most:
                 batches.append(decode(record))
