@@ -193,6 +193,17 @@ async def test_cancelled_write_is_over_before_the_cancellation_is_raised() -> No
     assert done.is_set()
 
 
+async def test_other_tasks_run_after_a_write_that_waits_for_nothing() -> None:
+    async def write() -> int:
+        return 1
+
+    other = asyncio.create_task(asyncio.sleep(0))
+    assert await settled(write()) == 1
+    assert await settled(write()) == 1
+
+    assert other.done()
+
+
 async def test_cancelled_call_hides_its_failure() -> None:
     told: list[Any] = []
     asyncio.get_running_loop().set_exception_handler(lambda _loop, context: told.append(context))

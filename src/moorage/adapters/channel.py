@@ -15,6 +15,7 @@ import os
 import threading
 import types
 from collections.abc import Callable, Coroutine, Generator
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeVar
 from weakref import WeakSet
 
@@ -66,10 +67,13 @@ def settled(work: Coroutine[Any, Any, T]) -> Generator[Any, None, T]:
     a task of its own would take longer than many writes. So it must have no time limits: those cancel their task.
     """
     cancelled: asyncio.CancelledError | None = None
+    has_waited = False
     while True:
         try:
             awaited = work.send(None)
         except StopIteration as done:
+            if not has_waited:  # others run after each write, also on a store that makes nobody wait
+                cancelled = yield from _shielded(None)
             if cancelled is not None:
                 raise cancelled from None
             result: T = done.value
@@ -78,23 +82,30 @@ def settled(work: Coroutine[Any, Any, T]) -> Generator[Any, None, T]:
             if cancelled is None:
                 raise
             raise cancelled from None
-        is_over = False
-        while not is_over:
-            try:
-                yield from _end_of(awaited)
-            except asyncio.CancelledError as error:
-                cancelled = cancelled or error
-            is_over = awaited is None or awaited.done()
+        cancelled = (yield from _shielded(awaited)) or cancelled
+        has_waited = True
 
 
-def _end_of(awaited: asyncio.Future[Any] | None) -> Generator[Any, None, None]:
-    """Wait for a future; a cancellation of the caller leaves it alone. None: let other tasks run once."""
-    if awaited is None:
-        yield
-        return
-    ended: asyncio.Future[None] = awaited.get_loop().create_future()
-    awaited.add_done_callback(lambda _: None if ended.done() else ended.set_result(None))
-    yield from ended
+def _shielded(awaited: asyncio.Future[Any] | None) -> Generator[Any, None, asyncio.CancelledError | None]:
+    """Wait until a future is done, or let other tasks run once; return the caller's cancellation meanwhile."""
+    cancelled: asyncio.CancelledError | None = None
+    while True:
+        try:
+            if awaited is None:
+                yield
+            else:
+                ended: asyncio.Future[None] = awaited.get_loop().create_future()
+                awaited.add_done_callback(partial(_end, ended))
+                yield from ended
+        except asyncio.CancelledError as error:
+            cancelled = error
+        if awaited is None or awaited.done():
+            return cancelled
+
+
+def _end(ended: asyncio.Future[None], _: asyncio.Future[Any]) -> None:
+    if not ended.done():
+        ended.set_result(None)
 
 
 class GivenLoop:
