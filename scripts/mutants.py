@@ -1895,16 +1895,23 @@ MUTANTS = (
     Mutant(
         "a lease that is written late",
         DEPS,
-        "is_steady and self.extended >= self.steps and passed >= self._stepped_at + SETTLING",
-        "is_steady and self.extended >= self.steps",
+        "return is_extended and self.clock.monotonic() >= self._stepped_at + SETTLING",
+        "return is_extended",
         (f"{CLOCK}::test_lease_that_is_written_late_by_the_time_before_a_step_costs_no_turn",),
     ),
     Mutant(
         "a judge who read the clock too early",
+        STEPS,
+        "turn, now = view.work.running, deps.watch.look()",
+        "turn, now = view.work.running, deps.clock.now()",
+        (f"{CLOCK}::test_clock_that_steps_before_the_judgement_costs_no_turn",),
+    ),
+    Mutant(
+        "a step that another task noticed",
         DEPS,
-        "is_steady and self.extended >= self.steps and passed >= self._stepped_at + SETTLING",
-        "self.extended >= self.steps and passed >= self._stepped_at + SETTLING",
-        (f"{CLOCK}::test_judge_who_read_the_clock_before_it_was_set_back_loses_no_turn",),
+        "self.zero_at is not None and self.extended >= self.steps",
+        "self.zero_at is not None",
+        (f"{CLOCK}::test_clock_that_steps_before_the_judgement_costs_no_turn",),
     ),
     Mutant(
         "a step and back between two judgements",

@@ -246,6 +246,32 @@ async def test_lease_is_of_the_time_of_its_commit(
     assert turn.lease_until > clock.now()
 
 
+@pytest.mark.parametrize("noticed", [True, False], ids=["another task looked", "nobody looked"])
+async def test_clock_that_steps_before_the_judgement_costs_no_turn(
+    store: Store, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, noticed: bool
+) -> None:
+    """A turn is due, its launcher renews, and the process is stopped during a step, before it judges the turn."""
+    claimed = await at_work(store, clock)
+    deps = process(store, clock)
+    dispatcher = TurnDispatcher(deps)
+    await dispatcher.expire()
+    clock.forward(LOST_AFTER + SECOND)
+    apply = store.apply
+
+    async def late(*args: Any, **options: Any) -> Any:
+        monkeypatch.undo()
+        await renew(store, claimed, clock.now())
+        clock.step(FORWARD[1])
+        if noticed:
+            deps.watch.look()
+            clock.forward(SETTLING)
+        return await apply(*args, **options)
+
+    monkeypatch.setattr(store, "apply", late)
+    assert await dispatcher.expire() == 1
+    assert await state(store) == "running"
+
+
 async def test_step_and_back_between_two_judgements_costs_no_turn(store: Store, clock: FakeClock) -> None:
     deps = process(store, clock)
     claimed = await at_work(store, clock)
