@@ -72,7 +72,7 @@ def settled(work: Coroutine[Any, Any, T]) -> Generator[Any, None, T]:
         try:
             awaited = work.send(None)
         except StopIteration as done:
-            if not has_waited:  # others run after each write, also on a store that makes nobody wait
+            if not has_waited:  # others run after each write, also on a store that never waits
                 cancelled = yield from _shielded(None)
             if cancelled is not None:
                 raise cancelled from None

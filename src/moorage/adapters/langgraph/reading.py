@@ -97,14 +97,15 @@ class ThreadReader:
 
         async def read(session_id: str) -> FoundCheckpoint | None:
             if checkpoint_id:
-                return await self._named(moor, session_id, checkpoint_key(namespace, checkpoint_id))
+                return await self.find_named(moor, session_id, checkpoint_key(namespace, checkpoint_id))
             return await self._newest(moor, session_id, namespace)
 
         with suppress(SessionNotFound):
             return await self.saver._in_session((thread_id,), read)
         return None
 
-    async def _named(self, moor: Moorage, session_id: str, key: str) -> FoundCheckpoint | None:
+    async def find_named(self, moor: Moorage, session_id: str, key: str) -> FoundCheckpoint | None:
+        """Return the checkpoint under this key, or None."""
         record = await moor.records.get(session_id, CHECKPOINTS, key)
         if record is None:
             return None

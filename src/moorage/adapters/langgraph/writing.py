@@ -159,7 +159,7 @@ class ThreadWriter(ThreadReader):
                 except VersionConflict:  # a concurrent removal may have deleted values that it shares
                     await self._check_known(moor, spot)
                     key = checkpoint_key(namespace, checkpoint["id"])
-                    replaces = await self._named(moor, session_id, key) is not None
+                    replaces = await self.find_named(moor, session_id, key) is not None
                 else:
                     self.known.remember(spot, known)
                     return await self._go_on(moor, session_id, parent)
@@ -174,7 +174,7 @@ class ThreadWriter(ThreadReader):
         if (known := self.known.find(spot)) is None or known.checkpoint_id is None:
             return
         epoch = await _epoch(moor, session_id)  # before the checkpoint: later removals increment it
-        found = await self._named(moor, session_id, checkpoint_key(namespace, known.checkpoint_id))
+        found = await self.find_named(moor, session_id, checkpoint_key(namespace, known.checkpoint_id))
         if found is not None and found.header.values == known.places:
             self.known.remember(spot, known._replace(epoch=epoch))
         else:
