@@ -1956,6 +1956,13 @@ MUTANTS = (
         (f"{FAULTS}/test_groups.py::test_writer_goes_on_after_an_unexpected_error",),
     ),
     Mutant(
+        "checkpoint that stops writers",
+        f"{SQLITE}/threads.py",
+        "mode=apsw.SQLITE_CHECKPOINT_RESTART",
+        "mode=apsw.SQLITE_CHECKPOINT_PASSIVE",
+        (f"{FAULTS}/test_groups.py::test_writers_wait_while_the_rest_of_the_log_is_moved",),
+    ),
+    Mutant(
         "who listens to commits",
         f"{SQLITE}/threads.py",
         "        except Exception:\n            import logging",

@@ -474,10 +474,10 @@ def test_an_agent_is_never_started_twice(turns: Turns) -> None:
     assert running.result()["text"] == "once"
 
 
-def test_a_folder_is_attended_from_the_moment_its_supervisor_is_started(turns: Turns) -> None:
-    running = turns.begin(shell("echo once"))
+def test_a_folder_is_attended_from_the_moment_its_supervisor_is_started(turns: Turns, tmp_path: Path) -> None:
+    running = turns.begin(shell(f"until [ -e '{tmp_path}/end' ]; do sleep 0.01; done"))
     assert running.folder.is_attended
-    assert running.folder.pids() is None or running.folder.is_attended
+    (tmp_path / "end").touch()
     running.wait()
     assert not running.folder.is_attended
 
