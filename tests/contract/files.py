@@ -23,9 +23,8 @@ def new_file(folder: Path, *, sealed: bool = False) -> Path:
 
 @cache
 def _parts(*, sealed: bool) -> list[tuple[str, bytes]]:
-    """Return the files of a new store: the database and its log, without the zeros that fill it."""
+    """Return the files of a new store: the database and its log."""
     with TemporaryDirectory(prefix="moorage-") as folder:
         path = Path(folder) / "new.db"
         drive(SqliteStore.open(path, sealer=Sealer(KEYS) if sealed else None).close())
-        log = path.with_name(f"{path.name}-wal").read_bytes()
-        return [("", path.read_bytes()), ("-wal", log.rstrip(b"\0"))]
+        return [(ending, path.with_name(path.name + ending).read_bytes()) for ending in ("", "-wal")]

@@ -260,12 +260,6 @@ def into_one_file(path: str | os.PathLike[str]) -> None:
             os.unlink(f"{os.fspath(path)}{ending}")
 
 
-def end_of_log(path: str | os.PathLike[str]) -> int:
-    """Return where the last write of a write-ahead log ends; zeros follow."""
-    with open(path, "rb") as file:
-        return len(file.read().rstrip(b"\0"))
-
-
 def cut_to(path: str | os.PathLike[str], length: int) -> None:
     """Truncate a file."""
     os.truncate(path, length)

