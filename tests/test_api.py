@@ -10,9 +10,10 @@ import pytest
 
 from moorage.api import Context, Moorage
 from moorage.client import LocalContext, LocalMoorage
+from moorage.core.delegation import Span
 from moorage.doors.http.visit import Visit
 from moorage.remote.client import RemoteContext, RemoteMoorage
-from moorage.service import analytics, runs
+from moorage.service import runs
 
 IMPLEMENTATIONS = [(LocalMoorage, Moorage), (LocalContext, Context), (RemoteMoorage, Moorage), (RemoteContext, Context)]
 
@@ -51,7 +52,6 @@ def test_no_method_asks_for_other_parameters_than_the_specification_has(implemen
         ("stop_run", runs.stop_run),
         ("inbox", runs.inbox),
         ("send_again", runs.send_again),
-        ("stats", analytics.analytics),
     ],
 )
 def test_service_function_that_is_loaded_late_takes_the_same(name: str, service: Callable[..., Any]) -> None:
@@ -60,3 +60,7 @@ def test_service_function_that_is_loaded_late_takes_the_same(name: str, service:
     assert [(each.name, each.kind, each.default) for each in own[1:]] == [
         (each.name, each.kind, each.default) for each in theirs[2:]
     ]
+
+
+def test_statistics_take_the_fields_of_a_span_and_how_to_group() -> None:
+    assert list(inspect.signature(Moorage.stats).parameters)[1:] == [*Span.__struct_fields__, "by"]

@@ -73,6 +73,6 @@ BROKEN = {
 def test_world_without_a_safeguard_fails(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     module, function, instead = BROKEN[name]
     monkeypatch.setattr(module, function, instead)
-    seeds = chain((10,), range(1, 60))  # the first showed it; a change of the code may move it to another
+    seeds = chain((26, 22), range(1, 60))  # the first showed it; a change of the code may move it to another
     problems = chain.from_iterable(simulate(seed).problems for seed in seeds)
     assert any("two agents are at work" in problem for problem in problems)

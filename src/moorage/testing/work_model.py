@@ -114,7 +114,9 @@ class WorkRules(CallModelRules):
     def ask_for_run(
         self, where: Place, wish: dict[str, Any], parent: tuple[Place, str] | None, prompt: str, how: dict[str, Any]
     ) -> Any:
-        """Ask for a run; its parent may be unrelated, of another owner, or deleted."""
+        """Ask for a run; its parent may be unrelated, of another owner, or deleted, but not the session itself."""
+        if parent is not None and parent[0] == where:
+            return multiple()  # the service refuses it
         run = self._wanted(wish, parent)
         asker = None if parent is None else Asker(run_id=parent[1], session_id=parent[0][1])
         done, _ = self.change(where, asking(run, prompt, self.clock.now(), **how), asker=asker)
