@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import time
 
-PACKAGES = ("chromium", "fonts-liberation", "redis-server", "libfaketime")
+PACKAGES = ("chromium-headless-shell", "fonts-liberation", "redis-server", "libfaketime")
 WAIT = ("-o", "DPkg::Lock::Timeout=300")  # seconds: another test process may be installing
 SMALL = ("--no-install-recommends", "-o", "Dpkg::Options::=--force-unsafe-io")  # no printers, no fsync for each file
 LIMIT = 600  # seconds for each command

@@ -70,7 +70,8 @@ class Walk:
         self._folder, self._columns = folder, columns
         program = folder / "bin" / "moorage"
         program.parent.mkdir()
-        program.write_text(f'#!/bin/sh\nexec {sys.executable} {ROOT / "tests/docs/newcomer.py"} "$@"\n')
+        script = ROOT / "tests/docs/newcomer.py"
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "$@"\n')
         program.chmod(0o755)
         kept = sitting_environment(folder)
         path = f"{program.parent}{os.pathsep}{kept['PATH']}"

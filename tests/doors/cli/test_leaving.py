@@ -36,7 +36,7 @@ kind = "command"
 command = ["sh", "-c", '''
 test -e "$MOORAGE_HOME/asked" && exec echo done
 touch "$MOORAGE_HOME/asked"
-exec {sys.executable} -m moorage run child hi --mode async_callback
+exec "{sys.executable}" -m moorage run child hi --mode async_callback
 ''']
 """
 CHILD = GATED.replace('"gated"', '"child"').replace("$AGENT_SESSION_ID", "child")  # its latch has a name of its own

@@ -40,12 +40,12 @@ def test_present_browser_is_used(path: Path) -> None:
 
 
 def test_root_installs_the_browser_of_debian(path: Path) -> None:
-    made = f"echo '#!/bin/sh' > {path}/chromium; /bin/chmod +x {path}/chromium"
+    made = f"echo '#!/bin/sh' > {path}/chromium-headless-shell; /bin/chmod +x {path}/chromium-headless-shell"
     a_program(path, "apt-get", APT_GET.format(folder=path, then=made))
-    assert find_chromium() == str(path / "chromium")
+    assert find_chromium() == str(path / "chromium-headless-shell")
     assert (path / "asked").read_text().splitlines() == [
         "update -qq",
-        f"install -y -qq {' '.join((*debian.WAIT, *debian.SMALL))} chromium",
+        f"install -y -qq {' '.join((*debian.WAIT, *debian.SMALL))} chromium-headless-shell",
     ]
 
 
@@ -59,7 +59,9 @@ def test_error_of_apt_is_reported_with_a_way_out(path: Path) -> None:
 def test_missing_root_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     a_program(path, "apt-get")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(NoChromium, match=r"only root can install it here: install it \(apt-get install chromium\)"):
+    with pytest.raises(
+        NoChromium, match=r"only root can install it here: .*\(apt-get install chromium-headless-shell\)"
+    ):
         find_chromium()
 
 
