@@ -81,7 +81,8 @@ class World:
         self.working: dict[str, SimulatedAgent] = {}  # by session
         self.problems: list[str] = []
         self.digest = sha256()
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks: list[asyncio.Task[Any]] = []  # those of dead processes, too: the loop itself refers to none
+        virtual.set_task_factory(self._new_task)
         virtual.set_exception_handler(self._failed)
 
     # Observation --------------------------------------------------------------------------------
@@ -132,12 +133,15 @@ class World:
 
     def begin(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         task = self.loop.create_task(work)
-        self._tasks.add(task)
         task.add_done_callback(self._done)
         return task
 
+    def _new_task(self, loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+        task = asyncio.Task(work, loop=loop, **options)
+        self._tasks.append(task)
+        return task
+
     def _done(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # the caller has given up
 
