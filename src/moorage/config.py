@@ -195,8 +195,11 @@ def make_folder(path: str) -> None:
 
 @contextmanager
 def replacing(path: str, *, mode: int = 0o666) -> Iterator[IO[bytes]]:
-    """Yield a new file that takes the place of the one at `path` when it is complete and on disk."""
-    beside = f"{path}.{os.getpid()}.part"
+    """Yield a new file that takes the place of the one at `path` when it is complete and on disk.
+
+    Its name is its own: another writer of the same file, or the rest of one that was killed, is not in its way.
+    """
+    beside = f"{path}.{os.urandom(4).hex()}.part"
     try:
         with open(os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
             yield file

@@ -284,3 +284,29 @@ def test_a_wrong_window_is_refused(home: Path, text: str, code: str) -> None:
     with pytest.raises(MoorageError) as refused:
         sync.connect("memory://").list()
     assert refused.value.code == code
+
+
+def test_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path) -> None:
+    path = tmp_path / "planner.toml"
+    with config.replacing(str(path)) as first:
+        first.write(b"first")
+        with config.replacing(str(path)) as second:
+            second.write(b"second")
+        assert path.read_bytes() == b"second"
+    assert path.read_bytes() == b"first"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_file_stays_whole_when_its_replacement_fails(tmp_path: Path) -> None:
+    path = tmp_path / "planner.toml"
+    path.write_text("whole")
+
+    def replace_half() -> None:
+        with config.replacing(str(path)) as file:
+            file.write(b"half")
+            raise OSError("No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        replace_half()
+    assert path.read_text() == "whole"
+    assert list(tmp_path.iterdir()) == [path]
