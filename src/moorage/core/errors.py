@@ -81,7 +81,8 @@
         └── StoreUnavailable      cannot be opened or reached                         store_unavailable
 
 Families say what the caller can do; `code` is stable and the same at every door, so a class
-named after it keeps its name; `facts` holds the details; the message says what to do.
+named after it keeps its name; `facts` holds the details; the message says what to do. The drawing says
+what each error means, so most classes have no docstring of their own.
 """
 
 from __future__ import annotations
@@ -195,8 +196,6 @@ class StoreError(MoorageError):
 
 
 class InvalidId(InvalidRequest):
-    """An id or a name that does not match the pattern."""
-
     def __init__(self, what: str, value: object) -> None:
         self.code = f"invalid_{'name' if what == 'session_name' else 'id'}"
         super().__init__(
@@ -207,23 +206,17 @@ class InvalidId(InvalidRequest):
 
 
 class InvalidField(InvalidRequest):
-    """A value of the wrong kind, length or range."""
-
     def __init__(self, field: str, why: str) -> None:
         self.code = f"invalid_{field.split('.')[0].split('[')[0].replace('-', '_')}"
         super().__init__(f"{field} {why}", field=field)
 
 
 class InvalidJson(InvalidRequest):
-    """A value that JSON cannot represent."""
-
     def __init__(self, where: str, why: str) -> None:
         super().__init__(f"{where}: {why}; only JSON values can be stored", field=where)
 
 
 class TooLarge(InvalidRequest):
-    """A value above its size limit."""
-
     def __init__(self, what: str, size: int, limit: int) -> None:
         self.code = f"{what.replace(' ', '_')}_too_large"
         super().__init__(
@@ -234,30 +227,22 @@ class TooLarge(InvalidRequest):
 
 
 class UnknownPhase(InvalidRequest):
-    """A phase that does not exist."""
-
     def __init__(self, phase: object, allowed: Iterable[str]) -> None:
         names = list(allowed)
         super().__init__(f"there is no phase {_shown(phase)}; use one of {', '.join(names)}", allowed=names)
 
 
 class FinalPhase(InvalidRequest):
-    """A final phase in an update: only `finalize` enters one."""
-
     def __init__(self, phase: str) -> None:
         super().__init__(f"phase {phase!r} is final: call finalize with outcome {phase!r} instead", phase=phase)
 
 
 class InvalidCursor(InvalidRequest):
-    """A cursor that belongs to another query or is damaged."""
-
     def __init__(self) -> None:
         super().__init__("this cursor does not belong to this query; start again without a cursor")
 
 
 class OwnAncestor(InvalidRequest):
-    """A session named as its own parent."""
-
     def __init__(self, session_id: str) -> None:
         super().__init__(
             f"session {session_id} cannot be its own parent; name another parent, or none", session_id=session_id
@@ -265,8 +250,6 @@ class OwnAncestor(InvalidRequest):
 
 
 class AmbiguousReference(InvalidRequest):
-    """A prefix that matches several ids."""
-
     def __init__(self, prefix: str, candidates: list[str], *, cut: bool = False, noun: str = "session") -> None:
         count = f"{len(candidates)} {noun}s{' or more' if cut else ''}"
         super().__init__(
@@ -276,8 +259,6 @@ class AmbiguousReference(InvalidRequest):
 
 
 class InvalidImport(InvalidRequest):
-    """Import data that cannot be read."""
-
     def __init__(self, why: str, *, line: int | None = None, file: str | None = None) -> None:
         self.why = why
         place = f"line {line}: " if line is not None else ""
@@ -288,8 +269,6 @@ class InvalidImport(InvalidRequest):
 
 
 class RequestTooLarge(InvalidRequest):
-    """A request that exceeds the size limit of the server."""
-
     def __init__(self, limit: int) -> None:
         super().__init__(
             f"a request may have {limit:,} bytes, not more; send less at once, or keep the rest in a file", limit=limit
@@ -312,8 +291,6 @@ class Unsupported(InvalidRequest):
 
 
 class SessionNotFound(NotFound):
-    """The session does not exist, or belongs to another owner."""
-
     def __init__(self, ref: str) -> None:
         super().__init__(
             f"there is no session {_shown(ref)}; `moorage list` lists all sessions", session_id=_plain(ref)
@@ -321,8 +298,6 @@ class SessionNotFound(NotFound):
 
 
 class ParentNotFound(NotFound):
-    """The parent named for a new session does not exist."""
-
     def __init__(self, ref: str) -> None:
         super().__init__(
             f"there is no session {_shown(ref)} to be the parent, so nothing was created; `moorage list` lists all "
@@ -332,8 +307,6 @@ class ParentNotFound(NotFound):
 
 
 class ApprovalNotFound(NotFound):
-    """The approval does not exist."""
-
     def __init__(self, approval_id: str) -> None:
         super().__init__(
             f"there is no approval {_shown(approval_id)}; `moorage approvals` lists the open ones",
@@ -342,8 +315,6 @@ class ApprovalNotFound(NotFound):
 
 
 class EntryNotFound(NotFound):
-    """The log has no entry with that number."""
-
     def __init__(self, session_id: str, number: int | None, last: int, what: str = "entry") -> None:
         which = what if number is None else f"{what} {number}"
         super().__init__(
@@ -352,24 +323,18 @@ class EntryNotFound(NotFound):
 
 
 class RunNotFound(NotFound):
-    """The run does not exist, or belongs to another owner."""
-
     def __init__(self, run_id: str) -> None:
         shown = _plain(run_id)
         super().__init__(f"there is no run {shown!r}; `moorage runs` lists all runs", run_id=shown)
 
 
 class TurnNotFound(NotFound):
-    """The turn does not exist, or belongs to another owner."""
-
     def __init__(self, turn_id: str) -> None:
         shown = _plain(turn_id)
         super().__init__(f"there is no turn {shown!r}; `moorage runs` lists all runs", turn_id=shown)
 
 
 class LauncherNotFound(NotFound):
-    """No launcher has that id, or it works for other owners."""
-
     def __init__(self, launcher_id: str) -> None:
         shown = _plain(launcher_id)
         way_out = "`moorage launchers` lists all; a new one registers first (POST /launchers)"
@@ -377,24 +342,18 @@ class LauncherNotFound(NotFound):
 
 
 class ItemNotFound(NotFound):
-    """The inbox item does not exist, or belongs to another owner."""
-
     def __init__(self, item_id: str) -> None:
         shown = _plain(item_id)
         super().__init__(f"there is no item {shown!r}; `moorage inbox` lists all items", item_id=shown)
 
 
 class KeyNotFound(NotFound):
-    """The key does not exist."""
-
     def __init__(self, key_id: str) -> None:
         shown = _plain(key_id)
         super().__init__(f"there is no key {shown!r}; `moorage keys list` lists all keys", key_id=shown)
 
 
 class RecordNotFound(NotFound):
-    """The record does not exist."""
-
     def __init__(self, namespace: str, key: str) -> None:
         super().__init__(
             f"there is no record {key[:200]!r} in {namespace[:200]!r}; list that namespace to see its keys",
@@ -404,15 +363,11 @@ class RecordNotFound(NotFound):
 
 
 class ToolNotFound(NotFound):
-    """The tool does not exist."""
-
     def __init__(self, name: object) -> None:
         super().__init__(f"there is no tool {_shown(name)}; `moor.tools()` or GET /tools lists them", tool=_plain(name))
 
 
 class TaskNotFound(NotFound):
-    """The server does not remember a task with that id."""
-
     def __init__(self, task_id: str) -> None:
         super().__init__(
             f"this server knows no task {_shown(task_id)}; ask the server that took it", task_id=_plain(task_id)
@@ -420,8 +375,6 @@ class TaskNotFound(NotFound):
 
 
 class AgentNotFound(NotFound):
-    """No agent has that name, or it is switched off."""
-
     def __init__(self, name: str, nearest: Sequence[str] = ()) -> None:
         shown = _plain(name)
         what = f"there is no agent {shown!r} that could be started" if shown else "no agent is named; name one"
@@ -441,8 +394,6 @@ class AgentNotFound(NotFound):
 
 
 class SessionGone(NotFound):
-    """The session was deleted; its id cannot be used again."""
-
     def __init__(self, session_id: str, *, at: datetime, by: str | None, why: str) -> None:
         ended = "expired" if why == "expired" else f"was deleted by {by or 'unknown'} ({why})"
         super().__init__(
@@ -458,8 +409,6 @@ class SessionGone(NotFound):
 
 
 class SessionClosed(Conflict):
-    """The session is final."""
-
     def __init__(self, session_id: str, state: str) -> None:
         super().__init__(
             f"session {session_id} is {state} and takes no more changes; fork it to go on from there",
@@ -469,8 +418,6 @@ class SessionClosed(Conflict):
 
 
 class HeldByAnother(Conflict):
-    """Another holder is driving the session."""
-
     def __init__(
         self, session_id: str, holder: str, until: datetime, *, asks: bool = False, runs: bool = False
     ) -> None:
@@ -489,8 +436,6 @@ class HeldByAnother(Conflict):
 
 
 class HoldLost(Conflict):
-    """The token does not belong to a live hold."""
-
     def __init__(self, session_id: str) -> None:
         super().__init__(
             f"your hold on session {session_id} has ended; resume it again before you go on", session_id=session_id
@@ -498,8 +443,6 @@ class HoldLost(Conflict):
 
 
 class SessionSuspended(Conflict):
-    """The session waits for a person, and the caller waits for an answer."""
-
     def __init__(self, session_id: str, approval_id: str | None = None) -> None:
         why = "was suspended by a person; resume it first"
         if approval_id is not None:
@@ -508,8 +451,6 @@ class SessionSuspended(Conflict):
 
 
 class SessionRunning(Conflict):
-    """A live turn blocks the request."""
-
     def __init__(self, session_ids: list[str]) -> None:
         super().__init__(
             f"running: {', '.join(session_ids)}; stop it first, or use force where it is offered",
@@ -518,8 +459,6 @@ class SessionRunning(Conflict):
 
 
 class TurnLost(Conflict):
-    """The turn is over or belongs to another launcher: the report is too late."""
-
     def __init__(self, turn_id: str, epoch: int) -> None:
         super().__init__(
             f"turn {turn_id} has ended or belongs to another launcher; end its agent and stop reporting",
@@ -529,8 +468,6 @@ class TurnLost(Conflict):
 
 
 class RunSettled(Conflict):
-    """The run is over: it can no longer be stopped or settled."""
-
     def __init__(self, run_id: str) -> None:
         super().__init__(
             f"run {run_id} has already ended; `moorage result {run_id}` shows how", run_id=run_id, state="settled"
@@ -538,8 +475,6 @@ class RunSettled(Conflict):
 
 
 class RunNotFailed(Conflict):
-    """The run did not fail, so it cannot be retried."""
-
     def __init__(self, run_id: str | None, state: str | None, session_id: str | None = None) -> None:
         what = f"session {session_id} has no run that ended" if run_id is None else f"run {run_id} is {state}"
         why = f"{what}, and only a run that failed or expired can be retried; to ask again, send a message"
@@ -547,8 +482,6 @@ class RunNotFailed(Conflict):
 
 
 class RunStopped(Conflict):
-    """A stopped run, or a turn that works on one, makes a new request."""
-
     def __init__(self, run_id: str | None, session_id: str | None = None) -> None:
         what = f"the turn of session {session_id}" if run_id is None else f"run {run_id}"
         super().__init__(
@@ -559,8 +492,6 @@ class RunStopped(Conflict):
 
 
 class AsksAncestor(Conflict):
-    """A session would wait for work that waits for it."""
-
     def __init__(self, session_id: str, ancestor: str) -> None:
         who = "a session" if session_id == ancestor else f"{session_id} is below {ancestor} and"
         target = "itself" if session_id == ancestor else "it"
@@ -572,8 +503,6 @@ class AsksAncestor(Conflict):
 
 
 class SummaryFailed(Conflict):
-    """The agent that was asked for a summary of a session returned none."""
-
     def __init__(self, session_id: str, agent: str, why: str) -> None:
         super().__init__(
             f"{agent} gave no summary of session {session_id}: {why}; earlier summaries are kept; ask again",
@@ -584,8 +513,6 @@ class SummaryFailed(Conflict):
 
 
 class VersionConflict(Conflict):
-    """The session changed since the caller read it."""
-
     def __init__(self, session_id: str, expected: int, actual: int, what: str = "") -> None:
         super().__init__(
             f"{what}session {session_id} is at version {actual}, not {expected}; read it again and repeat the change",
@@ -596,8 +523,6 @@ class VersionConflict(Conflict):
 
 
 class IllegalMove(Conflict):
-    """The transition table does not allow this move."""
-
     def __init__(self, what: str, current: str, wanted: str, allowed: Iterable[str]) -> None:
         names = sorted(str(name) for name in allowed)
         super().__init__(
@@ -609,8 +534,6 @@ class IllegalMove(Conflict):
 
 
 class OutcomeConflict(Conflict):
-    """The session is already finalized with another outcome."""
-
     def __init__(self, session_id: str, state: str, outcome: str) -> None:
         super().__init__(
             f"session {session_id} is already {state}, it cannot become {outcome}; fork it to go on",
@@ -621,15 +544,11 @@ class OutcomeConflict(Conflict):
 
 
 class IdTaken(Conflict):
-    """The session id is in use, as an id or as a name."""
-
     def __init__(self, session_id: str) -> None:
         super().__init__(f"the id {session_id} is in use already; choose another", session_id=session_id)
 
 
 class NameTaken(Conflict):
-    """The session name is in use by an open session, or is the id of a session."""
-
     def __init__(self, name: str, by: str) -> None:
         super().__init__(
             f"the name {name!r} is taken by session {by}; finalize that one or choose another name",
@@ -639,8 +558,6 @@ class NameTaken(Conflict):
 
 
 class AgentExists(Conflict):
-    """An agent with that name already exists."""
-
     def __init__(self, name: str, file: str) -> None:
         super().__init__(
             f"there is an agent {name!r} already, in {file}; remove it first, or replace it", agent_name=name, file=file
@@ -660,15 +577,11 @@ class AgentFailed(Conflict):
 
 
 class KeyReused(Conflict):
-    """A client key or idempotency key was used before, for another request."""
-
     def __init__(self, key: str) -> None:
         super().__init__(f"the key {_shown(key)} was used for another request; use a new key", key=key)
 
 
 class HasChildren(Conflict):
-    """Deleting only the parent would orphan its children."""
-
     def __init__(self, session_id: str, children: int) -> None:
         super().__init__(
             f"session {session_id} has {children} descendant{'' if children == 1 else 's'}; "
@@ -679,16 +592,12 @@ class HasChildren(Conflict):
 
 
 class FamilyLimit(Conflict):
-    """The tree would become too deep or too wide."""
-
     def __init__(self, code: str, message: str, limit: int) -> None:
         self.code = code
         super().__init__(message, limit=limit)
 
 
 class StoreInUse(Conflict):
-    """A store that must not be in use is in use."""
-
     def __init__(self, why: str) -> None:
         super().__init__(
             f"the store is in use: {why}; stop the processes that use it and try again, or use --force", why=why
@@ -696,15 +605,11 @@ class StoreInUse(Conflict):
 
 
 class StoreNotEmpty(Conflict):
-    """A store that must be empty is not."""
-
     def __init__(self, why: str) -> None:
         super().__init__(f"the store to copy into must be empty, but {why}; name another one", why=why)
 
 
 class CopyDiffers(Conflict):
-    """A copy differs from its source."""
-
     def __init__(self, kind: str, expected: int, found: int) -> None:
         super().__init__(
             f"the two stores differ: one has {expected} of kind {kind!r}, the other {found}; a process wrote to "
@@ -716,8 +621,6 @@ class CopyDiffers(Conflict):
 
 
 class AlreadyDecided(Conflict):
-    """The approval already has another answer."""
-
     def __init__(self, approval_id: str, decision: str, by: str | None) -> None:
         super().__init__(
             f"approval {approval_id} was already answered {decision!r} by {by or 'unknown'}; an answer is single-use",
@@ -728,8 +631,6 @@ class AlreadyDecided(Conflict):
 
 
 class ApprovalClosed(Conflict):
-    """The approval expired or was withdrawn."""
-
     def __init__(self, approval_id: str, state: str) -> None:
         self.code = f"approval_{state}"
         super().__init__(
@@ -748,15 +649,11 @@ class Unauthorized(AccessError):
 
 
 class Forbidden(AccessError):
-    """The key is valid, but does not allow this."""
-
     def __init__(self, scope: str, why: str | None = None) -> None:
         super().__init__(why or f"this key lacks the scope {scope!r}; use one that has it", scope=str(scope))
 
 
 class OutOfReach(AccessError):
-    """A session token allows access to its session and its descendants only."""
-
     def __init__(self, session_id: str) -> None:
         super().__init__(
             f"this token is for session {session_id} and its descendants only; use a key for others",
@@ -765,8 +662,6 @@ class OutOfReach(AccessError):
 
 
 class RateLimited(AccessError):
-    """Too many requests in too short a time."""
-
     def __init__(self, retry_after: float) -> None:
         super().__init__(f"too many requests; try again in {retry_after:g} seconds", retry_after=retry_after)
 
@@ -775,8 +670,6 @@ class RateLimited(AccessError):
 
 
 class SessionCorrupt(StoreError):
-    """One session cannot be read completely."""
-
     def __init__(self, session_id: str, why: str) -> None:
         super().__init__(
             f"session {session_id} is corrupt ({why}); run `moorage doctor`",
@@ -785,36 +678,26 @@ class SessionCorrupt(StoreError):
 
 
 class StoreBusy(StoreError):
-    """Other processes locked the store for longer than we wait."""
-
     def __init__(self, where: str) -> None:
         super().__init__(f"{where} stayed locked by other processes; try again", store=where)
 
 
 class StoreReadOnly(StoreError):
-    """The store cannot be written: its folder, its file, or the server it is on."""
-
     def __init__(self, where: str, hint: str = "check its folder's permissions") -> None:
         super().__init__(f"{where} cannot be written; {hint}", store=where)
 
 
 class StoreFull(StoreError):
-    """The disk, or the memory of the server, is full."""
-
     def __init__(self, where: str, hint: str = "free some space") -> None:
         super().__init__(f"no space left for {where}; {hint}; acknowledged writes are safe", store=where)
 
 
 class StoreCorrupt(StoreError):
-    """The file is damaged, or is not a database."""
-
     def __init__(self, where: str, why: str, hint: str = "run `moorage doctor --quarantine`") -> None:
         super().__init__(f"{where} is not a complete database ({why}); nothing was changed: {hint}", store=where)
 
 
 class StoreReplaced(StoreError):
-    """The database file was removed or replaced while it was open."""
-
     def __init__(self, where: str) -> None:
         super().__init__(
             f"{where} was removed or replaced while it was open, so nothing was written; put the file back, or restart "
@@ -824,8 +707,6 @@ class StoreReplaced(StoreError):
 
 
 class StoreTooNew(StoreError):
-    """The store was written by a newer Moorage."""
-
     def __init__(self, where: str, found: int, known: int) -> None:
         super().__init__(
             f"{where} has schema {found}, this Moorage knows up to {known}; install a newer release", store=where
@@ -833,8 +714,6 @@ class StoreTooNew(StoreError):
 
 
 class EncryptionKeyMissing(StoreError):
-    """The store is sealed, and the encryption key for reading or writing it is not configured."""
-
     def __init__(self, key_id: str | None) -> None:
         what = (
             "this store is sealed, and there is no encryption key to seal with"
@@ -847,8 +726,6 @@ class EncryptionKeyMissing(StoreError):
 
 
 class EncryptionKeyWrong(StoreError):
-    """The configured encryption key differs from the key with the same id that sealed the store."""
-
     def __init__(self, key_id: str, where: str) -> None:
         super().__init__(
             f"the encryption key {key_id!r} is not the one that {where} was sealed with; configure that one, or give "
@@ -872,8 +749,6 @@ class ServerUnreachable(StoreError):
 
 
 class OutcomeUnknown(StoreError):
-    """The connection broke during a commit: the change was made completely or not at all."""
-
     def __init__(self, where: str, why: str) -> None:
         super().__init__(
             f"the connection to {where} broke while a change was being committed ({why}): it is complete or absent; "
@@ -883,8 +758,6 @@ class OutcomeUnknown(StoreError):
 
 
 class AgentUnreachable(StoreError):
-    """No endpoint of a remote agent could be reached, or the connection was lost before it answered."""
-
     def __init__(self, agent: str, why: str, *, is_unsure: bool = False) -> None:
         """`is_unsure`: the agent may have carried out the request."""
         what = "was lost before it had answered" if is_unsure else "was not asked"
@@ -894,8 +767,6 @@ class AgentUnreachable(StoreError):
 
 
 class ToolUnreachable(StoreError):
-    """No endpoint of a remote tool could be reached, or the connection was lost before it answered."""
-
     def __init__(self, tool: str, why: str, *, is_unsure: bool = False) -> None:
         """`is_unsure`: the tool may have carried out the call."""
         what = "was lost before it had answered" if is_unsure else "was not called"
@@ -907,8 +778,6 @@ class StoreUnavailable(StoreError):
 
 
 class ContextUnavailable(StoreError):
-    """The server that keeps the context cannot be reached; the log and everything else still work."""
-
     def __init__(self, why: str) -> None:
         super().__init__(f"the server of the context does not answer: {why}; the log is not affected")
 
