@@ -57,20 +57,33 @@ class Asking(Struct, frozen=True, kw_only=True):
     wakes: bool = True  # whether to resume the session, even if a person suspended it
 
 
+BY_NO_HOLDER = Asking()
+
+
 def ask(
     view: View,
     run: Run,
     message: Message,
     stamp: Stamp,
+    wish: Claim | None = None,
     *,
     before: tuple[Message, ...] = (),
-    asking: Asking = Asking(),  # noqa: B008  # a frozen value
+    asking: Asking = BY_NO_HOLDER,
 ) -> Change:
     """Request a run in a session: append its prompt, after the messages before it; the run waits for the next turn.
 
-    Raises HeldByAnother at once if another holder has the session, unless the caller wants to wait for that.
+    With `wish`, its turn begins in the same commit, unless another turn blocks it. Raises HeldByAnother at once if
+    another holder has the session, unless the caller wants to wait for that.
     """
-    return _asked(view, run, [*before, message], stamp, asking).change()
+    draft = _open_draft(view, stamp, asking)
+    draft.head = replace(draft.head, launched=True)
+    draft.say([*before, message])
+    draft.put_run(put_to(run, draft.head))
+    draft.put_prompt(run, message, draft.head.last_entry)
+    draft.wake()
+    if wish is not None:
+        draft.begin_here(run, wish)
+    return draft.change()
 
 
 def _open_draft(view: View, stamp: Stamp, asking: Asking) -> WorkDraft:
@@ -82,31 +95,6 @@ def _open_draft(view: View, stamp: Stamp, asking: Asking) -> WorkDraft:
     return draft
 
 
-def _asked(view: View, run: Run, messages: list[Message], stamp: Stamp, asking: Asking) -> WorkDraft:
-    draft = _open_draft(view, stamp, asking)
-    draft.head = replace(draft.head, launched=True)
-    draft.say(messages)
-    draft.put_run(put_to(run, draft.head))
-    draft.put_item(_prompt_of(run, messages[-1], draft.head.last_entry, draft))
-    draft.wake()
-    return draft
-
-
-def ask_here(
-    view: View,
-    run: Run,
-    message: Message,
-    stamp: Stamp,
-    wish: Claim,
-    *,
-    asking: Asking = Asking(),  # noqa: B008  # a frozen value
-) -> Change:
-    """Request a run and begin its turn in the same commit; queue the run if another turn blocks it."""
-    draft = _asked(view, run, [message], stamp, asking)
-    draft.begin_here(run, wish)
-    return draft.change()
-
-
 def answered_here(
     view: View,
     run: Run,
@@ -116,7 +104,7 @@ def answered_here(
     wish: Claim,
     *,
     after_turns: int,
-    asking: Asking = Asking(),  # noqa: B008  # a frozen value
+    asking: Asking = BY_NO_HOLDER,
 ) -> Change:
     """Record a run with its turn and its answer, all in one commit.
 
@@ -162,40 +150,21 @@ def retried(view: View, run: Run, prompt: Message, stamp: Stamp) -> Change:
     for item in view.dead_letters:
         draft.put_item(replace(item, state=ItemState.WAITING, given=0, turn_id=None, run_id=run.run_id))
     if not any(item.kind is ItemKind.MESSAGE and item.entry == failed.asked_entry for item in view.dead_letters):
-        draft.put_item(_prompt_of(run, prompt, failed.asked_entry, draft))
+        draft.put_prompt(run, prompt, failed.asked_entry)
     draft.wake()
     return draft.change()
 
 
 def repeating(run: Run, failed: Run) -> Run:
     """Return a run that repeats the request of a failed run. Its caller waits for it no longer, except by callback."""
-    return replace(
-        run,
-        session_id=failed.session_id,
-        agent_name=failed.agent_name,
-        task_id=failed.task_id,
-        mode=Mode.ASYNC_POLL if failed.mode is Mode.SYNC else failed.mode,
-        join=failed.join,
-        asked=failed.asked,
-        asked_entry=failed.asked_entry,
-        parent_session_id=failed.parent_session_id,
-        parent_run_id=failed.parent_run_id,
-        correlation=failed.correlation,
-        max_turns=failed.max_turns,
-        retry_of=failed.run_id,
-    )
+    mode = Mode.ASYNC_POLL if failed.mode is Mode.SYNC else failed.mode
+    return replace(run, mode=mode, retry_of=failed.run_id, **{name: getattr(failed, name) for name in _REPEATED})
 
 
-def _prompt_of(run: Run, message: Message, entry: int | None, draft: WorkDraft) -> Item:
-    return Item(
-        item_id=f"message:{run.run_id}",
-        session_id=draft.head.session_id,
-        kind=ItemKind.MESSAGE,
-        created_at=draft.stamp.at,
-        run_id=run.run_id,
-        entry=entry,
-        body={"role": message.role, "content": message.content},
-    )
+_REPEATED = (
+    "session_id", "agent_name", "task_id", "join", "asked", "asked_entry", "parent_session_id", "parent_run_id",
+    "correlation", "max_turns",
+)  # fmt: skip
 
 
 def put_to(run: Run, head: Session) -> Run:
@@ -577,17 +546,7 @@ def deliver(view: View, callback: Callback, stamp: Stamp) -> Change:
     body = {**callback.body, "still_out": view.work.children.get(callback.run_id or "", 0)}
     draft.note(Kind.CALLBACK, body)
     run_id = callback.run_id if callback.run_id in draft.runs else None
-    item = Item(
-        item_id=f"callback:{callback.child_run_id}",
-        session_id=draft.head.session_id,
-        kind=ItemKind.CALLBACK,
-        created_at=stamp.at,
-        run_id=run_id,
-        entry=draft.head.last_entry,
-        body=body,
-        join=callback.join,
-        state=ItemState.WAITING,
-    )
+    item = draft.new_item(ItemKind.CALLBACK, callback.child_run_id, body, run_id=run_id, join=callback.join)
     asked_by = draft.runs.get(callback.run_id or "") or view.run
     if asked_by is not None and (asked_by.stop_requested or asked_by.state is RunState.STOPPED):
         draft.put_item(replace(item, state=ItemState.CONSUMED))
@@ -613,23 +572,14 @@ def decided(view: View, change: Change, approval: Approval, stamp: Stamp) -> Cha
     draft = WorkDraft(replace(view, session=change.session), stamp)
     receiver = view.work.running if approval.waits else None
     asking = [run_id for run_id in draft.runs if run_id in approval.run_ids] or list(draft.runs)
-    draft.put_item(
-        Item(
-            item_id=_answer_id(approval),
-            session_id=draft.head.session_id,
-            kind=ItemKind.DECISION,
-            created_at=stamp.at,
-            run_id=asking[0] if asking else None,
-            entry=draft.head.last_entry,
-            body=approval.answered(),
-            state=ItemState.WAITING if receiver is None else ItemState.GIVEN,
-            turn_id=None if receiver is None else receiver.turn_id,
-        )
-    )
-    for run_id in asking[1:]:
-        draft.share(draft.runs[run_id], _answer_id(approval))
+    run_id = asking[0] if asking else None
+    item = draft.new_item(ItemKind.DECISION, approval.approval_id, approval.answered(), run_id=run_id)
     if receiver is not None:
+        item = replace(item, state=ItemState.GIVEN, turn_id=receiver.turn_id)
         draft.hear(receiver, approval, approval.approval_id)
+    draft.put_item(item)
+    for run_id in asking[1:]:
+        draft.share(draft.runs[run_id], item.item_id)
     draft.wake()
     return change.then(lambda _: draft.change())
 
@@ -644,7 +594,7 @@ def replayed(view: View, asked_id: str, stamp: Stamp, *, waits: bool, token: str
     assert approval is not None
     view.session.driven(token, stamp.at)
     draft = WorkDraft(view, stamp)
-    item = draft.items.get(_answer_id(approval))
+    item = draft.items.get(_item_id(ItemKind.DECISION, approval.approval_id))
     if turn is None or not turn.cut_off or item not in draft.given_to(turn) or item.run_id not in draft.runs:
         return Change(session=view.session)
     if approval.approval_id in turn.heard.values() or not approval.may_be_replayed(stamp.at):
@@ -654,10 +604,6 @@ def replayed(view: View, asked_id: str, stamp: Stamp, *, waits: bool, token: str
     if not waits:
         draft.put_item(replace(item, state=ItemState.WAITING, turn_id=None))
     return draft.change()
-
-
-def _answer_id(approval: Approval) -> str:
-    return f"decision:{approval.approval_id}"
 
 
 def after(view: View, change: Change, stamp: Stamp) -> Change:
@@ -960,6 +906,16 @@ class WorkDraft:
 
     # Items
 
+    def new_item(self, kind: ItemKind, ref: str, body: dict[str, Any], **more: Any) -> Item:
+        """Return a new item, which came with the newest entry."""
+        more = {"session_id": self.head.session_id, "entry": self.head.last_entry, **more}
+        return Item(item_id=_item_id(kind, ref), kind=kind, created_at=self.stamp.at, body=body, **more)
+
+    def put_prompt(self, run: Run, message: Message, entry: int | None) -> None:
+        """Put the prompt of a run, which has this entry, into the inbox."""
+        body = {"role": message.role, "content": message.content}
+        self.put_item(self.new_item(ItemKind.MESSAGE, run.run_id, body, run_id=run.run_id, entry=entry))
+
     def put_item(self, item: Item) -> None:
         """Store the current state of an item."""
         self.items[item.item_id] = self._moved[item.item_id] = item
@@ -1152,6 +1108,10 @@ def _callback(run: Run, stamp: Stamp) -> Callback:
             "correlation": run.correlation,
         },
     )
+
+
+def _item_id(kind: ItemKind, ref: str) -> str:
+    return f"{kind.value}:{ref}"
 
 
 def _aside(item: Item) -> ItemState:

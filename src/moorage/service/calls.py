@@ -88,7 +88,7 @@ async def put_begun(deps: Deps, caller: Caller, call: Call, known: Session | Non
     """Request a run and begin its turn in the same commit; no turn if another blocks it."""
     announce(deps.launchers, deps.own_launcher)
     wish = _claim(deps, call.agent.name)
-    return await _put_or_again(deps, caller, call, known, partial(work.ask_here, wish=wish))
+    return await _put_or_again(deps, caller, call, known, partial(work.ask, wish=wish))
 
 
 async def put_queued(deps: Deps, caller: Caller, call: Call, known: Session | None) -> RecordedCall:

@@ -71,7 +71,7 @@ class CallModelRules(RecoveryRules):
         """Ask, and begin the turn in the same commit; `report` of a claim ends it."""
         run, stamp, claim = self._call(agent), self.stamp(), a_claim(HERE, Retry.NEVER)
         (message,) = said("tell me")
-        done, change = self.change(where, lambda view: work.ask_here(view, run, message, stamp, claim))
+        done, change = self.change(where, lambda view: work.ask(view, run, message, stamp, claim))
         return self._begun(where, change) if done else multiple()
 
     @rule(target=claims, run=runs)

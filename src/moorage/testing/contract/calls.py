@@ -29,7 +29,7 @@ def a_call(run_id: str = "run-1", **fields: Any) -> Run:
 async def call_here(store: Store, ref: str, run: Run, prompt: str = "go on", **wish: Any) -> Change:
     """Ask for a run and begin its turn."""
     claim, (message,) = a_claim(HERE, Retry.NEVER, **wish), said(prompt)
-    return await store.apply(OWNER, ref, lambda view: work.ask_here(view, run, message, a_stamp(), claim))
+    return await store.apply(OWNER, ref, lambda view: work.ask(view, run, message, a_stamp(), claim))
 
 
 async def answer_here(store: Store, ref: str, run: Run, *, after_turns: int, end: TurnEnd = ANSWER) -> Change:
