@@ -1130,7 +1130,7 @@ MUTANTS = (
     ),
     Mutant(
         "the line of a callback",
-        "moorage/core/prompt.py",
+        "moorage/core/inbox.py",
         ".translate(_ENDS_OF_LINES)",
         "",
         ("tests/launcher/test_families.py::test_child_output_cannot_forge_a_callback",),

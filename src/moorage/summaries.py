@@ -12,7 +12,7 @@ from functools import partial
 from moorage.api import Moorage
 from moorage.core.entry import Entry, Kind
 from moorage.core.errors import InvalidField, SummaryFailed
-from moorage.core.prompt import as_line
+from moorage.core.inbox import as_line
 from moorage.core.query import each_item
 from moorage.core.session import Session
 from moorage.core.window import bytes_of, whole_upto

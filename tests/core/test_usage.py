@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.core.usage import MOST_TOKENS, NAMES, added, count_of, summed, usage_of
+from moorage.core.run import MOST_TOKENS, NAMES, added, count_of, summed, usage_of
 
 told = st.dictionaries(
     st.sampled_from([*NAMES, "model"]),

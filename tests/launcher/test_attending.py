@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from moorage.core.approval import Approval, ApprovalState
-from moorage.core.problem import Problem
+from moorage.core.entry import Problem
 from moorage.core.session import Session
 from moorage.core.turn import Retry, Turn
 from moorage.launcher.attending import TurnAtWork

@@ -14,8 +14,7 @@ import pytest
 from moorage.agents.interface import Commands, Emit, Job
 from moorage.core.answer import RunAnswer
 from moorage.core.errors import AsksAncestor, FamilyLimit, ItemNotFound, KeyReused, NotFound, SessionRunning
-from moorage.core.inbox import Item, ItemKind, ItemState
-from moorage.core.prompt import CALLBACKS
+from moorage.core.inbox import CALLBACKS, Item, ItemKind, ItemState
 from moorage.core.run import RunQuery
 from moorage.core.session import Change
 from moorage.service import runs

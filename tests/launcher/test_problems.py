@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from moorage.agents.interface import Commands, Emit, Job
-from moorage.core.problem import Problem
+from moorage.core.entry import Problem
 from moorage.core.session import MAX_METADATA_BYTES
 from moorage.core.turn import Launcher
 from moorage.launcher.drivers.base import KEPT_PROBLEMS

@@ -14,10 +14,9 @@ from moorage.agents.inside import run_inside
 from moorage.agents.interface import AgentEvent, Job, Limits
 from moorage.core.agent import AgentDefinition
 from moorage.core.render import like
-from moorage.core.run import Run
+from moorage.core.run import Run, Usage, summed, usage_of
 from moorage.core.session import Session
 from moorage.core.status import Because
-from moorage.core.usage import Usage, summed, usage_of
 from moorage.core.work import TurnEnd
 from moorage.launcher.attending import turn_end
 from moorage.service.deps import Caller, Deps

@@ -9,10 +9,9 @@ from msgspec import Struct
 from moorage.core.brief import brief
 from moorage.core.entry import Entry
 from moorage.core.render import like
-from moorage.core.run import Run, RunState
+from moorage.core.run import Run, RunState, Usage
 from moorage.core.session import Session
 from moorage.core.status import Because
-from moorage.core.usage import Usage
 
 
 @brief("status", "result", "error", "because", "session_id", "run_id")

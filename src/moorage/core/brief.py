@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 MOST = 60  # characters of one field
+ROWS = 50  # of a table
 FEW = 3  # items of a list that are shown; longer lists are counted
 
 
@@ -61,7 +62,26 @@ def _cut(text: str) -> str:
     return text if len(text) <= MOST else f"{text[: MOST - 1]}…"
 
 
-def _html(self: Any) -> str:
-    from moorage.core.brief_html import html_of
+def _html(value: Any) -> str:
+    """Return a table of a page of values, or of the fields of any other value."""
+    items = getattr(value, "items", None)
+    if isinstance(items, list) and items and is_brief(items[0]):
+        more = "" if getattr(value, "next", None) is None else "<p>There are more: see <code>next</code>.</p>"
+        return _table(items) + more
+    rows = "".join(f"<tr><th>{name}</th><td>{_cell(each)}</td></tr>" for name, each in facts_of(value).items())
+    return f"<table><caption>{type(value).__name__}</caption>{rows}</table>"
 
-    return html_of(self)
+
+def _table(items: list[Any]) -> str:
+    names = type(items[0]).__brief__
+    head = "".join(f"<th>{name}</th>" for name in names)
+    rows = (facts_of(item) for item in items[:ROWS])
+    cells = ("".join(f"<td>{_cell(row.get(name, ''))}</td>" for name in names) for row in rows)
+    more = f"<p>and {len(items) - ROWS} more</p>" if len(items) > ROWS else ""
+    return f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in cells)}</table>{more}"
+
+
+def _cell(value: Any) -> str:
+    from html import escape  # a notebook has loaded it
+
+    return escape(str(value) if isinstance(value, str) else short(value))

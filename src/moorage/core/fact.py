@@ -9,8 +9,8 @@ from msgspec import DecodeError, Struct
 from msgspec.json import Decoder
 
 from moorage.core.inbox import ItemState
+from moorage.core.run import count_of
 from moorage.core.session import FINAL_STATES, State
-from moorage.core.usage import count_of
 
 
 class CallbackCounts(Struct, frozen=True, gc=False):

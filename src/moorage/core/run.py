@@ -10,6 +10,7 @@ The callback to its parent is part of the same commit.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -23,12 +24,15 @@ from moorage.core.codec import canonical
 from moorage.core.errors import InvalidField
 from moorage.core.query import check_any_text, check_choice, check_limit
 from moorage.core.status import Because, Reason
-from moorage.core.usage import Usage
 
 MAX_ASKED = 1000  # characters of the prompt stored in the run; the log has all of it
 MAX_RESULT_BYTES = 256 * 1024
 MAX_TURNS = 1000  # of one run, unless its agent's definition says otherwise
 TOO_MANY_TURNS = "too_many_turns"
+MOST_TOKENS = 10**12  # of one session; a larger number is an error
+NAMES = ("input_tokens", "output_tokens", "total_tokens")
+
+Usage = dict[str, float]
 
 
 class Mode(StrEnum):
@@ -201,3 +205,33 @@ def _choice(name: str, value: object, allowed: tuple[str, ...]) -> str:
     if wanted not in allowed:
         raise InvalidField(name, f"is {value!r}; use one of {', '.join(allowed)}")
     return str(wanted)
+
+
+# Usage: how many tokens models have read and written, as agents report ---------------------------
+# The metadata of a session have the sum under `usage`. Invalid counts are skipped, so that they cannot spoil others.
+
+
+def count_of(value: object) -> float | None:
+    """Return a number of tokens; None for any other value."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if 0 <= value <= MOST_TOKENS else None
+
+
+def usage_of(told: Mapping[str, object]) -> Usage:
+    """Return the counts in an agent's report of one call; the total is their sum, unless it is reported."""
+    counts = {name: count for name in NAMES if (count := count_of(told.get(name))) is not None}
+    if counts and "total_tokens" not in counts:
+        counts["total_tokens"] = sum(counts.values())
+    return counts
+
+
+def summed(one: Usage, other: Usage) -> Usage:
+    """Return the sum of two usages."""
+    known = [name for name in NAMES if name in one or name in other]
+    return {name: min(one.get(name, 0) + other.get(name, 0), MOST_TOKENS) for name in known}
+
+
+def added(kept: Mapping[str, object], more: Usage) -> dict[str, object]:
+    """Return the usage in metadata with more added; its other fields stay."""
+    return {**kept, **summed(usage_of(kept), more)}

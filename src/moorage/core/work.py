@@ -19,11 +19,22 @@ from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from moorage.core.approval import Approval
-from moorage.core.entry import Entry, Kind, Message
+from moorage.core.entry import Entry, Kind, Message, Problem
 from moorage.core.errors import HeldByAnother, RunNotFailed, RunSettled, TooLarge, TurnLost
 from moorage.core.inbox import MAX_GIVEN, OPEN_ITEMS, Item, ItemKind, ItemState
-from moorage.core.problem import Problem
-from moorage.core.run import MAX_RESULT_BYTES, RETRIABLE, SETTLED, TOO_MANY_TURNS, Join, Mode, Run, RunState
+from moorage.core.run import (
+    MAX_RESULT_BYTES,
+    RETRIABLE,
+    SETTLED,
+    TOO_MANY_TURNS,
+    Join,
+    Mode,
+    Run,
+    RunState,
+    Usage,
+    added,
+    summed,
+)
 from moorage.core.session import (
     BY_APPROVAL,
     Callback,
@@ -38,7 +49,6 @@ from moorage.core.session import (
 )
 from moorage.core.status import LastRun
 from moorage.core.turn import ENDED, MAX_ATTEMPTS, RESERVED_FOR, Retry, Turn, TurnState
-from moorage.core.usage import Usage, added, summed
 
 MAX_CALLBACK_BYTES = 16 * 1024  # bytes of the result in a callback; `moorage result` returns the rest
 LAUNCHER = "launcher:"  # prefix of the holder's name in the hold of a live turn

@@ -17,11 +17,10 @@ from msgspec import to_builtins
 
 from moorage.agents.interface import NO_ANSWER, NOT_KEPT, AgentEvent
 from moorage.core.approval import Approval, ApprovalState
-from moorage.core.entry import MAX_MESSAGE_BYTES, check_message
+from moorage.core.entry import MAX_MESSAGE_BYTES, Problem, check_message, problem_in, problem_of
 from moorage.core.errors import Conflict, InvalidRequest, MoorageError, NotFound, SessionCorrupt, StoreError, TurnLost
-from moorage.core.problem import Problem, problem_in, problem_of
+from moorage.core.run import Usage, summed, usage_of
 from moorage.core.turn import Turn, TurnState
-from moorage.core.usage import Usage, summed, usage_of
 from moorage.core.work import TurnEnd, cut
 from moorage.launcher.dispatcher import Dispatcher
 from moorage.launcher.drivers.base import KEPT_PROBLEMS

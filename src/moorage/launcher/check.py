@@ -13,9 +13,8 @@ from msgspec import Struct
 
 from moorage import config
 from moorage.core.agent import AgentDefinition
-from moorage.core.entry import Kind
+from moorage.core.entry import Kind, Problem
 from moorage.core.errors import AgentNotFound, Conflict
-from moorage.core.problem import Problem
 from moorage.core.query import LogQuery
 from moorage.core.run import Run, RunState
 from moorage.launcher.embedded import Embedded

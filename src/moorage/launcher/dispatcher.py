@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from moorage.core.approval import Approval
-from moorage.core.problem import Problem
+from moorage.core.entry import Problem
 from moorage.core.session import Session
 from moorage.core.turn import Launcher, Retry, Turn
 from moorage.core.work import TurnEnd

@@ -7,7 +7,7 @@ from typing import Any
 from moorage.agents.interface import Job, Limits
 from moorage.core.agent import AgentDefinition
 from moorage.core.codec import encode_text
-from moorage.core.prompt import composed
+from moorage.core.inbox import composed
 from moorage.service.turns import Given
 
 

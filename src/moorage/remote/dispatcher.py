@@ -19,9 +19,8 @@ from urllib.parse import quote
 from msgspec.structs import replace
 
 from moorage.core.approval import Approval
-from moorage.core.entry import Message
+from moorage.core.entry import Message, Problem
 from moorage.core.errors import LauncherNotFound, MoorageError, NotFound, StoreError, TurnLost
-from moorage.core.problem import Problem
 from moorage.core.render import like
 from moorage.core.run import MAX_RESULT_BYTES
 from moorage.core.session import Session

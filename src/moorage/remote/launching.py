@@ -10,10 +10,10 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, field
 
 from moorage.core.approval import Approval
-from moorage.core.problem import Problem
+from moorage.core.entry import Problem
+from moorage.core.run import Usage
 from moorage.core.session import Session
 from moorage.core.turn import Retry, Turn, TurnState
-from moorage.core.usage import Usage
 from moorage.service.turns import Given
 
 LONGEST_WAIT = 30.0  # seconds one request waits for something new

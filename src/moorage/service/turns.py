@@ -17,11 +17,10 @@ from msgspec import Struct, field, to_builtins
 
 from moorage.core import work
 from moorage.core.approval import Approval
-from moorage.core.entry import Kind, check_messages
+from moorage.core.entry import Kind, Problem, check_messages
 from moorage.core.errors import NotFound, SessionCorrupt, StoreError
 from moorage.core.ids import uuid8
 from moorage.core.inbox import Item
-from moorage.core.problem import Problem
 from moorage.core.query import LogQuery
 from moorage.core.render import like
 from moorage.core.run import Run

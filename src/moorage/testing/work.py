@@ -14,9 +14,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from moorage.core import work
+from moorage.core.entry import Problem
 from moorage.core.family import FamilyLimits, born
 from moorage.core.inbox import Item, ItemState
-from moorage.core.problem import Problem
 from moorage.core.run import Mode, Run, RunQuery
 from moorage.core.session import Birth, Change, Needs, Session, View
 from moorage.core.turn import LEASE, LOST_AFTER, Launcher, Retry, Turn, TurnState

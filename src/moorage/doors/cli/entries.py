@@ -12,10 +12,9 @@ from datetime import datetime
 from typing import Any
 
 from moorage.core.codec import encode_text
-from moorage.core.entry import NATIVE, Entry, Kind, text_of
+from moorage.core.entry import NATIVE, Entry, Kind, problem_in, text_of
 from moorage.core.errors import utc_text
 from moorage.core.event import SESSION_DELETED, Event
-from moorage.core.problem import problem_in
 from moorage.doors.cli.output import fields, printable
 from moorage.doors.cli.terminal import paint, width_of, wrapped
 from moorage.doors.cli.wording import counted, short_id

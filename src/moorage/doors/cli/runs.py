@@ -16,10 +16,9 @@ from msgspec.structs import replace
 
 from moorage.connection import Connection
 from moorage.core.answer import RunAnswer, answer_of
-from moorage.core.entry import Kind, text_of
+from moorage.core.entry import Kind, Problem, text_of
 from moorage.core.errors import NotFound, RunNotFound, RunSettled, utc_text
 from moorage.core.ids import MIN_PREFIX
-from moorage.core.problem import Problem
 from moorage.core.query import MAX_LIMIT
 from moorage.core.run import Join, Mode, Run, RunState, check_mode
 from moorage.core.status import Because, Reason
