@@ -638,14 +638,14 @@ MUTANTS = (
     ),
     Mutant(
         "leaving stops nothing",
-        "moorage/doors/cli/leaving.py",
+        "moorage/doors/cli/waiting.py",
         "if self._stops and not talk.is_answered:",
         "if not talk.is_answered:",
         ("tests/doors/cli/test_leaving.py::test_run_goes_on_when_a_chat_is_left_and_attach_shows_its_answer[ctrl-d]",),
     ),
     Mutant(
         "leaving a server does not suspend",
-        "moorage/doors/cli/leaving.py",
+        "moorage/doors/cli/waiting.py",
         "if not self.is_remote or reason == SUSPENDED:",
         "if True:",
         ("tests/doors/cli/test_leaving.py::test_leaving_with_nothing_at_work_leaves_the_session_open_at_once",),

@@ -12,7 +12,7 @@ MOST = 12
 SOURCE = Path(moorage.__file__).parent
 PLACES = re.compile(
     r"\bRENAMED\b|\brename_session\b|\brenameSession\b|(?:Moorage|moor|session)\.rename\b|def rename\("
-    r"|\"rename\": |Operation\(\"rename\""
+    r"|\"sessions: .*\brename\b|Operation\(\"rename\""
 )
 OF_EVERY_CHANGE = ("stores", "testing", "static")  # stores write any change of a session; the others are no doors
 

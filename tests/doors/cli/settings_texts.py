@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from moorage.doors.cli.settings_text import BYTE_ORDER_MARK
+from moorage.doors.cli.settings import BYTE_ORDER_MARK
 
 EVENTS = ("SessionStart", "SessionEnd", "PreToolUse", "PostToolUse", "Stop")
 

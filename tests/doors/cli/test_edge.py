@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.doors.cli import edge, hints
+from moorage.doors.cli import edge, wording
 from tests.doors.cli.running import Cli, contents, run
 
 
@@ -149,8 +149,8 @@ def test_commands_in_an_error_repeat_the_url(cli: Cli) -> None:
 
 @pytest.mark.parametrize("command", ["`moorage migrate --from redis://… --to sqlite:///FILE`", "`moorage serve`"])
 def test_command_that_names_its_stores_gets_no_url(command: str) -> None:
-    hints.remember_url("redis://127.0.0.1")
+    wording.remember_url("redis://127.0.0.1")
     try:
-        assert hints.with_url(f"{command}, `moorage list`") == f"{command}, `moorage list --url redis://127.0.0.1`"
+        assert wording.with_url(f"{command}, `moorage list`") == f"{command}, `moorage list --url redis://127.0.0.1`"
     finally:
-        hints.remember_url(None)
+        wording.remember_url(None)

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from moorage.doors.cli.hook_trial import samples
-from moorage.doors.cli.hooks import EVENTS
+from moorage.doors.cli.hooks import EVENTS, samples
 from tests.doors.cli.installation import install_scripts, write_script
 from tests.doors.cli.running import Cli, Done
 

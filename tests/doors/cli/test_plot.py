@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.doors.cli.plot import BLOCKS, GUTTER, HEIGHT, PLAIN, Point, columns_of, room_in, without_gaps
+from moorage.doors.cli.stats import BLOCKS, GUTTER, HEIGHT, PLAIN, Point, columns_of, room_in, without_gaps
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moorage.doors.cli.settings_text import (
+from moorage.doors.cli.settings import (
     BYTE_ORDER_MARK,
     NOTHING,
     Hook,

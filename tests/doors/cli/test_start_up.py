@@ -51,7 +51,7 @@ def test_other_commands_load_only_their_own_module_and_no_rich(cli: Cli, plan: s
     loaded = loaded_by("get", plan)
     assert "moorage.doors.cli.sessions" in loaded
     assert {name for name in loaded if name.startswith("moorage.doors.cli.")} & {
-        *("moorage.doors.cli.transfer", "moorage.doors.cli.doctor", "moorage.doors.cli.approvals")
+        *("moorage.doors.cli.transfer", "moorage.doors.cli.stores", "moorage.doors.cli.approvals")
     } == set()
     assert loaded & {"rich", "asyncio"} == set()
 

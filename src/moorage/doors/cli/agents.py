@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import filecmp
 import os
-from collections.abc import Iterator
+import shutil
+import sys
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from moorage import config
-from moorage.doors.cli import programs
+from moorage.core.agent import AgentDefinition, AgentKind
+from moorage.core.codec import encode_text
+from moorage.core.errors import Conflict
+from moorage.doors.cli import arguments
 from moorage.doors.cli.app import App, group
-from moorage.doors.cli.arguments import STDIN, read_file
 from moorage.doors.cli.output import complain, facts, groups, is_terminal, page_of, say
 from moorage.doors.cli.tables import show_rows, wide_option
 from moorage.doors.cli.verdicts import NO
 
 if TYPE_CHECKING:
-    from moorage.core.agent import AgentDefinition
     from moorage.launcher.check import Checked
+
+WITH_COMMAND = (AgentKind.COMMAND, AgentKind.ACP)
+SCRIPTS = (".py", ".sh", ".js", ".mjs", ".ts", ".rb", ".pl")  # an argument with such an ending names a program
 
 
 @group("agents", "moorage agents list", "moorage agents add reviewer.toml", "moorage agents check reviewer")
@@ -78,30 +85,92 @@ def add(app: App, file: str, replace: bool) -> None:
     """
     from moorage.agents.registry import decoded
 
-    source = "standard input" if file == STDIN else file
-    text = decoded(read_file(file, "file"), source)
+    source = "standard input" if file == arguments.STDIN else file
+    text = decoded(arguments.read_file(file, "file"), source)
     definition = config.read_definition(text, source)  # a server would not know what the file is called
     folder, target = os.path.dirname(os.path.abspath(file)), os.path.join(config.home(), config.AGENTS_NAME)
-    program = None if file == STDIN else programs.beside(definition, folder)
-    if program is not None and not app.is_remote:
-        programs.check_free(program, folder, target, replace=replace)
+    program = None if file == arguments.STDIN else _program_beside(definition, folder)
+    copies = program is not None and not app.is_remote
+    if program is not None and copies:
+        _check_free(program, folder, target, replace=replace)
     agent = app.moor.define_agent(text, source=source, replace=replace)
-    if program is not None and not app.is_remote:
-        programs.copy(program, folder, target)
+    if program is not None and copies:
+        _copy(program, folder, target)
     for warning in _warnings(app, definition, program, folder, target):
         complain(f"warning: {warning}")
-    along = f", with {program}" if program is not None and not app.is_remote else ""
+    along = f", with {program}" if copies else ""
     app.tell(agent, f"Added {agent['name']}: {agent['source']}{along}", agent["name"])
 
 
+def _program_of(agent: AgentDefinition) -> str | None:
+    """Return the file that an agent's definition names: its program, or the module of its function."""
+    if agent.kind in WITH_COMMAND:
+        return agent.command[0]
+    if agent.kind is AgentKind.PYTHON and agent.function:
+        return agent.function.partition(":")[0].replace(".", os.sep) + ".py"
+    return None
+
+
+def _program_beside(agent: AgentDefinition, folder: str) -> str | None:
+    """Return the agent's program if it stands beside its file, as a path below that folder."""
+    program = _program_of(agent)
+    if program is None or os.path.isabs(program) or os.pardir in program.split(os.sep):
+        return None
+    return program if os.path.isfile(os.path.join(folder, program)) else None
+
+
+def _check_free(program: str, source: str, target: str, *, replace: bool) -> None:
+    """Raise Conflict if another file would be overwritten."""
+    ours, theirs = os.path.join(source, program), os.path.join(target, program)
+    if not replace and os.path.exists(theirs) and not filecmp.cmp(ours, theirs, shallow=False):
+        raise Conflict(f"there is another {program} in {target}; rename yours, or add it with --replace", file=theirs)
+
+
+def _copy(program: str, source: str, target: str) -> None:
+    """Copy a program with its permissions, whole or not at all."""
+    ours, theirs = os.path.join(source, program), os.path.join(target, program)
+    if os.path.exists(theirs) and os.path.samefile(ours, theirs):
+        return
+    os.makedirs(os.path.dirname(theirs), exist_ok=True)
+    part = f"{theirs}.{os.getpid()}.part"
+    shutil.copy2(ours, part)
+    os.replace(part, theirs)
+
+
 def _warnings(app: App, agent: AgentDefinition, program: str | None, folder: str, target: str) -> Iterator[str]:
-    """Yield what will not be found when the agent starts."""
-    if not app.is_remote:
-        yield from programs.warnings(agent, folder, target)
-    elif program is not None:
+    """Yield the files that will be missing when the agent starts, where they are looked up, and a remedy."""
+    if app.is_remote and program is not None:
         yield (
             f"the server looks for {program!r} in its PATH and beside its own definition files; "
             "copy it there, or write an absolute path in `command`"
+        )
+    if app.is_remote or agent.kind not in WITH_COMMAND:
+        return
+    program, *words = agent.command
+    places = [*os.environ.get("PATH", "").split(os.pathsep), target, os.path.dirname(sys.executable)]
+    if shutil.which(os.path.expanduser(program), path=os.pathsep.join(places)) is None:
+        told = f"looked in PATH, {folder}, {target} and {os.path.dirname(sys.executable)}"
+        yield f"there is no program {program!r} that can be executed ({told}); write its absolute path in `command`"
+    if agent.cwd is None:
+        for word in words:
+            yield from _warnings_about(word, agent.command, folder)
+
+
+def _warnings_about(argument: str, command: Sequence[str], folder: str) -> Iterator[str]:
+    """Yield a warning if an argument is a file that the agent will not find in the folder it works in."""
+    path = os.path.abspath(os.path.join(folder, argument))
+    if os.path.isabs(argument):
+        return
+    if os.path.isfile(path):
+        absolute = encode_text([path if word == argument else word for word in command])
+        yield (
+            f"{argument!r} is looked for in the folder that the agent works in, not beside its file; "
+            f"write: command = {absolute}"
+        )
+    elif argument.endswith(SCRIPTS) and not os.path.exists(argument):
+        yield (
+            f"there is no {argument!r} (looked in {os.path.dirname(path)} and {os.getcwd()}); the agent looks for it "
+            "in the folder that it works in, so write its absolute path in `command`"
         )
 
 

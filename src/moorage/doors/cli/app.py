@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -31,83 +31,32 @@ from moorage.core.session import Session
 from moorage.doors.cli import edge
 from moorage.doors.cli.connection import connect
 from moorage.doors.cli.edge import UsageProblem
-from moorage.doors.cli.hints import PROGRAM, ref_of, remember_url, shown_id
 from moorage.doors.cli.output import complain, folded, is_terminal, say, show_json
-from moorage.doors.cli.wording import nearest
+from moorage.doors.cli.wording import PROGRAM, nearest, ref_of, remember_url, shown_id
 from moorage.sync import Moorage
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 SHORT = 60  # characters of a command's summary: it fits beside the longest name at 80 columns
 LOOKED_THROUGH = 200  # newest sessions searched for a suggestion
+OFFERED = 1000  # newest sessions that the shell offers after Tab
+PATIENCE = 2.0  # seconds to wait for a server after Tab
 COMPLETE = "_MOORAGE_COMPLETE"  # the shell's script asks for completions through this variable
 
-# Where each command lives: "module:function", by the section of `moorage --help` that lists it.
-COMMANDS: dict[str, dict[str, str]] = {
-    "Sessions": {
-        "create": "sessions:create",
-        "list": "sessions:list_",
-        "show": "sessions:get",
-        "update": "sessions:update",
-        "rename": "sessions:rename",
-        "finalize": "sessions:finalize",
-        "fork": "sessions:fork",
-    },
-    "Pause and resume": {
-        "suspend": "holds:suspend",
-        "resume": "holds:resume",
-        "release": "holds:release",
-        "should-resume": "holds:should_resume",
-        "checkpoint": "checkpoints:checkpoint",
-    },
-    "Conversation and memory": {
-        "send": "conversation:send",
-        "log": "conversation:log",
-        "watch": "conversation:watch",
-        "replay": "conversation:replay",
-        "compact": "conversation:compact",
-        "search": "conversation:search",
-        "context": "context:context",
-        "memory": "memory:memory",
-    },
-    "Agents": {
-        "agents": "agents:agents",
-        "run": "runs:run",
-        "attach": "runs:attach",
-        "runs": "runs:runs",
-        "result": "runs:result",
-        "stop": "runs:stop",
-        "retry": "runs:retry",
-        "inbox": "inbox:inbox",
-        "launcher": "launcher:launcher",
-        "launchers": "launcher:launchers",
-        "drain": "launcher:drain",
-    },
-    "Families": {"tree": "family:tree", "children": "family:children", "delete": "family:delete"},
-    "Approvals": {
-        "approvals": "approvals:approvals",
-        "approve": "approvals:approve",
-        "reject": "approvals:reject",
-        "request-approval": "approvals:request_approval",
-    },
-    "Servers and hosts": {
-        "serve": "serve:serve",
-        "keys": "keys:keys",
-        "mcp": "mcp:mcp",
-        "hooks": "hooks:hooks",
-        "sample": "serve:sample",
-    },
-    "Maintenance": {
-        "stats": "stats:stats",
-        "cleanup": "cleanup:cleanup",
-        "audit": "cleanup:audit",
-        "export": "transfer:export",
-        "import": "transfer:import_",
-        "continue": "transfer:continue_",
-        "migrate": "migrate:migrate",
-        "encryption-key": "keys:encryption_key",
-        "doctor": "doctor:doctor",
-        "completion": "completion:completion",
-    },
-    "Help and aliases": {"help": "help:help_", "get": "sessions:get", "agent": "agent:agent"},
+# The commands by their section of `moorage help all`, each list after the name of its module.
+COMMANDS = {
+    "Sessions": "sessions: create list show update rename finalize fork",
+    "Pause and resume": "holds: suspend resume release should-resume checkpoint",
+    "Conversation and memory": "conversation: send log watch replay compact search; memory: context memory",
+    "Agents": "agents: agents; runs: run attach runs result stop retry; conversation: inbox; "
+    "launcher: launcher launchers drain",
+    "Families": "family: tree children delete",
+    "Approvals": "approvals: approvals approve reject request-approval",
+    "Servers and hosts": "servers: serve keys mcp; hooks: hooks; servers: sample",
+    "Maintenance": "stats: stats; family: cleanup audit; transfer: export import continue; stores: migrate; "
+    "servers: encryption-key; stores: doctor; app: completion",
+    "Help and aliases": "app: help; sessions: get; app: agent",
 }
 COMMON = ("agents", "run", "attach", "list", "show", "log", "approvals", "approve", "resume", "serve")
 OTHER_NAMES = {"get": "An alias of `show`."}
@@ -230,7 +179,8 @@ class Group(Command, click.Group):
         if cmd_name not in self.places:
             return super().get_command(ctx, cmd_name)
         module, _, name = self.places[cmd_name].partition(":")
-        found: click.Command = getattr(import_module(f"moorage.doors.cli.{module}"), name)
+        members = vars(import_module(f"moorage.doors.cli.{module}"))
+        found: click.Command = members.get(name) or members[f"{name}_"]  # `list_` is the command `list`
         return found
 
     def resolve_command(
@@ -298,10 +248,16 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     ctx.exit()
 
 
+def _places(section: str) -> dict[str, str]:
+    """Return the commands of a section with their places."""
+    parts = [part.partition(": ") for part in section.split("; ")]
+    return {name: f"{module}:{name.replace('-', '_')}" for module, _, names in parts for name in names.split()}
+
+
 @click.group(
     PROGRAM,
     cls=Root,
-    places={name: place for places in COMMANDS.values() for name, place in places.items()},
+    places=_places("; ".join(COMMANDS.values())),
     invoke_without_command=True,
     examples=(
         "moorage run echo-agent",
@@ -323,6 +279,101 @@ def cli(ctx: click.Context) -> None:
         if ctx.ensure_object(App).as_json:
             raise UsageProblem("say what to do: `moorage help all` lists the commands")
         click.echo(ctx.get_help())
+
+
+@group(
+    "agent",
+    *('moorage agent run echo-agent "hello"', "moorage agent list-sessions --active-only"),
+    places={
+        "run": "runs:run",
+        "list-sessions": "sessions:list",
+        "show-session": "sessions:show",
+        "resume": "holds:agent_resume",
+        "suspend": "holds:suspend",
+        "cleanup": "family:cleanup",
+    },
+)
+def agent() -> None:
+    """Aliases: agent run, agent list-sessions, agent resume, …
+
+    They are run, list, show, suspend and cleanup; `resume` talks to the session's agent.
+    """
+
+
+# Help and completion -----------------------------------------------------------------------------
+
+
+@command("help", "moorage help", "moorage help all", "moorage help approvals show")
+@click.argument("words", nargs=-1, metavar="[all|COMMAND]")
+def help_(app: App, words: tuple[str, ...]) -> None:
+    """Show the common commands, all commands, or one command."""
+    root = click.get_current_context().find_root()
+    text = _all_commands(root) if words == ("all",) else _help_of(root, words)
+    app.show({"help": text}, lambda: click.echo(text))
+
+
+def _all_commands(root: click.Context) -> str:
+    """Return every command with a one-line summary, grouped by topic."""
+    assert isinstance(root.command, Root)
+    formatter = root.make_formatter()
+    for section, commands in COMMANDS.items():
+        with formatter.section(section):
+            formatter.write_dl(root.command.texts(root, _places(commands)))
+    with formatter.section("Exit codes"):
+        formatter.write_text("0 done, 1 no or a failed run, 2 usage, 3 not found, 4 refused, 5 unreachable")
+    return formatter.getvalue().strip("\n")
+
+
+def _help_of(root: click.Context, words: tuple[str, ...]) -> str:
+    """Return the help of a command, or of the program without words."""
+    context = root
+    for word in words:
+        group = context.command
+        if not isinstance(group, click.Group):
+            raise UsageProblem(f"`{context.command_path}` has no commands of its own")
+        _, found, _ = group.resolve_command(context, [word])
+        assert found is not None
+        context = click.Context(found, info_name=word, parent=context)
+    return context.get_help()
+
+
+@command(
+    "completion",
+    "moorage completion bash > ~/.local/share/bash-completion/completions/moorage",
+    "moorage completion zsh > ~/.zfunc/_moorage",
+    "moorage completion fish > ~/.config/fish/completions/moorage.fish",
+)
+@click.argument("shell", type=click.Choice(("bash", "zsh", "fish")))
+def completion(app: App, shell: str) -> None:
+    """Print the completion script for a shell."""
+    from click.shell_completion import get_completion_class
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    script = kind(cli, {}, PROGRAM, COMPLETE).source()
+    app.show({"shell": shell, "script": script}, lambda: say(script))
+
+
+def sessions_like(ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    """Return the names and ids of sessions with this prefix; none if the store cannot be read."""
+    from click.shell_completion import CompletionItem
+
+    app = ctx.find_object(App) or App()
+    try:
+        if not _is_there(app.full_url):
+            return []
+        with connect(app.url, deadline=PATIENCE) as moor:
+            found = moor.list(limit=OFFERED).items
+    except (MoorageError, OSError):
+        return []
+    offered = {session.session_id: session.session_name or session.agent_name for session in found}
+    offered |= {session.session_name: session.agent_name for session in found if session.session_name}
+    return [CompletionItem(word, help=about) for word, about in offered.items() if word.startswith(incomplete)]
+
+
+def _is_there(url: str) -> bool:
+    """Return whether the store exists: pressing Tab must not create a database."""
+    return not url.startswith("sqlite://") or os.path.exists(config.sqlite_path(url))
 
 
 # Running ----------------------------------------------------------------------------------------

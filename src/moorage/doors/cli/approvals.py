@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import unified_diff
 from functools import partial
 from typing import Any
 
@@ -16,18 +17,18 @@ from moorage.core.ids import MIN_PREFIX
 from moorage.core.query import MAX_LIMIT
 from moorage.core.render import to_json
 from moorage.core.session import Session
+from moorage.doors.cli import arguments
 from moorage.doors.cli.app import App, command, group, pass_app
-from moorage.doors.cli.arguments import DURATION, JSON, SESSION, id_beginning, many_option, session_argument
 from moorage.doors.cli.edge import UsageProblem
-from moorage.doors.cli.hints import command_line, ref_of, shown_id
+from moorage.doors.cli.entries import plan_lines
 from moorage.doors.cli.output import facts, fields, hint, is_terminal, note, page_of, printable, say
-from moorage.doors.cli.plans import difference, earlier_plan, plan_lines
 from moorage.doors.cli.tables import TableRow, named, show_rows, wide_option
 from moorage.doors.cli.terminal import STATE_STYLES, paint
-from moorage.doors.cli.wording import ago, short_ids
+from moorage.doors.cli.wording import ago, command_line, ref_of, short_ids, shown_id
 
+_DIFFERENCE_COLOURS = {"+": "green", "-": "red"}
 note_option = click.option("--note", metavar="TEXT", help="A note for the agent.")
-approval_argument = click.argument("approval", type=SESSION, metavar="APPROVAL")
+approval_argument = click.argument("approval", type=arguments.SESSION, metavar="APPROVAL")
 plan_hash_option = click.option(
     "--plan-hash", metavar="HASH", help="The plan you looked at; refuse if it is another one now."
 )
@@ -41,7 +42,7 @@ plan_hash_option = click.option(
     invoke_without_command=True,
 )
 @click.option("--all", "everything", is_flag=True, help="Also list answered, expired and withdrawn approvals.")
-@click.option("--session", type=SESSION, metavar="SESSION", help="Only approvals of this session.")
+@click.option("--session", type=arguments.SESSION, help="Only approvals of this session.")
 @wide_option
 @pass_app
 @click.pass_context
@@ -101,7 +102,7 @@ def show(app: App, approval: str) -> None:
     """
     asked = app.moor.approval(_approval_id(app, approval))
     others = app.moor.approvals(asked.session_id, pending_only=False, limit=MAX_LIMIT)
-    earlier = earlier_plan(asked, others)
+    earlier = _earlier_plan(asked, others)
     shown = {**to_json(asked), "earlier_plan": None if earlier is None else to_json(earlier)}
     app.show(shown, lambda: _show_one(app, asked, earlier))
 
@@ -150,8 +151,28 @@ def _compared(asked: Approval, earlier: Approval | None) -> list[str]:
     return [
         "",
         paint(f"Difference from {which}", "bold"),
-        *(f"  {line}" for line in difference(earlier.plan, asked.plan)),
+        *(f"  {line}" for line in _difference(earlier.plan, asked.plan)),
     ]
+
+
+def _earlier_plan(asked: Approval, others: Iterable[Approval]) -> Approval | None:
+    """Return the last earlier approval of the same session that has a plan."""
+    before = [
+        other
+        for other in others
+        if other.plan is not None
+        and other.session_id == asked.session_id
+        and (other.asked_at, other.approval_id) < (asked.asked_at, asked.approval_id)
+    ]
+    return max(before, key=lambda other: (other.asked_at, other.approval_id), default=None)
+
+
+def _difference(before: Any, after: Any) -> Iterator[str]:
+    """Yield the lines that differ between two plans, with their neighbours, in colour."""
+    lines = unified_diff(plan_lines(before), plan_lines(after), lineterm="", n=2)
+    for line in lines:
+        if not line.startswith(("---", "+++")):
+            yield paint(line, "dim" if line.startswith("@@") else _DIFFERENCE_COLOURS.get(line[:1]))
 
 
 def _propose_answers(asked: Approval) -> None:
@@ -264,7 +285,7 @@ def _begun(app: App, ref: str) -> str | None:
             found = app.moor.approvals(pending_only=pending_only, limit=MAX_LIMIT)
         except Forbidden:  # a key with only the decide scope sees open approvals
             return None
-        if begun := id_beginning(ref, [asked.approval_id for asked in found], "approval"):
+        if begun := arguments.id_beginning(ref, [asked.approval_id for asked in found], "approval"):
             return begun
     return None
 
@@ -291,13 +312,11 @@ def _session_id(app: App, ref: str) -> str:
     'moorage request-approval plan-prod "Apply to production?" --plan @plan.json --expires 7d',
     'moorage request-approval plan-prod "Which way?" --option staging-first --option all-at-once',
 )
-@session_argument
+@arguments.session
 @click.argument("question")
-@click.option(
-    "--plan", type=JSON, metavar="JSON|@FILE", help="The plan to approve; its hash is stored with the answer."
-)
-@many_option("--option", "options", told="A possible answer.", metavar="CHOICE")
-@click.option("--expires", "expires_in", type=DURATION, metavar="DURATION", help="Expire after: seconds, or 24h, 7d.")
+@click.option("--plan", type=arguments.JSON, help="The plan to approve; its hash is stored with the answer.")
+@arguments.many("--option", "options", told="A possible answer.", metavar="CHOICE")
+@click.option("--expires", "expires_in", type=arguments.DURATION, help="Expire after: seconds, or 24h, 7d.")
 def request_approval(app: App, /, session: str, question: str, **known: Any) -> None:
     """Ask a person for approval.
 

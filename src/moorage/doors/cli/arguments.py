@@ -143,12 +143,12 @@ class SessionType(ParamType):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Complete ids and names of sessions."""
-        from moorage.doors.cli.completion import sessions_like
+        from moorage.doors.cli.app import sessions_like
 
         return sessions_like(ctx, incomplete)
 
 
-JSON, OBJECT = Parsed("json", _json), Parsed("json", _object)
+JSON, OBJECT = Parsed("json|@file", _json), Parsed("json|@file", _object)
 DURATION, INSTANT = Parsed("duration", _duration), Parsed("time", _instant)
 FOLDER, SESSION = FolderType(), SessionType()
 
@@ -169,48 +169,43 @@ def one_of(*words: str) -> Callable[[click.Context, click.Parameter, str], list[
     return lambda _ctx, _param, incomplete: [CompletionItem(word) for word in words if word.startswith(incomplete)]
 
 
-def choice_option(name: str, words: Iterable[str], default: str) -> Callable[[F], F]:
-    """Add an option whose help lists its words; the rules in `core` check the word."""
-    known, metavar = list(words), name.strip("-").upper()
-    complete, told = one_of(*known), ", ".join(known)
-    return click.option(name, default=default, show_default=True, metavar=metavar, shell_complete=complete, help=told)
+def choice(name: str, words: Iterable[str], told: str = "", **more: Any) -> Callable[[F], F]:
+    """Add an option for one of these words, which its help lists by default; the rules in `core` check the word."""
+    words = list(words)
+    more = {"metavar": name.strip("-").upper(), "show_default": True, **more}
+    return click.option(name, shell_complete=one_of(*words), help=told or ", ".join(words), **more)
 
 
-def number_option(name: str, least: int, most: int, default: int, told: str) -> Callable[[F], F]:
+def number(name: str, least: int, most: int, default: int, told: str) -> Callable[[F], F]:
     """Add an option for a whole number within limits."""
     within = click.IntRange(least, most)
     return click.option(name, type=within, metavar="N", default=default, show_default=True, help=told)
 
 
-def many_option(*names: str, told: str, words: Iterable[str] = (), **more: Any) -> Callable[[F], F]:
+def many(*names: str, told: str, words: Iterable[str] = (), **more: Any) -> Callable[[F], F]:
     """Add an option that can be repeated; `words` complete its values."""
     complete = one_of(*words)
     return click.option(*names, multiple=True, shell_complete=complete, help=f"{told} Can be repeated.", **more)
 
 
-def expected_version_option(told: str) -> Callable[[F], F]:
+def expected_version(told: str) -> Callable[[F], F]:
     """Add the option for the version that a change is for."""
     return click.option("--expected-version", "version", type=int, metavar="N", help=told)
 
 
-host_option = click.option(
+host = click.option(
     "--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address to listen at."
 )
-slots_option = number_option("--slots", 1, 1000, 16, "Maximum of parallel turns.")
-session_argument = click.argument("session", type=SESSION, metavar="SESSION")
-optional_session_argument = click.argument("session", type=SESSION, metavar="[SESSION]", required=False)
-token_option = click.option("--token", metavar="TOKEN", help="The token of your hold.")
-queue_option = click.option(
-    "--queue",
-    is_flag=True,
-    help="If another holder has the session, wait for the end of the hold instead of failing.",
+slots = number("--slots", 1, 1000, 16, "Maximum of parallel turns.")
+session = click.argument("session", type=SESSION, metavar="SESSION")
+optional_session = click.argument("session", type=SESSION, metavar="[SESSION]", required=False)
+token = click.option("--token", metavar="TOKEN", help="The token of your hold.")
+queue = click.option(
+    "--queue", is_flag=True, help="If another holder has the session, wait for the end of the hold instead of failing."
 )
-version_option = expected_version_option("Refuse if the session is not at this version.")
-ttl_option = click.option("--ttl", type=DURATION, metavar="DURATION", help="Time to live: seconds, or 30m, 24h, 7d.")
-metadata_option = click.option("--metadata", type=OBJECT, metavar="JSON|@FILE", help="A JSON object to merge in.")
-labels_option = many_option(
-    *("--label", "labels"),
-    told="A label to filter by.",
-    metavar="WORD",
-    callback=lambda _context, _option, words: list(words) or None,
+version = expected_version("Refuse if the session is not at this version.")
+ttl = click.option("--ttl", type=DURATION, help="Time to live: seconds, or 30m, 24h, 7d.")
+metadata = click.option("--metadata", type=OBJECT, help="A JSON object to merge in.")
+labels = many(
+    "--label", "labels", told="A label to filter by.", metavar="WORD", callback=lambda *given: [*given[2]] or None
 )

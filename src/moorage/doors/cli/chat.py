@@ -22,10 +22,9 @@ from moorage.core.errors import MoorageError
 from moorage.core.session import State
 from moorage.doors.cli.connection import connect_for_a_loop
 from moorage.doors.cli.edge import UsageProblem, at_this_door
-from moorage.doors.cli.leaving import SUSPENDED, Departure, SignalQueue
+from moorage.doors.cli.entries import short_plan
 from moorage.doors.cli.output import complain, hint, printable, say
-from moorage.doors.cli.plans import short_plan
-from moorage.doors.cli.waiting import queued_signals, telling_why, why_yet
+from moorage.doors.cli.waiting import SUSPENDED, Departure, SignalQueue, queued_signals, telling_why, why_yet
 from moorage.doors.cli.wording import nearest
 from moorage.executor import AgentExecutor, ExecutionEvent, Interaction
 

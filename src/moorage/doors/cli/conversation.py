@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache, partial
 from typing import Any
 
@@ -13,29 +13,19 @@ import click
 from moorage.core.answer import Answer, kept
 from moorage.core.codec import encode_text
 from moorage.core.entry import ROLES, Entry, Kind
+from moorage.core.inbox import Item, ItemKind, ItemState
 from moorage.core.query import MAX_LIMIT, Page, every
 from moorage.core.render import to_json
 from moorage.core.status import Reason
+from moorage.doors.cli import arguments
 from moorage.doors.cli.app import App, command
-from moorage.doors.cli.arguments import (
-    OBJECT,
-    choice_option,
-    many_option,
-    number_option,
-    optional_session_argument,
-    queue_option,
-    read_text,
-    session_argument,
-    token_option,
-)
 from moorage.doors.cli.edge import UsageProblem
-from moorage.doors.cli.entries import Reader, entry_line, event_line
-from moorage.doors.cli.hints import command_line, shown_id
-from moorage.doors.cli.output import hint, is_terminal, page_of, say
-from moorage.doors.cli.tables import show_rows, wide_option
+from moorage.doors.cli.entries import Reader, entry_line, event_line, said, sentence
+from moorage.doors.cli.output import fields, hint, is_terminal, note, page_of, say
+from moorage.doors.cli.tables import TableRow, named, show_rows, wide_option
 from moorage.doors.cli.terminal import cut
 from moorage.doors.cli.waiting import why
-from moorage.doors.cli.wording import ago
+from moorage.doors.cli.wording import ago, command_line, short_ids, shown_id
 
 LABEL_WIDTH = 16  # columns of a session's name in front of its events
 
@@ -46,14 +36,14 @@ LABEL_WIDTH = 16  # columns of a session's name in front of its events
     "git diff | moorage send plan-prod -",
     'moorage send plan-prod "Done: 2 to add" --role assistant --client-key reply-7',
 )
-@session_argument
+@arguments.session
 @click.argument("text", metavar="TEXT|-")
-@choice_option("--role", ROLES, "user")
+@arguments.choice("--role", ROLES, default="user")
 @click.option("--agent", metavar="AGENT", help="Ask this agent instead of the session's own.")
-@click.option("--parameters", type=OBJECT, metavar="JSON|@FILE", help="Parameters for the agent.")
+@click.option("--parameters", type=arguments.OBJECT, help="Parameters for the agent.")
 @click.option("--client-key", metavar="KEY", help="A message with the same key is stored once.")
-@token_option
-@queue_option
+@arguments.token
+@arguments.queue
 @click.option("--no-wake", is_flag=True, help="Do not resume a suspended session; the message waits.")
 def send(app: App, /, session: str, text: str, role: str, no_wake: bool, queue: bool, **known: Any) -> None:
     """Send a message to a session; print the number of its entry.
@@ -62,7 +52,7 @@ def send(app: App, /, session: str, text: str, role: str, no_wake: bool, queue: 
     it is only stored. A line on standard error says which; with --json, `run_id` does. `-` reads standard input,
     without its last line end.
     """
-    said = read_text(text, "message")
+    said = arguments.read_text(text, "message")
     if role == "user":
         reply = app.moor.send(app.id_of(session), said, queue=queue, wake=not no_wake, **known)
     else:
@@ -92,8 +82,8 @@ def _show_sent(reply: Answer, ref: str) -> None:
     "moorage log plan-prod --follow",
     "moorage --json log plan-prod --after 12",
 )
-@session_argument
-@many_option("--kind", "kinds", told="Only this kind.", words=Kind, metavar="KIND")
+@arguments.session
+@arguments.many("--kind", "kinds", told="Only this kind.", words=Kind, metavar="KIND")
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the last N entries.")
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Only entries after number N.")
 @click.option("-f", "--follow", is_flag=True, help="Keep printing new entries until Ctrl-C.")
@@ -147,11 +137,11 @@ def _printer(app: App) -> Callable[[Entry], None]:
     'moorage compact plan-prod "The plan was approved; two buckets are left to add."',
     "moorage compact plan-prod --agent summarizer",
 )
-@session_argument
+@arguments.session
 @click.argument("summary", required=False, metavar="[SUMMARY|-]")
 @click.option("--agent", metavar="NAME", help="Let this agent write the summary.")
 @click.option("--upto", type=click.IntRange(min=1), metavar="N", help="Summarize up to entry N; by default all.")
-@token_option
+@arguments.token
 def compact(app: App, /, session: str, summary: str | None, agent: str | None, **known: Any) -> None:
     """Add a summary that later windows begin with.
 
@@ -159,14 +149,14 @@ def compact(app: App, /, session: str, summary: str | None, agent: str | None, *
     """
     if (summary is None) == (agent is None):
         raise UsageProblem("give a summary, or --agent to let an agent write it")
-    text = None if summary is None else read_text(summary, "message")
+    text = None if summary is None else arguments.read_text(summary, "message")
     entry = app.moor.compact(app.id_of(session), text, agent=agent, **known)
     app.tell(entry, f"Entry {entry.number}.", str(entry.number))
 
 
 @command("search", "moorage search bucket", 'moorage --json search "invoice 2026*" --limit 5')
 @click.argument("words", nargs=-1, required=True)
-@number_option("--limit", 1, MAX_LIMIT, 20, "Show at most N.")
+@arguments.number("--limit", 1, MAX_LIMIT, 20, "Show at most N.")
 @wide_option
 def search(app: App, words: tuple[str, ...], limit: int) -> None:
     """Find entries that contain all these words.
@@ -185,7 +175,7 @@ def search(app: App, words: tuple[str, ...], limit: int) -> None:
 
 
 @command("watch", "moorage watch plan-prod", "moorage watch --after 120 --json")
-@optional_session_argument
+@arguments.optional_session
 @click.option("--after", type=int, default=None, metavar="N", help="Start after this event; by default with new ones.")
 @click.option("--once", is_flag=True, help="Print the events so far and exit.")
 def watch(app: App, session: str | None, after: int | None, once: bool) -> None:
@@ -210,7 +200,7 @@ def watch(app: App, session: str | None, after: int | None, once: bool) -> None:
 
 
 @command("replay", "moorage replay plan-prod", "moorage replay plan-prod --speed 60")
-@session_argument
+@arguments.session
 @click.option(
     "--speed", type=click.FloatRange(0), default=0.0, metavar="N", help="Speed factor; 0 prints without pauses."
 )
@@ -226,3 +216,72 @@ def replay(app: App, session: str, speed: float) -> None:
             time.sleep(max(0.0, (entry.at - before.at).total_seconds()) / speed)
         show(entry)
         before = entry
+
+
+# Inbox --------------------------------------------------------------------------------------------
+
+COLUMNS = ("content", "item", "session", "state", "turns", "since")
+
+
+@command("inbox", "moorage inbox", "moorage inbox --dead-letters", "moorage inbox --send-again ITEM")
+@arguments.optional_session
+@click.option("--dead-letters", is_flag=True, help="List items that three turns failed to process.")
+@click.option("--send-again", "item_id", metavar="ITEM", help="Send a dead letter again.")
+@click.option("--limit", type=int, default=100, show_default=True, metavar="N", help="Show at most N.")
+@wide_option
+def inbox(app: App, session: str | None, dead_letters: bool, item_id: str | None, limit: int) -> None:
+    """List the input that waits for the next turns of sessions.
+
+    ITEM is the id of a dead letter, or the beginning of it. Piped, one line for each: item, state, kind, session and
+    the number of turns that failed with it, separated by tabs.
+    """
+    if item_id is not None:
+        _send_again(app, item_id)
+        return
+    page = app.moor.inbox(None if session is None else app.id_of(session), dead_letters=dead_letters, limit=limit)
+    lines = [(each.item_id, each.state.value, each.kind.value, each.session_id, each.given) for each in page.items]
+    nothing = "No dead letters." if dead_letters else "No items in the inbox."
+    rows, without = _cells(app, page.items), "state" if dead_letters else None
+
+    def show() -> None:
+        show_rows(COLUMNS, rows, lines=lines, without=without, spare=("turns", "since"), nothing=nothing)
+        _propose(page.items)
+
+    app.show(page_of(page.items, page.next), show)
+
+
+def _cells(app: App, items: list[Item]) -> Iterator[TableRow]:
+    names = {id: session.session_name for id, session in app.sessions(item.session_id for item in items).items()}
+    for item in items:
+        session = named(names.get(item.session_id), item.session_id)
+        state = item.state.value.replace("_", " ")
+        yield " ".join(_content(item).split()), item.item_id, session, state, item.given, ago(item.created_at)
+
+
+def _content(item: Item) -> str:
+    """Return the content of an item as text."""
+    if item.kind is ItemKind.MESSAGE:
+        return said(item.body.get("content"))
+    if item.kind is ItemKind.CALLBACK:
+        return sentence(Kind.CALLBACK, item.body)
+    return f"{item.body.get('question')} {item.body.get('decision') or item.body.get('state')}"
+
+
+def _propose(items: list[Item]) -> None:
+    """Name the command that sends the first dead letter again."""
+    first = next((item.item_id for item in items if item.state is ItemState.DEAD_LETTER), None)
+    if first is not None:
+        id = short_ids(item.item_id for item in items)[first]
+        note(f"Send one again: {command_line('inbox', '--send-again', id)}")
+
+
+def _send_again(app: App, ref: str) -> None:
+    again = app.moor.send_again(_dead_letter(app, ref))
+    told = f"Sent again: it waits for the next turn of {app.ref_of(again.session_id)}."
+    app.tell(again, told, fields(again.item_id, again.state.value))
+
+
+def _dead_letter(app: App, ref: str) -> str:
+    """Return the id of a dead letter from its id or a prefix of it; else the given word."""
+    letters = app.moor.inbox(dead_letters=True, limit=MAX_LIMIT).items
+    return arguments.id_beginning(ref, [item.item_id for item in letters], "dead letter") or ref

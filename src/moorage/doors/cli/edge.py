@@ -79,7 +79,7 @@ def _tell(error: MoorageError, *, as_json: bool = False) -> int:
 
 def at_this_door(error: MoorageError) -> str:
     """Return the message of an error in the terms of this command line."""
-    from moorage.doors.cli.hints import command_line, with_url
+    from moorage.doors.cli.wording import command_line, with_url
 
     if error.code == "agent_exists":
         return error.message.replace("or replace it", "or use --replace")

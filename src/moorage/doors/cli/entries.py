@@ -11,7 +11,9 @@ import sys
 from datetime import datetime
 from typing import Any
 
-from moorage.core.codec import encode_text
+import msgspec
+
+from moorage.core.codec import encode, encode_text
 from moorage.core.entry import NATIVE, Entry, Kind, problem_in, text_of
 from moorage.core.errors import utc_text
 from moorage.core.event import SESSION_DELETED, Event
@@ -28,6 +30,7 @@ _PREFIXES = ("turn", "run", "approval")  # of kinds such as `turn_started`: thei
 _COLOURS = {"user": "cyan", "assistant": "green", "tool": "magenta", "error": "red", "problem": "red"}
 _COLOURS |= {"approval": "yellow", "child": "magenta"}
 SUBJECT_WIDTH = 10
+PLAN_LINES = 30  # of a plan beside a question; `approvals show` has all of them
 _NOT_TOLD = ("number", "by", "interface")  # fields of an event that are shown elsewhere, or of no use to a reader
 
 
@@ -220,3 +223,21 @@ def _tokens(data: dict[str, Any]) -> str:
     usage = data.get("usage") or {}
     tokens = sum(value for name, value in usage.items() if name in ("input_tokens", "output_tokens"))
     return f", {counted(tokens, 'token')}" if tokens else ""
+
+
+# Plans of approvals -------------------------------------------------------------------------------
+
+
+def plan_lines(plan: Any) -> list[str]:
+    """Return the lines of a plan: a text as it is, anything else as indented JSON."""
+    if plan is None:
+        return []
+    text = plan if isinstance(plan, str) else msgspec.json.format(encode(plan), indent=2).decode()
+    return printable(text).splitlines()
+
+
+def short_plan(plan: Any) -> list[str]:
+    """Return the first lines of a plan, indented; a last line tells how many are missing."""
+    lines = plan_lines(plan)
+    missing = [f"  … {len(lines) - PLAN_LINES} more lines"] if len(lines) > PLAN_LINES + 1 else []
+    return [f"  {line}" for line in (lines[:PLAN_LINES] if missing else lines)] + missing

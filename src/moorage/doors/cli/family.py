@@ -1,38 +1,43 @@
-"""Families: trees, children, and deleting them."""
+"""Families: trees, children, and deleting them; the cleanup of old sessions, and the audit of deletions."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 import click
 
 from moorage.core.codec import encode_text
-from moorage.core.errors import SessionGone
-from moorage.core.family import Deletion
+from moorage.core.duration import duration_text
+from moorage.core.errors import MoorageError, SessionGone
+from moorage.core.family import Deletion, Tombstone
 from moorage.core.query import every
 from moorage.core.render import to_json
-from moorage.core.session import Session
+from moorage.core.session import Session, State
+from moorage.doors.cli import arguments
 from moorage.doors.cli.app import App, command
-from moorage.doors.cli.arguments import session_argument
-from moorage.doors.cli.output import complain, is_terminal, note, page_of, printable, say
-from moorage.doors.cli.session_text import titled
-from moorage.doors.cli.tables import LEAST, show_sessions, wide_option
+from moorage.doors.cli.output import complain, counting, is_terminal, note, page_of, printable, say
+from moorage.doors.cli.sessions import titled
+from moorage.doors.cli.tables import LEAST, TableRow, page_options, show_list, show_rows, show_sessions, wide_option
 from moorage.doors.cli.terminal import STATE_STYLES, columns, cut, paint, width_of
 from moorage.doors.cli.verdicts import NO
-from moorage.doors.cli.wording import counted, short_ids
+from moorage.doors.cli.wording import ago, command_line, counted, seconds_text, short_ids, span
 from moorage.service.family import TreeNode
+from moorage.service.retention import Cleanup, Removal
 
 SHOWN = 20  # ids a question lists
+REASONS = ("deleted", "retention", "expired")
 LOOK_EVERY = 0.3  # seconds between two checks for a change of the tree
 CLEAR = "\x1b[2J\x1b[H"  # clears a terminal
 
 
 @command("tree", "moorage tree plan-prod", "moorage tree plan-prod --watch")
-@session_argument
+@arguments.session
 @click.option("--watch", is_flag=True, help="Redraw on every change, until Ctrl-C.")
 def tree(app: App, session: str, watch: bool) -> None:
     """Draw a session with all its descendants.
@@ -105,7 +110,7 @@ def _painted(session: Session, short: dict[str, str], room: int) -> str:
 
 
 @command("children", "moorage children plan-prod", "moorage --json children plan-prod")
-@session_argument
+@arguments.session
 @wide_option
 def children(app: App, session: str) -> None:
     """List a session's children, oldest first."""
@@ -122,7 +127,7 @@ def children(app: App, session: str) -> None:
     "moorage delete plan-prod --yes",
     "moorage delete plan-prod --no-cascade",
 )
-@session_argument
+@arguments.session
 @click.option("--force", is_flag=True, help="Also delete running sessions; their agents are stopped.")
 @click.option("--no-cascade", is_flag=True, help="Refuse if it has children.")
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
@@ -164,3 +169,95 @@ def _show_gone(deletion: Deletion, ref: str) -> None:
         say(f"{'Would delete' if deletion.dry_run else 'Deleted'} {ref}: {_counted(deletion)}.")
     if deletion.unconfirmed:
         complain(f"deleted, but no launcher confirms that their agents have ended: {', '.join(deletion.unconfirmed)}")
+
+
+@command(
+    "cleanup",
+    "moorage cleanup --dry-run",
+    "moorage cleanup",
+    "moorage cleanup --hours 168 --state completed --state failed",
+)
+@click.option("--hours", type=float, metavar="N", help="Delete sessions idle for this long, in every state.")
+@arguments.many("--state", "states", told="Only sessions in this state.", words=State, metavar="STATE")
+@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
+@wide_option
+def cleanup(app: App, hours: float | None, states: tuple[str, ...], dry_run: bool) -> None:
+    """Delete sessions that were idle for too long.
+
+    Sessions past their time to live are deleted as well. The configuration sets the age for each state; the default
+    is 24 hours. A tree is deleted only if no member is running, held or waiting for an approval. Piped, one line for
+    each: id, state, agent, name, reason, time idle, its limit, and the setting that says so.
+    """
+    deleted = 0
+
+    def count(number: int) -> None:
+        nonlocal deleted
+        deleted = number
+        if progress is not None:
+            progress(number)
+
+    try:
+        with counting("Cleaning up") as progress:
+            done = app.moor.cleanup(hours, states=states or None, dry_run=dry_run, progress=count)
+    except MoorageError:
+        if deleted and not dry_run:
+            went = f"{counted(deleted, 'session')} {'was' if deleted == 1 else 'were'} deleted"
+            complain(f"before this failed, {went}; `{command_line('audit')}` lists what was deleted")
+        raise
+    app.show(done, lambda: _show_cleaned(done))
+
+
+def _show_cleaned(done: Cleanup) -> None:
+    lines = [_removal_fields(gone) for gone in done.sessions]
+    columns = ("name", "session", "state", "agent", "why", "idle", "limit", "set by")
+    rows = [(name, session, state, agent, *rest) for session, state, agent, name, *rest in lines]
+    show_rows(columns, rows, lines=lines, spare=("set by", "limit", "idle", "agent", "state"))
+    if is_terminal():
+        say(f"{'Would delete' if done.dry_run else 'Deleted'} {counted(done.removed, 'session')}.")
+
+
+def _removal_fields(gone: Removal) -> TableRow:
+    idle = (gone.deleted_at - gone.last_activity_at).total_seconds()
+    limit = None if gone.limit_seconds is None else duration_text(timedelta(seconds=gone.limit_seconds))
+    who = (gone.session_id, gone.state, gone.agent_name, gone.session_name)
+    return (*who, gone.reason, span(idle), limit, gone.limit_from)
+
+
+@command(
+    "audit",
+    "moorage audit",
+    "moorage audit --since 7d --reason retention",
+    "moorage audit --since 2026-01-31 | cut -f1",
+    "moorage --json audit --limit 100",
+)
+@arguments.choice("--reason", REASONS, "Only this reason: deleted, expired or retention.")
+@click.option("--since", type=arguments.INSTANT, help="Only deletions since then: 24h, 7d, 2026-01-31.")
+@wide_option
+@page_options
+def audit(app: App, /, reason: str | None, since: datetime | None, **pages: Any) -> None:
+    """List deleted sessions, newest first: when, by whom and why.
+
+    The reason is `deleted` (on request), `retention` (cleanup) or `expired` (its time to live
+    ended). Piped, one line for each: id, when, by, why, state, agent, name, task, and the
+    session it went with, separated by tabs, without a header, all of them.
+    """
+    ask = partial(app.moor.deleted, reason=reason, since=since)
+    show_list(app, ask, _show_tombstones, nothing="Nothing was deleted.", **pages)
+
+
+def _show_tombstones(tombstones: Sequence[Tombstone]) -> None:
+    columns = ("name", "session", "when", "why", "by", "state", "agent", "task", "went with")
+    rows, lines = map(_tombstone_cells, tombstones), map(_tombstone_fields, tombstones)
+    show_rows(columns, rows, lines=lines, spare=("task", "went with", "state", "agent", "by"))
+
+
+def _tombstone_cells(tombstone: Tombstone) -> TableRow:
+    session, _, by, why, state, agent, name, task, went_with = _tombstone_fields(tombstone)
+    own_task = None if task in (session, went_with) else task  # a task without a label has the id of its first session
+    return name, session, ago(tombstone.deleted_at), why, by, state, agent, own_task, went_with
+
+
+def _tombstone_fields(tombstone: Tombstone) -> TableRow:
+    went = (tombstone.session_id, seconds_text(tombstone.deleted_at), tombstone.deleted_by, tombstone.reason)
+    about = (tombstone.state, tombstone.agent_name, tombstone.session_name, tombstone.task_id)
+    return (*went, *about, None if tombstone.root_of_deletion == tombstone.session_id else tombstone.root_of_deletion)

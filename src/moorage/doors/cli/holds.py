@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
 from moorage.core.codec import as_text, encode_text
 from moorage.core.errors import AgentNotFound, InvalidDefinition, utc_text
-from moorage.doors.cli.app import App, command
-from moorage.doors.cli.arguments import (
-    FOLDER,
-    OBJECT,
-    SESSION,
-    optional_session_argument,
-    read_text,
-    session_argument,
-    token_option,
-    version_option,
-)
+from moorage.core.query import every
+from moorage.doors.cli import arguments
+from moorage.doors.cli.app import App, command, group
 from moorage.doors.cli.edge import UsageProblem
 from moorage.doors.cli.entries import Reader, entry_text
-from moorage.doors.cli.hints import command_line, ref_of
 from moorage.doors.cli.output import facts, groups, hint, is_terminal, note, page_of, say
-from moorage.doors.cli.session_text import titled
-from moorage.doors.cli.sessions import show_changed
-from moorage.doors.cli.tables import show_sessions, wide_option
+from moorage.doors.cli.sessions import show_changed, titled
+from moorage.doors.cli.tables import show_rows, show_sessions, wide_option
 from moorage.doors.cli.terminal import paint
 from moorage.doors.cli.verdicts import judge, tell
-from moorage.doors.cli.wording import ago, seconds_text
+from moorage.doors.cli.wording import ago, command_line, ref_of, seconds_text
 from moorage.service.packet import ResumePacket
+from moorage.service.sessions import Checkpoint
 
 HOLDER = "[env: MOORAGE_HOLDER; else this terminal, else this process]"
 
@@ -39,11 +31,11 @@ HOLDER = "[env: MOORAGE_HOLDER; else this terminal, else this process]"
     'moorage suspend plan-prod --checkpoint \'{"step": 3}\' --reason "awaiting approval"',
     "moorage suspend plan-prod --checkpoint @checkpoint.json",
 )
-@session_argument
-@click.option("--checkpoint", type=OBJECT, metavar="JSON|@FILE", help="State for the next process: a JSON object.")
+@arguments.session
+@click.option("--checkpoint", type=arguments.OBJECT, help="State for the next process: a JSON object.")
 @click.option("--reason", metavar="TEXT", help="The reason for the pause.")
-@version_option
-@token_option
+@arguments.version
+@arguments.token
 def suspend(app: App, /, session: str, **known: Any) -> None:
     """Pause a session, with a checkpoint if given."""
     show_changed(app, app.moor.suspend(app.id_of(session), **known), "Suspended")
@@ -56,10 +48,10 @@ def suspend(app: App, /, session: str, **known: Any) -> None:
     "moorage --json resume plan-prod --holder nightly-job",
     'moorage resume plan-prod "Go on"',
 )
-@optional_session_argument
+@arguments.optional_session
 @click.argument("prompt", required=False, metavar="[PROMPT|-]")
 @click.option("--holder", metavar="NAME", help=f"The name of the holder.  {HOLDER}")
-@version_option
+@arguments.version
 @wide_option
 def resume(app: App, /, session: str | None, prompt: str | None, **known: Any) -> int:
     """Resume a session and hold it, so that no other process can.
@@ -79,9 +71,9 @@ def resume(app: App, /, session: str | None, prompt: str | None, **known: Any) -
 
 
 @command("resume", "moorage agent resume", "moorage agent resume plan-prod", 'moorage agent resume plan-prod "Go on"')
-@optional_session_argument
+@arguments.optional_session
 @click.argument("prompt", required=False, metavar="[PROMPT|-]")
-@version_option
+@arguments.version
 def agent_resume(app: App, session: str | None, prompt: str | None, version: int | None) -> int:
     """Let a session's agent continue, and talk with it.
 
@@ -109,7 +101,7 @@ def _go_on(app: App, session_id: str, prompt: str, known: dict[str, Any]) -> int
     """Let the session's agent continue, ask it, and print the answer."""
     from moorage.doors.cli.runs import ask_and_show
 
-    said = read_text(prompt, "prompt")
+    said = arguments.read_text(prompt, "prompt")
     agent = app.moor.get(session_id).agent_name
     if agent is None:
         raise UsageProblem(f"session {session_id} has no agent to ask: `{command_line('run')} AGENT --session …`")
@@ -189,8 +181,8 @@ def _can_be_asked(app: App, agent: str) -> bool:
 
 
 @command("release", "moorage release plan-prod", "moorage release plan-prod --token 5f2c9a")
-@session_argument
-@token_option
+@arguments.session
+@arguments.token
 def release(app: App, session: str, token: str | None) -> None:
     """End the hold of a session, so that others can resume it."""
     show_changed(app, app.moor.release(app.id_of(session), token=token), "Released")
@@ -201,11 +193,11 @@ def release(app: App, session: str, token: str | None) -> None:
     "moorage should-resume plan-prod",
     "moorage --json should-resume --agent reviewer --task-id T001",
 )
-@optional_session_argument
+@arguments.optional_session
 @click.option("--agent", metavar="NAME", help="Without SESSION: find the newest session of this agent …")
 @click.option("--task-id", metavar="ID", help="… and of this task …")
-@click.option("--host", type=SESSION, metavar="SESSION", help="… or a child of this session …")
-@click.option("--project-dir", type=FOLDER, metavar="FOLDER", help="… or in this project folder.")
+@click.option("--host", type=arguments.SESSION, help="… or a child of this session …")
+@click.option("--project-dir", type=arguments.FOLDER, help="… or in this project folder.")
 @click.option("--holder", metavar="NAME", help=f"The name of the holder.  {HOLDER}")
 def should_resume(app: App, /, session: str | None, holder: str | None, **place: Any) -> int:
     """Say whether a session should be resumed automatically.
@@ -218,3 +210,52 @@ def should_resume(app: App, /, session: str | None, holder: str | None, **place:
     else:
         verdict = judge(app.moor, session, holder=holder)
     return tell(verdict, as_json=app.as_json)
+
+
+# Checkpoints --------------------------------------------------------------------------------------
+
+
+@group(
+    "checkpoint", 'moorage checkpoint save plan-prod \'{"applied": ["bucket-a"]}\'', "moorage checkpoint show plan-prod"
+)
+def checkpoint() -> None:
+    """Save, show and list checkpoints: state for a later resume."""
+
+
+@checkpoint.subcommand(
+    "save",
+    'moorage checkpoint save plan-prod \'{"applied": ["bucket-a"]}\'',
+    "moorage checkpoint save plan-prod @checkpoint.json",
+)
+@arguments.session
+@click.argument("checkpoint", type=arguments.OBJECT, metavar="JSON|@FILE")
+@arguments.token
+def save(app: App, session: str, checkpoint: Any, token: str | None) -> None:
+    """Save a checkpoint without suspending the session."""
+    kept = app.moor.save_checkpoint(app.id_of(session), checkpoint, token=token)
+    app.tell(kept, f"Kept as entry {kept.number}.", str(kept.number))
+
+
+@checkpoint.subcommand("show", "moorage checkpoint show plan-prod", "moorage --json checkpoint show plan-prod 12")
+@arguments.session
+@click.argument("number", type=int, required=False)
+def show(app: App, session: str, number: int | None) -> None:
+    """Show the newest checkpoint, or the one of that entry."""
+    found = app.moor.checkpoint(app.id_of(session), number)
+    app.show(found, lambda: say(encode_text(found.checkpoint)))
+
+
+@checkpoint.subcommand("list", "moorage checkpoint list plan-prod")
+@arguments.session
+@click.option("--limit", type=click.IntRange(min=1), metavar="N", help="Show at most N.")
+@wide_option
+def list_(app: App, session: str, limit: int | None) -> None:
+    """List checkpoints, newest first."""
+    found = list(every(partial(app.moor.checkpoints, app.id_of(session)), limit=limit, by="before"))
+    columns, nothing = ("entry", "when", "by", "checkpoint"), f"{session} has no checkpoints."
+    app.show(page_of(found), lambda: show_rows(columns, map(_row, found), nothing=nothing))
+
+
+def _row(kept: Checkpoint) -> tuple[object, ...]:
+    when = ago(kept.at) if is_terminal() else utc_text(kept.at)
+    return kept.number, when, kept.by, encode_text(kept.checkpoint)

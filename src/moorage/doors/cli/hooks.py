@@ -1,28 +1,37 @@
-"""Hooks: install them in Claude Code's settings, test and uninstall them, and deliver events of the spool."""
+"""Hooks: install them in Claude Code's settings, test and uninstall them, and deliver events of the spool.
+
+A test gives each hook a sample of its event as the host would send it. As with the host, a shell runs the command in
+the project's folder, with the event on standard input and the time limit of the settings. Unlike with the host, data
+and configuration are in a temporary folder, so that the user's are not touched.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
+import signal
+import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.resources import files
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import click
+import msgspec
 
 from moorage import config
-from moorage.core.codec import encode_text
+from moorage.core.codec import NOT_JSON, decode, encode, encode_text
 from moorage.core.errors import NotFound, Unsupported
+from moorage.doors.cli import settings
 from moorage.doors.cli.app import App, group
 from moorage.doors.cli.edge import UsageProblem
-from moorage.doors.cli.hints import PROGRAM
-from moorage.doors.cli.hook_trial import Trial, try_hooks
 from moorage.doors.cli.output import complain, fields, hint, is_terminal, note, printable, say
-from moorage.doors.cli.settings_file import SettingsEdit, SettingsFile, in_place
-from moorage.doors.cli.settings_text import SCRIPT, Hook, are_switched_off, hooks_of, installed, uninstalled
 from moorage.doors.cli.tables import show_rows
 from moorage.doors.cli.verdicts import NO
+from moorage.doors.cli.wording import PROGRAM
 from moorage.doors.hooks import put_off, spool
 from moorage.doors.hooks.context import HookContext
 from moorage.doors.hooks.spool import Spool
@@ -46,6 +55,7 @@ DEFAULT_EVENTS = (
 )
 EVENTS = (*DEFAULT_EVENTS, "StopFailure")  # an older client may refuse settings with an event it does not know
 INSTALLED, UNINSTALLED = "installed", "uninstalled"
+_KEPT_OUT = ("AGENT_", "MOORAGE_")  # variables that would point a hook at the user's own sessions
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -55,7 +65,7 @@ class HookScriptNotFound(NotFound):
 
     def __init__(self, folders: Sequence[str]) -> None:
         super().__init__(
-            f"there is no {SCRIPT} in {' or '.join(folders)}; install Moorage again, then repeat this",
+            f"there is no {settings.SCRIPT} in {' or '.join(folders)}; install Moorage again, then repeat this",
             folders=list(folders),
         )
 
@@ -78,7 +88,7 @@ def settings_options(command: F) -> F:
         click.option("--project", is_flag=True, help="Use .claude/settings.json of this folder (the default)."),
         click.option("--local", is_flag=True, help="Use .claude/settings.local.json of this folder."),
         click.option("--user", is_flag=True, help="Use your own settings.json, for all folders."),
-        click.option("--settings", type=click.Path(), metavar="FILE", help="Use another settings file."),
+        click.option("--settings", "path", type=click.Path(), metavar="FILE", help="Use another settings file."),
     )
     for option in reversed(options):
         command = option(command)
@@ -112,8 +122,8 @@ def install(app: App, /, events: str | None, dry_run: bool, **places: Any) -> No
     if app.is_remote:
         raise Unsupported(f"hooks work on the store itself, not on a server; leave {app.full_url} out of it")
     file, command = _file(**places), _command(app.url)
-    wanted = [Hook(name, command, TIMEOUTS.get(name, TIMEOUT), MATCHERS.get(name)) for name in _events(events)]
-    change = SettingsEdit(file, lambda text: installed(text, wanted))
+    wanted = [settings.Hook(name, command, TIMEOUTS.get(name, TIMEOUT), MATCHERS.get(name)) for name in _events(events)]
+    change = settings.SettingsEdit(file, lambda text: settings.installed(text, wanted))
     if not dry_run:
         change.make()
     names = [hook.event for hook in wanted]
@@ -135,15 +145,15 @@ def uninstall(app: App, /, dry_run: bool, **places: Any) -> None:
     A list or a file that is empty afterwards is removed, too.
     """
     file = _file(**places)
-    change = SettingsEdit(file, uninstalled)
+    change = settings.SettingsEdit(file, settings.uninstalled)
     if not dry_run:
         change.make()
-    names = [hook.event for hook in hooks_of(change.before)]
+    names = [hook.event for hook in settings.hooks_of(change.before)]
     done = {"file": file.path, "changed": change.changes, "events": names, "diff": change.diff}
     app.show(done, lambda: _show(change, UNINSTALLED, names, dry_run))
 
 
-def _show(change: SettingsEdit, done: str, events: Sequence[str], dry_run: bool) -> None:
+def _show(change: settings.SettingsEdit, done: str, events: Sequence[str], dry_run: bool) -> None:
     if dry_run:
         sys.stdout.write(printable(change.diff))
         if not change.changes:
@@ -157,21 +167,23 @@ def _show(change: SettingsEdit, done: str, events: Sequence[str], dry_run: bool)
 
 
 def _warn_if_off(path: str, text: str) -> None:
-    if are_switched_off(text):
+    if settings.are_switched_off(text):
         complain(f'warning: {path} says "disableAllHooks": true, so the host runs none of them')
 
 
 # Which file, which events, which command --------------------------------------------------------
 
 
-def _file(project: bool, local: bool, user: bool, settings: str | None) -> SettingsFile:
-    if sum((project, local, user, settings is not None)) > 1:
+def _file(project: bool, local: bool, user: bool, path: str | None) -> settings.SettingsFile:
+    if sum((project, local, user, path is not None)) > 1:
         raise UsageProblem("say which settings only once: --project, --local, --user or --settings FILE")
-    if settings is not None:
-        return SettingsFile(settings, brings_folder=False)
+    if path is not None:
+        return settings.SettingsFile(path, brings_folder=False)
     users = os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")
     folder = users if user else ".claude"
-    return SettingsFile(os.path.join(folder, "settings.local.json" if local else "settings.json"), brings_folder=True)
+    return settings.SettingsFile(
+        os.path.join(folder, "settings.local.json" if local else "settings.json"), brings_folder=True
+    )
 
 
 def _events(given: str | None) -> Sequence[str]:
@@ -205,7 +217,7 @@ def _script() -> str:
     """Return the script of this installation: a shim on PATH would start twice as slowly, or belong to another one."""
     folders = list(dict.fromkeys(_script_folders()))
     for folder in folders:
-        path = os.path.join(folder, SCRIPT)
+        path = os.path.join(folder, settings.SCRIPT)
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return path
     raise HookScriptNotFound(folders)
@@ -263,8 +275,8 @@ def test(app: App, /, **places: Any) -> int:
     """
     file = _file(**places)
     text = file.read()
-    with in_place(file, text):
-        found, off = hooks_of(text), are_switched_off(text)
+    with settings.in_place(file, text):
+        found, off = settings.hooks_of(text), settings.are_switched_off(text)
     if not found:
         raise HooksNotFound(file.path)
     trials = list(try_hooks(found, os.getcwd()))
@@ -280,7 +292,7 @@ def _show_trials(trials: Sequence[Trial], path: str, text: str) -> None:
         for trial in trials
     ]
     show_rows(("event", "result", "exit", "ms", "answer"), rows)
-    if any(hook.command not in {trial.command for trial in trials} for hook in hooks_of(text)):
+    if any(hook.command not in {trial.command for trial in trials} for hook in settings.hooks_of(text)):
         hint("The URL in the settings was not used: this was done on a temporary store.")
     _warn_if_off(path, text)
 
@@ -290,3 +302,102 @@ def _outcome(trial: Trial) -> str | None:
     if trial.problem is not None:
         return trial.problem
     return None if trial.answer is None else encode_text(trial.answer)
+
+
+class Trial(msgspec.Struct, frozen=True):
+    """The result of one hook; `problem` is None if it is correct."""
+
+    event: str
+    command: str
+    exit_code: int | None
+    milliseconds: int
+    answer: Any
+    stderr: str
+    problem: str | None
+
+    @property
+    def ok(self) -> bool:
+        """Return whether the result is correct."""
+        return self.problem is None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the trial as JSON."""
+        return {"ok": self.ok, **msgspec.structs.asdict(self)}
+
+
+def samples(cwd: str) -> dict[str, dict[str, Any]]:
+    """Return one event of each kind by its name, in the order in which a host working in `cwd` sends them.
+
+    They have every field of recorded events: one session that delegates once.
+    """
+    text = (files("moorage.doors.hooks") / "samples.json").read_text(encoding="utf-8")
+    events: dict[str, dict[str, Any]] = decode(text.replace("CWD", encode_text(cwd)[1:-1]))
+    return events
+
+
+def try_hooks(hooks: Iterable[settings.Hook], cwd: str) -> Iterator[Trial]:
+    """Try the hooks one after another, in the order of their events."""
+    events = samples(cwd)
+    order = list(events)
+    with TemporaryDirectory(prefix="moorage-hooks-") as home:
+        for hook in sorted(hooks, key=lambda hook: order.index(hook.event) if hook.event in order else len(order)):
+            yield _try(hook, events.get(hook.event), cwd, home)
+
+
+def _try(hook: settings.Hook, event: dict[str, Any] | None, cwd: str, home: str) -> Trial:
+    url = config.sqlite_url(os.path.join(home, config.FILE_NAME))
+    command = _on_store(hook.command, url)
+    if event is None:
+        return Trial(hook.event, command, None, 0, None, "", "there is no sample of this event")
+    started = time.monotonic()
+    code, out, err = _run(command, encode(event), cwd, _environment(cwd, home, url), hook.timeout)
+    spent = round((time.monotonic() - started) * 1000)
+    answer, trouble = _read(out)
+    said = err.decode(errors="replace").strip()
+    return Trial(hook.event, command, code, spent, answer, said, _problem(code, said, hook.timeout) or trouble)
+
+
+def _on_store(command: str, url: str) -> str:
+    """Return the command with the URL of another store."""
+    words = shlex.split(command)
+    return shlex.join([words[0], "--url", url]) if "--url" in words else command
+
+
+def _environment(cwd: str, home: str, url: str) -> dict[str, str]:
+    others = {name: value for name, value in os.environ.items() if not name.startswith(_KEPT_OUT)}
+    return others | {"CLAUDE_PROJECT_DIR": cwd, "MOORAGE_HOME": home, "MOORAGE_URL": url}
+
+
+def _run(
+    command: str, stdin: bytes, cwd: str, environment: dict[str, str], timeout: float
+) -> tuple[int | None, bytes, bytes]:
+    """Run a command in a shell; return its exit code, None if it did not end in time, and its output."""
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(
+        command, shell=True, cwd=cwd, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+    )
+    with process:
+        try:
+            out, err = process.communicate(stdin, timeout)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)  # the process group: the shell and its children
+            return None, b"", b""
+    return process.returncode, out, err
+
+
+def _problem(code: int | None, said: str, timeout: float) -> str | None:
+    if code is None:
+        return f"it did not end within {timeout:g} s"
+    last = said.rpartition("\n")[2]  # of a traceback, the line with the exception
+    return (f"exit code {code}: {last}" if last else f"exit code {code}") if code else last or None
+
+
+def _read(out: bytes) -> tuple[Any, str | None]:
+    """Return the answer and its problem: it has to be an object, or empty."""
+    if not out.strip():
+        return None, None
+    try:
+        answer = decode(out)
+    except NOT_JSON:
+        return out.decode(errors="replace"), "the answer is not JSON"
+    return answer, None if isinstance(answer, dict) else "the answer is not an object"

@@ -15,12 +15,11 @@ from moorage import config
 from moorage.core.errors import utc_text
 from moorage.core.status import SILENT_AFTER
 from moorage.core.turn import Launcher
+from moorage.doors.cli import arguments
 from moorage.doors.cli.app import App, command
-from moorage.doors.cli.arguments import slots_option
-from moorage.doors.cli.hints import command_line
 from moorage.doors.cli.output import facts, hint, is_terminal, note, page_of, say
 from moorage.doors.cli.tables import table, wide_option
-from moorage.doors.cli.wording import ago, counted
+from moorage.doors.cli.wording import ago, command_line, counted
 
 
 @command(
@@ -30,7 +29,7 @@ from moorage.doors.cli.wording import ago, counted
     "moorage launcher --url http://server:8765",
 )
 @click.option("--name", default="default", show_default=True, metavar="NAME", help="Its name, and that of its folder.")
-@slots_option
+@arguments.slots
 @click.option(
     "--lease",
     default="30s",

@@ -12,17 +12,18 @@ import click
 from moorage.core.codec import as_text
 from moorage.core.errors import RecordNotFound, utc_text
 from moorage.core.record import BYTES, Record
+from moorage.doors.cli import arguments
 from moorage.doors.cli.app import App, group
-from moorage.doors.cli.arguments import expected_version_option, read_value, ttl_option
 from moorage.doors.cli.edge import UsageProblem
-from moorage.doors.cli.output import is_terminal, say
+from moorage.doors.cli.output import is_terminal, say, warn_of_secrets
 from moorage.doors.cli.tables import page_options, show_list, show_rows, wide_option
 from moorage.doors.cli.wording import ago
+from moorage.service.context import ContextWritten
 
 NAMES = "namespace", "key", "version", "size", "updated_at", "expires_at"
 
 namespace_argument = click.argument("namespace")
-version_option = expected_version_option("Refuse if the key is at another version.")
+version_option = arguments.expected_version("Refuse if the key is at another version.")
 
 
 @group("memory", "moorage memory set preferences units metric", "moorage memory get preferences units")
@@ -51,14 +52,14 @@ def get(app: App, namespace: str, key: str) -> None:
 @click.argument("key")
 @click.argument("value")
 @click.option("--text", is_flag=True, help="Store VALUE as text, even if it is JSON.")
-@ttl_option
+@arguments.ttl
 @version_option
 def set_(app: App, /, namespace: str, key: str, value: str, text: bool, **options: Any) -> None:
     """Store a value under a key.
 
     VALUE is stored as JSON if it is valid JSON, else as text. Version 0 means that the key must be new.
     """
-    kept = value if text else read_value(value, key)
+    kept = value if text else arguments.read_value(value, key)
     written = app.moor.memory.put(namespace, key, kept, **options)
     told = f"Stored: {key} of {namespace} (version {written.version})"
     app.show(written, lambda: say(told) if is_terminal() else None)
@@ -112,3 +113,75 @@ def _text(record: Record) -> str:
     if record.form == BYTES:
         return b64encode(record.value).decode()
     return as_text(record.content)
+
+
+# Context ------------------------------------------------------------------------------------------
+
+context_version_option = arguments.expected_version(
+    "Refuse if the key (without KEY: the context) is at another version."
+)
+
+
+@group("context", "moorage context set plan-prod region eu-central-1", "moorage context get plan-prod region")
+def context() -> None:
+    """Read and write a session's keyed memory."""
+
+
+@context.subcommand(
+    "get",
+    "moorage context get plan-prod",
+    "moorage context get plan-prod region",
+    "moorage --json context get plan-prod --details",
+)
+@arguments.session
+@click.argument("key", required=False)
+@click.option("--details", is_flag=True, help="Also show versions and expiry.")
+def get_context(app: App, session: str, key: str | None, details: bool) -> None:
+    """Show the context, or the value of one key. An empty context is {}."""
+    session_id = app.id_of(session)
+    if details:
+        items = app.moor.context.items(session_id)
+        value = items if key is None else items.get(key, {})
+    else:
+        value = app.moor.context.get(session_id, key)
+    app.show(value, lambda: say(as_text(value)))
+
+
+@context.subcommand(
+    "set",
+    "moorage context set plan-prod region eu-central-1",
+    "moorage context set plan-prod limits '{\"cpu\": 4}' --ttl 30m",
+    "moorage context set plan-prod lock me --expected-version 0",
+)
+@arguments.session
+@click.argument("key")
+@click.argument("value")
+@click.option("--text", is_flag=True, help="Store VALUE as text, even if it is JSON.")
+@arguments.ttl
+@context_version_option
+def set_context(app: App, /, session: str, key: str, value: str, text: bool, **options: Any) -> None:
+    """Store a value under a key.
+
+    VALUE is stored as JSON if it is valid JSON, else as text. Version 0 means that the key must be new.
+    """
+    kept = value if text else arguments.read_value(value, key)
+    written = app.moor.context.put(app.id_of(session), key, kept, **options)
+    warn_of_secrets(written.redacted)
+    _show_written(app, written, "Remembered")
+
+
+@context.subcommand("delete", "moorage context delete plan-prod region", "moorage context delete plan-prod --all")
+@arguments.session
+@click.argument("key", required=False)
+@click.option("--all", "everything", is_flag=True, help="Delete all keys.")
+@context_version_option
+def delete_context(app: App, session: str, key: str | None, everything: bool, version: int | None) -> None:
+    """Delete a key. A missing key is no error."""
+    if (key is None) is not everything:
+        raise UsageProblem("say what to delete: either KEY or --all")
+    _show_written(app, app.moor.context.delete(app.id_of(session), key, version=version), "Forgotten")
+
+
+def _show_written(app: App, written: ContextWritten, done: str) -> None:
+    keys = ", ".join(written.keys) or "nothing"
+    app.show(written, lambda: say(f"{done}: {keys} (context version {written.version})") if is_terminal() else None)

@@ -22,30 +22,26 @@ from moorage.core.ids import MIN_PREFIX
 from moorage.core.query import MAX_LIMIT
 from moorage.core.run import Join, Mode, Run, RunState, check_mode
 from moorage.core.status import Because, Reason
+from moorage.doors.cli import arguments
 from moorage.doors.cli.app import App, command
-from moorage.doors.cli.arguments import (
-    DURATION,
-    FOLDER,
-    OBJECT,
-    SESSION,
-    choice_option,
-    id_beginning,
-    one_of,
-    optional_session_argument,
-    queue_option,
-    read_text,
-    session_argument,
-)
 from moorage.doors.cli.connection import connect_for_a_loop
 from moorage.doors.cli.edge import UsageProblem
-from moorage.doors.cli.hints import command_line, ref_of, shown_id
-from moorage.doors.cli.leaving import Departure, SignalQueue, stop_on_exit_option
+from moorage.doors.cli.entries import short_plan
 from moorage.doors.cli.output import complain, fields, hint, is_terminal, note, page_of, printable, say
-from moorage.doors.cli.plans import short_plan
 from moorage.doors.cli.tables import TableRow, named, show_rows, wide_option
 from moorage.doors.cli.verdicts import NO
-from moorage.doors.cli.waiting import MOMENT, cancelled_by_signals, queued_signals, telling_why, why, why_yet
-from moorage.doors.cli.wording import ago, counted
+from moorage.doors.cli.waiting import (
+    MOMENT,
+    Departure,
+    SignalQueue,
+    cancelled_by_signals,
+    queued_signals,
+    stop_on_exit_option,
+    telling_why,
+    why,
+    why_yet,
+)
+from moorage.doors.cli.wording import ago, command_line, counted, ref_of, shown_id
 from moorage.executor import Interaction
 
 STOP_WITHIN = 20.0  # seconds: an agent has five between being asked to stop and being killed
@@ -64,20 +60,20 @@ ASKED_PAUSE = 0.5  # seconds between two checks of a run whose agent waits for a
 @click.argument("agent", metavar="AGENT")
 @click.argument("prompt", required=False, metavar="[PROMPT|-]")
 @click.option("--name", metavar="NAME", help="A name for the session.")
-@click.option("--session", type=SESSION, metavar="SESSION", help="Ask in this session instead of a new one.")
-@click.option("--parent", type=SESSION, metavar="SESSION", help="The session that asks. Inside an agent, its own.")
-@choice_option("--mode", Mode, Mode.SYNC.value)
-@choice_option("--join", Join, Join.EACH.value)
+@click.option("--session", type=arguments.SESSION, help="Ask in this session instead of a new one.")
+@click.option("--parent", type=arguments.SESSION, help="The session that asks. Inside an agent, its own.")
+@arguments.choice("--mode", Mode, default=Mode.SYNC.value)
+@arguments.choice("--join", Join, default=Join.EACH.value)
 @click.option("--correlation", metavar="TEXT", help="A value that the callback returns.")
-@click.option("--parameters", type=OBJECT, metavar="JSON|@FILE", help="Parameters for the agent.")
+@click.option("--parameters", type=arguments.OBJECT, help="Parameters for the agent.")
 @click.option("--idempotency-key", metavar="KEY", help="Requests with the same key create one run.")
 @click.option("--purpose", metavar="TEXT", help="The purpose of the session.")
 @click.option("--task-id", metavar="ID", help="The task it belongs to.")
-@click.option("--metadata", type=OBJECT, metavar="JSON", help="Metadata of the session.")
-@click.option("--project-dir", type=FOLDER, metavar="FOLDER", help="The folder in which the agent works.")
+@click.option("--metadata", type=arguments.OBJECT, metavar="JSON", help="Metadata of the session.")
+@click.option("--project-dir", type=arguments.FOLDER, help="The folder in which the agent works.")
 @click.option("--no-session", is_flag=True, help="Store nothing.")
 @click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Stop the run after this long.")
-@queue_option
+@arguments.queue
 @stop_on_exit_option
 def run(app: App, /, agent: str, prompt: str | None, **options: Any) -> int:
     """Ask an agent and print its answer; without a prompt, chat.
@@ -95,7 +91,7 @@ def run(app: App, /, agent: str, prompt: str | None, **options: Any) -> int:
     if prompt is None:
         start_chat(app, agent, options)
         return 0
-    return ask_and_show(app, agent, read_text(prompt, "prompt"), options)
+    return ask_and_show(app, agent, arguments.read_text(prompt, "prompt"), options)
 
 
 def _keep_nothing(app: App, options: dict[str, Any]) -> None:
@@ -116,7 +112,7 @@ def start_chat(app: App, agent: str | None, options: dict[str, Any]) -> None:
 
 
 @command("attach", "moorage attach plan-prod", "moorage attach plan-prod --url http://127.0.0.1:8765")
-@session_argument
+@arguments.session
 @stop_on_exit_option
 def attach(app: App, session: str, stop_on_exit: bool) -> None:
     """Follow a session live and talk in it.
@@ -319,10 +315,10 @@ def _show_open(reply: RunAnswer) -> None:
 
 
 @command("runs", "moorage runs --open", "moorage runs --session plan-prod --json")
-@click.option("--session", type=SESSION, metavar="SESSION", help="Only runs of this session.")
-@click.option("--parent", type=SESSION, metavar="SESSION", help="Only runs that this session requested.")
+@click.option("--session", type=arguments.SESSION, help="Only runs of this session.")
+@click.option("--parent", type=arguments.SESSION, help="Only runs that this session requested.")
 @click.option("--agent", metavar="NAME", help="Only runs of this agent.")
-@click.option("--state", metavar="STATE", shell_complete=one_of(*RunState), help=", ".join(RunState))
+@arguments.choice("--state", RunState)
 @click.option("--open", "open_only", is_flag=True, help="Only runs that have not settled.")
 @click.option("--limit", type=int, default=50, show_default=True, metavar="N", help="Show at most N.")
 @click.option("--cursor", metavar="CURSOR", help="The `next` of an earlier --json answer.")
@@ -366,7 +362,7 @@ def _run_cells(app: App, found: list[Run]) -> Iterator[TableRow]:
 @click.argument("run_id", metavar="RUN")
 @click.option(
     "--wait",
-    type=DURATION,
+    type=arguments.DURATION,
     is_flag=False,
     flag_value=str(FOREVER),
     metavar="[SECONDS]",
@@ -393,7 +389,7 @@ def _run_id(app: App, given: str) -> str:
         return str(app.moor.get_run(given).run_id)
     except RunNotFound:
         newest: list[Run] = app.moor.runs(limit=MAX_LIMIT).items if len(given) >= MIN_PREFIX else []
-        found = id_beginning(given, [run.run_id for run in newest], "run")
+        found = arguments.id_beginning(given, [run.run_id for run in newest], "run")
         if found is None:
             raise
     return found
@@ -420,7 +416,7 @@ def _say_if_cut(run: Run) -> None:
 
 
 @command("stop", "moorage stop plan-prod", "moorage stop --run 019a4c1e")
-@optional_session_argument
+@arguments.optional_session
 @click.option("--run", "run_id", metavar="RUN", help="Stop this run only.")
 @click.option("--no-tree", is_flag=True, help="Do not stop its children.")
 def stop(app: App, session: str | None, run_id: str | None, no_tree: bool) -> None:

@@ -16,11 +16,10 @@ from moorage.core.errors import utc_text
 from moorage.core.query import Page, pages
 from moorage.core.session import Session
 from moorage.doors.cli.app import App
-from moorage.doors.cli.hints import command_line
 from moorage.doors.cli.output import NOTHING, fields, hint, is_terminal, note, page_of, printable, say
 from moorage.doors.cli.terminal import STATE_STYLES, cut, paint, width_of
 from moorage.doors.cli.terminal import columns as terminal_columns
-from moorage.doors.cli.wording import ago, short_ids
+from moorage.doors.cli.wording import ago, command_line, short_ids
 
 T = TypeVar("T")
 ROWS = 50  # of a table, without --limit

@@ -8,10 +8,14 @@ its kind: `message:0199a3f2-7c1e`. Commands take a short id like any prefix.
 from __future__ import annotations
 
 import re
+import shlex
+import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from moorage import config
 from moorage.core.errors import utc_text
+from moorage.core.session import Session
 
 _UNITS = ((86400, "d"), (3600, "h"), (60, "m"), (1, "s"))
 _MADE = re.compile(r"((?:[a-z]+:)?)[0-9a-f]{8}-[0-9a-f]{4}-([0-9a-f])[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -85,3 +89,47 @@ def short_ids(ids: Iterable[str]) -> dict[str, str]:
     ordered = sorted(set(ids))
     beside = zip(["", *ordered], [*ordered[1:], ""], strict=False)  # sorted neighbours share the longest beginnings
     return {id: short_id(id, others) for id, others in zip(ordered, beside, strict=False)}
+
+
+# Commands to type ---------------------------------------------------------------------------------
+
+PROGRAM = "moorage"
+_given: dict[str, str] = {}  # the `--url` of this command line, if it has one
+
+
+def remember_url(url: str | None) -> None:
+    """Repeat this `--url` in the commands that hints propose; None forgets it."""
+    _given.clear()
+    if url is not None:
+        _given["url"] = url
+
+
+def command_line(*words: str) -> str:
+    """Return a command to type, with the `--url` that was given; a URL with a password is not repeated."""
+    url = _given.get("url")
+    where = []
+    if url is not None:
+        where = ["--url", shlex.quote(url) if config.without_password(url) == url else "URL"]
+    return " ".join((PROGRAM, *words, *where))
+
+
+def with_url(message: str) -> str:
+    """Return a message whose commands in backticks have the given `--url`.
+
+    Commands that name their stores are unchanged, and so is `serve`: it runs elsewhere, on a store of its own.
+    """
+    if not _given:
+        return message
+    return re.sub(
+        r"`moorage (?!serve\b)((?:(?! --(?:url|from) )[^`])+)`", lambda found: f"`{command_line(found[1])}`", message
+    )
+
+
+def shown_id(id: str) -> str:
+    """Return an id as hints show it: short for a person at a terminal, whole for a program."""
+    return short_id(id) if sys.stderr.isatty() else id
+
+
+def ref_of(session: Session) -> str:
+    """Return the word by which hints name a session: its name, else its id."""
+    return session.session_name or shown_id(session.session_id)
