@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.service.histories.context_rows import AT_ONCE
+from moorage.service.histories.state_files import AT_ONCE
 from tests.service.doors import Timed
 
 ID = "550e8400-e29b-41d4-a716-446655440000"

@@ -381,7 +381,7 @@ def test_large_message_is_cut_with_a_visible_mark(timed: Timed, tmp_path: Path, 
 
 
 def test_a_line_longer_than_any_line_is_left_out(timed: Timed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("moorage.service.histories.lines.MAX_LINE", 1000)
+    monkeypatch.setattr("moorage.service.histories.transcripts.MAX_LINE", 1000)
     monkeypatch.setattr("moorage.files.finding.MAX_LINE", 1000)
     path = a_transcript(tmp_path, said("u-1", "first"), said("u-2", "x" * 5000), said("u-3", "last"))
     report = timed.moor.import_files([path])

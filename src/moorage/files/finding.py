@@ -29,9 +29,8 @@ from moorage.service.histories.kinds import (
     kind_of_lines,
     may_be_state,
 )
-from moorage.service.histories.lines import MAX_LINE
 from moorage.service.histories.message_lists import MAX_LIST, session_of_task
-from moorage.service.histories.transcripts import spawn_depth
+from moorage.service.histories.transcripts import MAX_LINE, spawn_depth
 
 Source = str | os.PathLike[str] | IO[bytes]
 

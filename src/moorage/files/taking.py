@@ -10,10 +10,9 @@ from moorage.core.bundle import Bundle
 from moorage.core.errors import InvalidImport
 from moorage.files.finding import MAX_STATE, FoundFile, Source, find
 from moorage.service.deps import Caller, Deps
-from moorage.service.histories.context_rows import read_rows
 from moorage.service.histories.kinds import CONTEXTS, MOORAGE, OPENAI, STATE
 from moorage.service.histories.message_lists import read_messages
-from moorage.service.histories.state_files import read_state
+from moorage.service.histories.state_files import read_rows, read_state
 from moorage.service.histories.transcripts import Transcripts
 from moorage.service.importing import History, ImportReport, bring_in, bring_in_history, exported
 

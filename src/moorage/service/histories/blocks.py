@@ -1,7 +1,10 @@
-"""Blocks: the parts of one transcript message, converted into ours.
+"""Content as hosts write it: JSON, and the blocks of a message, converted into our parts.
 
-Thoughts are left out, images and files become references, everything else is kept. Texts that are too long for a
-message are cut, and the cut is marked.
+Hosts write half characters where a long text was cut. Half a character (a lone surrogate) cannot be stored. It is
+replaced by the replacement character, so that the text around it is kept.
+
+Of blocks, thoughts are left out, images and files become references, everything else is kept. Texts that are too long
+for a message are cut, and the cut is marked.
 """
 
 from __future__ import annotations
@@ -9,13 +12,15 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+import msgspec
+
 from moorage.core.entry import check_message
 from moorage.core.errors import TooLarge
-from moorage.service.histories.ledger import Content
 from moorage.service.importing import Notes
 
 Block = dict[str, Any]
 Part = dict[str, Any]
+Content = str | list[Part]
 
 THOUGHTS = ("thinking", "redacted_thinking")
 MEDIA = ("image", "document", "audio")
@@ -25,6 +30,29 @@ CUTS = (256 * 1024, 32 * 1024, 1024, 64)  # length kept of each text, tried in o
 
 class NotOurs(ValueError):
     """Something that the host does not write."""
+
+
+def decoded(data: bytes, kind: Any = Any) -> Any:
+    """Return the value. Raises msgspec.DecodeError for invalid JSON or another type."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError:
+        if b"\\u" not in data:
+            raise
+        return msgspec.json.decode(_with_whole_letters(data), type=kind)
+
+
+def _with_whole_letters(data: bytes) -> bytes:
+    """Return the same JSON without lone surrogates; the standard library can decode them."""
+    import json
+
+    try:
+        text = json.dumps(json.loads(data), ensure_ascii=False)
+    except ValueError as error:
+        raise msgspec.DecodeError(str(error)) from None
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
 
 
 def parts_of(content: str | list[Block] | None, uuid: str | None, notes: Notes) -> list[Part]:

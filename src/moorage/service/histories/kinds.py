@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from moorage.core.codec import NOT_JSON
-from moorage.service.histories.letters import decoded
-from moorage.service.histories.message_lists import is_list_of_messages
-from moorage.service.histories.openai_messages import is_message
+from moorage.service.histories.blocks import decoded
+from moorage.service.histories.message_lists import is_list_of_messages, is_message
 
 MOORAGE = "moorage"
 STATE = "state"

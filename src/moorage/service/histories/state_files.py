@@ -1,13 +1,17 @@
-"""state.json: sessions of scripts that stored each in its own file.
+"""Sessions that other programs stored without their messages: state files of scripts, and rows with contexts.
 
-The file has the state of the session and the history of its phases. It is imported completely or not at
+A `state.json` has the state of the session and the history of its phases. It is imported completely or not at
 all: a contradictory file may contain halves of two concurrent writes.
+
+A row (session_id, context, updated_at; one JSON object a line) becomes a session whose context has the values of the
+row, key by key. The context is an object, or the JSON text of one, because some programs store JSON in a text column.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
@@ -15,15 +19,19 @@ from msgspec import Struct
 
 from moorage.core.bundle import Bundle, check_bundle
 from moorage.core.codec import NOT_JSON, decode
+from moorage.core.context import ContextItem, record_of
 from moorage.core.entry import Kind
 from moorage.core.errors import MoorageError
 from moorage.core.ids import check_label, check_session_id
 from moorage.core.session import FINAL_PHASES, RESUMABLE_PHASES, Phase, Session, State
-from moorage.service.histories.ledger import Ledger, as_utc
+from moorage.service.histories.blocks import decoded
+from moorage.service.histories.scribe import Ledger, as_utc
 from moorage.service.importing import History
 
 INTERFACE = "state.json"
 KEPT = "imported"  # metadata key for fields that we do not have
+ROW_INTERFACE = "import"
+AT_ONCE = 500  # rows in memory at a time
 
 
 class PhaseChange(Struct):
@@ -99,16 +107,22 @@ def _unknown(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bundle(state: StateFile, unknown: dict[str, Any]) -> Bundle:
-    ledger = _ledger(state)
-    finalized_at = _finalized_at(state)
-    metadata = state.metadata or {}
+    ledger, metadata = _ledger(state), state.metadata or {}
+    created_at, newest = as_utc(state.created_at), _newest(state)
+    end: dict[str, Any] = {}
+    if state.is_final:
+        finalized_at = newest if state.finalized_at is None else as_utc(state.finalized_at)
+        seconds = state.duration_seconds
+        if seconds is None or seconds < 0:
+            seconds = round((finalized_at - created_at).total_seconds(), 3)
+        end = {"finalized_at": finalized_at, "duration_seconds": seconds}
     session = Session(
         session_id=state.agent_id,
         task_id=_task_of(state),
         root_session_id=state.agent_id,
-        created_at=as_utc(state.created_at),
-        updated_at=as_utc(state.last_updated) if state.last_updated else _newest(state),
-        last_activity_at=_newest(state),
+        created_at=created_at,
+        updated_at=as_utc(state.last_updated) if state.last_updated else newest,
+        last_activity_at=newest,
         agent_name=state.agent_name or None,
         purpose=state.purpose,
         state=_state_of(state),
@@ -120,9 +134,8 @@ def _bundle(state: StateFile, unknown: dict[str, Any]) -> Bundle:
         error_count=state.error_count or 0,
         last_error=state.last_error,
         metadata=metadata | ({_free_key(metadata): unknown} if unknown else {}),
-        finalized_at=finalized_at,
-        duration_seconds=_duration(state, finalized_at),
         summary=state.summary,
+        **end,
     )
     return Bundle(session=session, entries=ledger.entries)
 
@@ -169,22 +182,65 @@ def _newest(state: StateFile) -> datetime:
     return max(map(as_utc, chain([state.created_at], times)))
 
 
-def _finalized_at(state: StateFile) -> datetime | None:
-    if not state.is_final:
-        return None
-    return _newest(state) if state.finalized_at is None else as_utc(state.finalized_at)
-
-
-def _duration(state: StateFile, finalized_at: datetime | None) -> float | None:
-    if finalized_at is None:
-        return None
-    if state.duration_seconds is not None and state.duration_seconds >= 0:
-        return state.duration_seconds
-    return round((finalized_at - as_utc(state.created_at)).total_seconds(), 3)
-
-
 def _free_key(metadata: dict[str, Any]) -> str:
     key = KEPT
     while key in metadata:
         key += "_"
     return key
+
+
+# Rows -------------------------------------------------------------------------------------------
+
+
+class ContextRow(Struct):
+    """One row. Other columns are ignored."""
+
+    session_id: str
+    context: Any = None
+    updated_at: datetime | None = None
+
+
+def read_rows(file: str, lines: Iterable[bytes], now: datetime) -> Iterator[History]:
+    """Yield the sessions of a file in batches; a row without a time gets `now`."""
+    numbered = enumerate(lines, 1)
+    while some := list(islice(numbered, AT_ONCE)):
+        history = History(file=file)
+        for number, line in some:
+            if line.strip():
+                _read_row(history, line, number, now)
+        yield history
+
+
+def _read_row(history: History, line: bytes, number: int, now: datetime) -> None:
+    try:
+        bundle = _bundle_of(decoded(line, ContextRow), now)
+        check_bundle(bundle)
+        history.bundles.append(bundle)
+    except MoorageError as error:
+        history.leave_out(error.message, number)
+    except (*NOT_JSON, OverflowError) as error:
+        history.leave_out(f"not a row with a session_id and a context ({error})", number)
+
+
+def _bundle_of(row: ContextRow, now: datetime) -> Bundle:
+    context = decode(row.context) if isinstance(row.context, str) else row.context
+    if context is None:
+        context = {}
+    if not isinstance(context, dict):
+        raise msgspec.ValidationError(f"the context is not an object but a {type(context).__name__}")
+    at = now if row.updated_at is None else as_utc(row.updated_at)
+    ledger = Ledger(ROW_INTERFACE)
+    ledger.note(Kind.CREATED, at, {"agent_name": None, "purpose": None})
+    head = Session(
+        session_id=row.session_id,
+        task_id=row.session_id,
+        root_session_id=row.session_id,
+        created_at=at,
+        updated_at=at,
+        last_activity_at=at,
+        interface=ROW_INTERFACE,
+        last_entry=ledger.last,
+        context_version=len(context) and 1,
+    )
+    records = [record_of(key, ContextItem(value=value, version=1, updated_at=at)) for key, value in context.items()]
+    return Bundle(session=head, entries=ledger.entries, records=records)

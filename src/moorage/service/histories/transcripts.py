@@ -1,33 +1,40 @@
 """Transcripts of Claude Code: the conversations of the host and of its sub-agents.
 
-A conversation is a file named after its session. Each sub-agent has a file beside it
-(`SESSION/subagents/agent-ID.jsonl`, with `agent-ID.meta.json`). Older hosts wrote the messages of
-sub-agents into the session's file, as sidechains. In both cases the host's session becomes a session,
-and every sub-agent a child of the session that called it.
+A conversation is a file named after its session, with one JSON object a line. Most fields of a line are internal to the
+host and are not decoded; fields that other versions of the host add are ignored the same way. Each sub-agent has a file
+beside it (`SESSION/subagents/agent-ID.jsonl`, with `agent-ID.meta.json`). Older hosts wrote the messages of sub-agents
+into the session's file, as sidechains. In both cases the host's session becomes a session, and every sub-agent a child
+of the session that called it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct, field
 
-from moorage.core.codec import NOT_JSON
+from moorage.core.codec import NOT_JSON, decode
+from moorage.core.entry import text_of
 from moorage.core.errors import InvalidField, InvalidRequest
 from moorage.core.ids import check_label
-from moorage.service.histories.blocks import cut_text
-from moorage.service.histories.conversations import Conversation, SubAgentCall
-from moorage.service.histories.reading import Reading
-from moorage.service.histories.scribe import INTERFACE, Scribe, Speaker
+from moorage.service.histories.blocks import Block, NotOurs, Part, by_speaker, cut_text, decoded, parts_of
+from moorage.service.histories.scribe import INTERFACE, Conversation, EntryDraft, Scribe, Speaker, SubAgentCall, as_utc
 from moorage.service.importing import History
 
 AGENT = INTERFACE  # agent name of the host's own sessions
 DEFAULT_AGENT = "general-purpose"  # the host's default kind of sub-agent
 MAX_PURPOSE = 1000
 MAX_VERSION = 64
+MAX_LINE = 64 * 1024 * 1024
+TALK = ("user", "assistant")
+TITLES = {"summary": "summary", "ai-title": "ai_title", "custom-title": "custom_title"}  # a later one wins
+DELEGATING = ("Agent", "Task")  # the tool that starts sub-agents, and its former name
+CALL_FIELDS = {"agent": "subagent_type", "description": "description", "prompt": "prompt"}
+USAGE = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+UNREADABLE = (*NOT_JSON, OverflowError, NotOurs)
 
 
 class About(Struct, rename="camel"):
@@ -68,9 +75,11 @@ class Transcripts:
         host = reading.host(session_id)
         if host is not None:
             self._learn(reading, host)
-            facts = _about(about, history)
-            for birth, conversation in self._births(reading, host, facts):
-                _write(history, birth, conversation, self._now)
+            for speaker, conversation in self._speakers(reading, host, _about(about, history)):
+                try:
+                    history.bundles.append(Scribe(conversation, speaker, history).bundle(self._now))
+                except InvalidRequest as error:
+                    history.leave_out(f"session {speaker.session_id}: {error.message}")
         return history
 
     def _learn(self, reading: Reading, host: str) -> None:
@@ -83,16 +92,14 @@ class Transcripts:
         for agent, call_id in reading.launched.items():
             self._launched[host, agent] = call_id
 
-    def _births(self, reading: Reading, host: str, about: About) -> list[tuple[Speaker, Conversation]]:
-        """Return the speakers of a file: the host, then its sub-agents."""
-        births = []
+    def _speakers(self, reading: Reading, host: str, about: About) -> Iterator[tuple[Speaker, Conversation]]:
+        """Yield the speakers of a file: the host, then its sub-agents."""
         if reading.main.drafts:
             purpose = None if reading.title is None else cut_text(reading.title, MAX_PURPOSE)
-            births.append((_birth(reading.main, host, host, agent=AGENT, purpose=purpose), reading.main))
+            yield _speaker(reading.main, host, host, agent=AGENT, purpose=purpose), reading.main
         for session_id, side in reading.sides.items():
             if side.drafts:
-                births.append((self._child(session_id, side, host, about), side))
-        return births
+                yield self._child(session_id, side, host, about), side
 
     def _child(self, session_id: str, side: Conversation, host: str, about: About) -> Speaker:
         call_id = about.tool_use_id or self._launched.get((host, session_id)) or self._call_for(side, host)
@@ -101,10 +108,10 @@ class Transcripts:
         agent = _label(about.agent_type) or (_label(call.agent) or DEFAULT_AGENT if call else None)
         description = about.description or (call.description if call else None)
         purpose = None if description is None else cut_text(description, MAX_PURPOSE)
-        birth = _birth(side, session_id, host, parent=parent, agent=agent, purpose=purpose)
+        child = _speaker(side, session_id, host, parent=parent, agent=agent, purpose=purpose)
         known = {"host_session_id": host, "tool_use_id": call_id, "description": purpose}
-        birth.metadata |= {name: value for name, value in known.items() if value is not None}
-        return birth
+        child.metadata |= {name: value for name, value in known.items() if value is not None}
+        return child
 
     def _call_for(self, side: Conversation, host: str) -> str | None:
         """Return the call with exactly this prompt, if nothing names the call: older hosts did not write it."""
@@ -127,7 +134,7 @@ def spawn_depth(about: bytes | None) -> int:
     return _about(about, History(file="")).spawn_depth or 0
 
 
-def _birth(conversation: Conversation, session_id: str, host: str, **fields: Any) -> Speaker:
+def _speaker(conversation: Conversation, session_id: str, host: str, **fields: Any) -> Speaker:
     metadata: dict[str, Any] = {"host": INTERFACE, "usage": conversation.usage}
     if conversation.version is not None:
         metadata["host_version"] = cut_text(conversation.version, MAX_VERSION)
@@ -141,10 +148,240 @@ def _label(text: str | None) -> str | None:
         return None
 
 
-def _write(history: History, birth: Speaker, conversation: Conversation, now: datetime) -> None:
+# One transcript ---------------------------------------------------------------------------------
+
+
+class Reading:
+    """The content of one file: the host's conversation, and sidechains of sub-agents.
+
+    With an `agent_id` it is the file of that sub-agent, and has no line of the host.
+    """
+
+    def __init__(self, history: History, agent_id: str | None = None) -> None:
+        self._history, self._notes, self._agent_id = history, history.notes, agent_id
+        self.main = Conversation()
+        self.sides: dict[str, Conversation] = {}
+        self.launched: dict[str, str] = {}  # sub-agents, and the calls that started them
+        self._titles: dict[str, str] = {}
+        self._session_ids: set[str] = set()
+        self._seen: set[str] = set()
+        self._side_of: dict[str, str] = {}  # of lines that do not name their sub-agent
+        self._last_side: str | None = None
+
+    def read(self, lines: Iterable[str | bytes]) -> None:
+        """Read all lines; note unreadable ones as left out."""
+        for number, line in read_lines(lines, self._history):
+            if line.uuid is not None and line.uuid in self._seen:
+                self._notes.pass_over("repeated")
+                continue
+            try:
+                self._take(number, line)
+            except UNREADABLE as error:
+                self._history.leave_out(f"not a line of a transcript ({error})", number)
+                continue
+            if line.uuid is not None:
+                self._seen.add(line.uuid)
+
+    @property
+    def title(self) -> str | None:
+        """Return the title of the conversation: the user's, else the host's."""
+        return next((self._titles[kind] for kind in reversed(TITLES) if kind in self._titles), None)
+
+    def host(self, promised: str | None) -> str | None:
+        """Return the host's session: the one in the file's name, or the only one there is."""
+        if promised in self._session_ids:
+            return promised
+        if len(self._session_ids) == 1:
+            return next(iter(self._session_ids))
+        if self._session_ids:
+            named = ", ".join(sorted(self._session_ids)[:3])
+            self._history.leave_out(f"its lines belong to several sessions ({named} …) and its name to none")
+        elif self.main.drafts or self.sides:
+            self._history.leave_out("no line says which session it belongs to")
+        else:
+            self._notes.pass_over("empty")
+        return None
+
+    def _take(self, number: int, line: TranscriptLine) -> None:
+        side = self._side(number, line)
+        if (title := line.title) is not None and line.type is not None:
+            self._titles[line.type] = title
+        elif line.type == "system" and line.subtype == "compact_boundary":
+            self._conversation(side).keep_from(preserved_from(line))
+        elif line.type in TALK and not (line.is_meta and not line.is_compact_summary):
+            self._hear(number, line, side)
+        else:
+            self._notes.pass_over("attachment" if line.type == "attachment" else "host")
+
+    def _side(self, number: int, line: TranscriptLine) -> str | None:
+        """Return the sidechain of a line; None for the host's own conversation."""
+        if (agent_id := line.agent_id or self._agent_id) is not None:
+            return agent_id
+        if not line.is_sidechain:
+            return None
+        side = line.uuid or f"{line.session_id}:{number}"
+        if line.parent_uuid is not None:
+            side = self._side_of.get(line.parent_uuid) or self._last_side or side  # the line before it may be missing
+        if line.uuid is not None:
+            self._side_of[line.uuid] = side
+        self._last_side = side
+        return side
+
+    def _conversation(self, side: str | None) -> Conversation:
+        return self.main if side is None else self.sides.setdefault(side, Conversation(side))
+
+    def _hear(self, number: int, line: TranscriptLine, side: str | None) -> None:
+        message = message_of(line)
+        parts = parts_of(message.content, line.uuid, self._notes)
+        conversation = self._conversation(side)
+        draft = EntryDraft(line=number, at=line.timestamp)
+        if line.is_compact_summary:
+            draft.summary = text_of(parts)
+            conversation.sum_up(draft, line.uuid)
+        elif line.is_api_error_message:
+            draft.error = text_of(parts) or "the model could not be reached"
+            conversation.add(draft, line.uuid)
+        elif line.type == "assistant":
+            draft.role, draft.parts, draft.stop = "assistant", parts, message.stop_reason
+            conversation.reply(draft, line.uuid, message.id)
+            _note_work(conversation, parts, message, line.uuid)
+        else:
+            for role, said in by_speaker("user", parts):  # one line may have tool results and the user's text
+                conversation.add(EntryDraft(line=number, at=line.timestamp, role=role, parts=said), line.uuid)
+                if role == "tool" and (agent := launched_agent(line)) is not None:
+                    self.launched[agent] = said[0]["call_id"]
+        if line.session_id is not None:
+            self._session_ids.add(line.session_id)
+        if conversation.project_dir is None and line.cwd and line.cwd.isprintable() and len(line.cwd) <= 4096:
+            conversation.project_dir = line.cwd
+        conversation.version = line.version or conversation.version
+
+
+def _note_work(conversation: Conversation, parts: list[Part], message: LineMessage, uuid: str | None) -> None:
+    """Note the sub-agents that a reply calls, and its tokens."""
+    for part in parts:
+        if part["type"] == "tool_call" and part["name"] in DELEGATING and isinstance(part["input"], dict):
+            asked = {name: part["input"].get(key) for name, key in CALL_FIELDS.items()}
+            known = {name: text for name, text in asked.items() if isinstance(text, str)}
+            conversation.calls.append(SubAgentCall(call_id=part["id"], **known))
+    if message.usage is not None and (counted := message.id or uuid) is not None:
+        conversation.count(counted, {name: message.usage.get(name) for name in USAGE})
+
+
+# Lines ------------------------------------------------------------------------------------------
+
+
+class TranscriptLine(Struct, rename="camel"):
+    """The fields of a line that we use."""
+
+    type: str | None = None
+    subtype: str | None = None
+    uuid: str | None = None
+    parent_uuid: str | None = None
+    session_id: str | None = None
+    agent_id: str | None = None
+    timestamp: datetime | None = None
+    is_sidechain: bool | None = None
+    is_meta: bool | None = None
+    is_compact_summary: bool | None = None
+    is_api_error_message: bool | None = None
+    cwd: str | None = None
+    version: str | None = None
+    summary: Any = None
+    ai_title: Any = None
+    custom_title: Any = None
+    message: Raw = field(default_factory=Raw)
+    tool_use_result: Raw = field(default_factory=Raw)
+    compact_metadata: Raw = field(default_factory=Raw)
+
+    @property
+    def title(self) -> str | None:
+        """Return the title of the conversation, if the line has one."""
+        name = TITLES.get(self.type or "")
+        title = getattr(self, name) if name else None
+        return title if isinstance(title, str) and title.strip() else None
+
+
+class LineMessage(Struct):
+    """A message of a line."""
+
+    content: str | list[Block] | None = None
+    id: str | None = None
+    stop_reason: str | None = None
+    usage: dict[str, Any] | None = None
+
+
+class _Segment(Struct, rename="camel"):
+    head_uuid: str | None = None
+
+
+class _Compaction(Struct, rename="camel"):
+    preserved_segment: _Segment | None = None
+
+
+class _Launch(Struct, rename="camel"):
+    agent_id: str | None = None
+
+
+def read_lines(lines: Iterable[str | bytes], history: History) -> Iterator[tuple[int, TranscriptLine]]:
+    """Yield the readable lines with their numbers; note the others as left out."""
+    broken: tuple[int, str] | None = None
+    for number, text in enumerate(lines, 1):
+        if not text.strip():
+            continue
+        if broken is not None:
+            history.leave_out(broken[1], broken[0])
+            broken = None
+        try:
+            yield number, _line(text)
+        except UNREADABLE as error:
+            broken = number, f"not a line of a transcript ({error})"
+    if broken is not None:
+        history.leave_out(f"the last line was cut short: {broken[1]}", broken[0])
+
+
+def _line(text: str | bytes) -> TranscriptLine:
+    data = text.encode() if isinstance(text, str) else text
+    if len(data) > MAX_LINE:
+        raise NotOurs(f"longer than {MAX_LINE >> 20} MiB")
     try:
-        bundle = Scribe(conversation, birth, history).bundle(now)
-    except InvalidRequest as error:
-        history.leave_out(f"session {birth.session_id}: {error.message}")
-    else:
-        history.bundles.append(bundle)
+        line: TranscriptLine = decoded(data, TranscriptLine)
+    except msgspec.ValidationError:
+        value = decode(data)
+        kind = value.get("type") if isinstance(value, dict) else None
+        if isinstance(kind, str) and kind not in (*TALK, "system"):  # it would be ignored anyway
+            return TranscriptLine()
+        raise
+    if line.timestamp is not None:
+        line.timestamp = as_utc(line.timestamp)
+        if not 1970 <= line.timestamp.year < 2242:
+            raise NotOurs(f"its time is {line.timestamp.isoformat()}")
+    return line
+
+
+def message_of(line: TranscriptLine) -> LineMessage:
+    """Return the message of a line. Raises one of UNREADABLE."""
+    said = bytes(line.message)
+    if not said:
+        raise NotOurs("it has no message")
+    message: LineMessage = decoded(said, LineMessage)
+    return message
+
+
+def preserved_from(line: TranscriptLine) -> str | None:
+    """Return the line from which a compaction kept everything, if it names one."""
+    try:
+        segment = msgspec.json.decode(line.compact_metadata, type=_Compaction).preserved_segment
+    except UNREADABLE:
+        return None
+    return segment.head_uuid if segment is not None else None
+
+
+def launched_agent(line: TranscriptLine) -> str | None:
+    """Return the sub-agent that a tool has started, from the line with the tool's result."""
+    if b'"agentId"' not in bytes(line.tool_use_result):
+        return None
+    try:
+        return msgspec.json.decode(line.tool_use_result, type=_Launch).agent_id
+    except UNREADABLE:
+        return None
