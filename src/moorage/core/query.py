@@ -29,10 +29,12 @@ SORTS = ("-created", "created", "-updated", "updated")  # by creation, and by th
 STATUSES = tuple(Status)
 
 
-_TEXTS = (
-    "agent", "state", "status", "phase", "interface", "parent", "root", "task", "name_prefix", "project_dir",
-    "metadata_key", "label", "sort",
-)  # fmt: skip
+# The filters that a field of the session has to equal.
+_EQUAL = {
+    "agent": "agent_name", "state": "state", "status": "status", "phase": "phase", "interface": "interface",
+    "parent": "parent_session_id", "root": "root_session_id", "task": "task_id", "project_dir": "project_dir",
+}  # fmt: skip
+_TEXTS = (*_EQUAL, "name_prefix", "metadata_key", "label", "sort")
 _INSTANTS = ("created_after", "created_before", "updated_after", "updated_before")
 
 
@@ -129,24 +131,10 @@ class SessionQuery(Struct, frozen=True, kw_only=True):
 
     def admits(self, session: Session) -> bool:
         """Return whether a session matches all filters (the stores' SQL does the same)."""
-        return all(
-            wanted is None or wanted == actual
-            for wanted, actual in (
-                (self.agent, session.agent_name),
-                (self.state, session.state.value),
-                (self.status, session.status),
-                (self.phase, session.phase.value),
-                (self.interface, session.interface),
-                (self.parent, session.parent_session_id),
-                (self.root, session.root_session_id),
-                (self.task, session.task_id),
-                (self.project_dir, session.project_dir),
-            )
-        ) and self._admits_rest(session)
-
-    def _admits_rest(self, session: Session) -> bool:
+        equal = ((getattr(self, name), own) for name, own in _EQUAL.items())
         return (
-            (self.name_prefix is None or (session.session_name or "").startswith(self.name_prefix))
+            all(wanted is None or wanted == getattr(session, own) for wanted, own in equal)
+            and (self.name_prefix is None or (session.session_name or "").startswith(self.name_prefix))
             and (self.label is None or self.label in session.labels)
             and (not self.active_only or not session.is_final)
             and (self.resume_ready is None or session.resume_ready == self.resume_ready)
