@@ -48,24 +48,34 @@ class FamilyLimits(Struct, frozen=True, kw_only=True):
 
 def born(new: NewSession, birth: Birth, stamp: Stamp, limits: FamilyLimits) -> Change:
     """Return a new session, under its parent if it has one."""
-    parent = birth.parent
+    session, parent = _root(new, stamp), birth.parent
     birth.asker.check_not_stopped()
     if parent is not None:
         parent.check_open()
         _check_may_have_child(parent, birth, new, limits)
-    session = Session(
+        session = replace(
+            session,
+            task_id=new.task_id or parent.task_id,
+            parent_session_id=parent.session_id,
+            parent_session_name=parent.session_name,
+            root_session_id=parent.root_session_id,
+            depth=parent.depth + 1,
+        )
+    change = session.changed(stamp, [(Kind.CREATED, {"agent_name": new.agent_name, "purpose": new.purpose})])
+    return change if parent is None else replace(change, open_at_most=limits.open_children)
+
+
+def _root(new: NewSession, stamp: Stamp) -> Session:
+    return Session(
         session_id=new.session_id,
         session_name=new.session_name,
-        task_id=new.task_id or (parent.task_id if parent else new.spare_task_id),
+        task_id=new.task_id or new.spare_task_id,
         agent_name=new.agent_name,
         purpose=new.purpose,
         project_dir=new.project_dir,
         owner=new.owner,
         interface=stamp.interface,
-        parent_session_id=parent.session_id if parent else None,
-        parent_session_name=parent.session_name if parent else None,
-        root_session_id=parent.root_session_id if parent else new.session_id,
-        depth=parent.depth + 1 if parent else 0,
+        root_session_id=new.session_id,
         version=0,
         metadata=new.metadata,
         labels=new.labels,
@@ -74,8 +84,6 @@ def born(new: NewSession, birth: Birth, stamp: Stamp, limits: FamilyLimits) -> C
         last_activity_at=stamp.at,
         expires_at=new.expires_at,
     )
-    change = session.changed(stamp, [(Kind.CREATED, {"agent_name": new.agent_name, "purpose": new.purpose})])
-    return change if parent is None else replace(change, open_at_most=limits.open_children)
 
 
 def _check_may_have_child(parent: Session, birth: Birth, new: NewSession, limits: FamilyLimits) -> None:
@@ -98,27 +106,19 @@ def _check_may_have_child(parent: Session, birth: Birth, new: NewSession, limits
 
 def forked(source: Session, at: int, checkpoint: int | None, new: NewSession, stamp: Stamp) -> Change:
     """Return a new root that continues from entry `at` of another session, in whatever state that one is."""
-    session = Session(
-        session_id=new.session_id,
-        session_name=new.session_name,
+    session = replace(
+        _root(new, stamp),
         task_id=new.task_id or source.task_id,
         agent_name=new.agent_name or source.agent_name,
         purpose=new.purpose or source.purpose,
         project_dir=new.project_dir or source.project_dir,
         owner=source.owner,
-        interface=stamp.interface,
-        root_session_id=new.session_id,
         forked_from=source.session_id,
-        version=0,
         last_entry=at,
         last_checkpoint=checkpoint,
         context_version=source.context_version,
         metadata=merged_metadata(source.metadata, new.metadata),
         labels=new.labels or source.labels,
-        created_at=stamp.at,
-        updated_at=stamp.at,
-        last_activity_at=stamp.at,
-        expires_at=new.expires_at,
     )
     return session.changed(stamp, [(Kind.FORKED, {"forked_from": source.session_id, "at": at})])
 
