@@ -33,16 +33,9 @@ LONGEST_IN_WORDS = timedelta(seconds=10**6)  # longer ones are written in second
 MAX_ENDPOINT = 512  # characters
 NEVER = "never"  # replaces a duration
 SET_BY_LAUNCHER = (
-    "AGENT_SESSION_ID",
-    "AGENT_SESSION_NAME",
-    "AGENT_TASK_ID",
-    "AGENT_RUN_ID",
-    "AGENT_TURN_FILE",
-    "AGENT_MCP_CONFIG",
-    "MOORAGE_URL",
-    "MOORAGE_TOKEN",
-    "MOORAGE_MARK",
-)
+    "AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_TASK_ID", "AGENT_RUN_ID", "AGENT_TURN_FILE", "AGENT_MCP_CONFIG",
+    "MOORAGE_URL", "MOORAGE_TOKEN", "MOORAGE_MARK",
+)  # fmt: skip
 
 _is_name = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}").fullmatch
 _is_function = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*").fullmatch
@@ -139,17 +132,9 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
 
 
 _EVERY_KIND = (
-    "name",
-    "description",
-    "kind",
-    "timeout",
-    "idle_timeout",
-    "max_output_bytes",
-    "max_concurrent",
-    "max_turns",
-    "retry",
-    "enabled",
-)
+    "name", "description", "kind", "timeout", "idle_timeout", "max_output_bytes", "max_concurrent", "max_turns",
+    "retry", "enabled",
+)  # fmt: skip
 _A_PROCESS = ("cwd", "env", "mcp_servers", "system_prompt")
 # Required and optional fields of each kind. Any other field under its heading is an error.
 NEEDS: dict[AgentKind, Path] = {
@@ -262,11 +247,11 @@ def _check_text(key: str, value: object, limit: int = 4096) -> str:
     return value
 
 
-def _matching(is_right: Callable[[str], object], why: str) -> Callable[[str, object], str]:
-    """Return a check of texts; `why` says what is wrong with another value."""
+def _matching(is_right: Callable[[Any], object], why: str, kind: type = str) -> Callable[[str, object], Any]:
+    """Return a check of values of a kind; `why` says what is wrong with another value."""
 
-    def check(key: str, value: object) -> str:
-        if not isinstance(value, str) or not is_right(value):
+    def check(key: str, value: object) -> Any:
+        if not isinstance(value, kind) or not is_right(value):
             raise wrong((key,), why.format(value))
         return value
 
@@ -304,24 +289,6 @@ def _check_limit(key: str, value: object) -> timedelta | None:
     if not timedelta(0) < limit <= LONGEST_LIMIT:
         raise wrong((key,), f"is {value!r}; write a duration such as 90s, 30m or 2h, or never")
     return limit
-
-
-def _check_count(key: str, value: object) -> int:
-    if type(value) is not int or value < 1:
-        raise wrong((key,), f"is {value!r}; give a whole number above 0")
-    return value
-
-
-def _check_yes_or_no(key: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise wrong((key,), f"is {value!r}; write true or false")
-    return value
-
-
-def _check_folder(key: str, value: object) -> str:
-    if not _check_text(key, value).startswith(("/", "~")):
-        raise wrong((key,), f"is {value!r}; give an absolute path, or one that begins with ~")
-    return str(value)
 
 
 def _check_env(key: str, value: object) -> dict[str, str]:
@@ -376,6 +343,11 @@ def _check_texts(path: Path, table: object) -> None:
             raise wrong((*path, name), f"is {text!r}; write text, in quotes")
 
 
+_check_count = _matching(lambda number: type(number) is int and number > 0, "is {!r}; give a whole number above 0", int)
+_check_model = _matching(str.strip, "must be some text")
+_check_folder = _matching(
+    lambda path: path.startswith(("/", "~")), "is {!r}; give an absolute path, or one that begins with ~"
+)
 _CHECKS: dict[str, Any] = {
     "description": _check_text,
     "command": _check_command,
@@ -383,7 +355,7 @@ _CHECKS: dict[str, Any] = {
     "function": _matching(_is_function, "is {!r}; write module:function"),
     "endpoint": _check_endpoint,
     "base_url": _matching(_is_http, "is {!r}; write http://… or https://…"),
-    "model": lambda key, value: _matching(str.strip, "must be some text")(key, _check_text(key, value)),
+    "model": lambda key, value: _check_model(key, _check_text(key, value)),
     "api_key_env": _matching(
         _is_variable,
         "must be the name of an environment variable, such as OPENAI_API_KEY; the key itself stays out of files",
@@ -397,6 +369,6 @@ _CHECKS: dict[str, Any] = {
     "retry": lambda key, value: Retry(_choice(key, value, tuple(Retry))),
     "env": _check_env,
     "mcp_servers": _check_servers,
-    "cwd": _check_folder,
-    "enabled": _check_yes_or_no,
+    "cwd": lambda key, value: _check_folder(key, _check_text(key, value)),
+    "enabled": _matching(lambda _: True, "is {!r}; write true or false", bool),
 }
