@@ -7,7 +7,7 @@ cannot bring in data that `create` and `append` refuse.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import Counter
 from datetime import UTC, datetime
 
 from msgspec import Struct, field
@@ -71,7 +71,7 @@ def check_bundle(bundle: Bundle) -> None:
     check_values({key: item.value for key, item in items_in(bundle.records).items()})
     for record in bundle.records:
         _check_count("version", record.version)
-        _check_instants({"updated_at": record.updated_at, "expires_at": record.expires_at})
+        _check_instants(record, "updated_at", "expires_at")
 
 
 def _check_head(session: Session) -> None:
@@ -94,8 +94,7 @@ def _check_head(session: Session) -> None:
         raise InvalidField("labels", "must be sorted, each once")
     for count in ("version", "last_entry", "depth", "error_count", "pending_approvals", "context_version"):
         _check_count(count, getattr(session, count))
-    names = ("created_at", "updated_at", "last_activity_at", "expires_at", "finalized_at")
-    _check_instants({name: getattr(session, name) for name in names})
+    _check_instants(session, "created_at", "updated_at", "last_activity_at", "expires_at", "finalized_at")
     if session.is_final != (session.finalized_at is not None) or session.is_final != (session.phase in FINAL_PHASES):
         raise InvalidField("state", f"is {session.state.value}, which contradicts its phase or its end")
 
@@ -104,7 +103,7 @@ def _check_entry(entry: Entry, number: int) -> None:
     where = f"entry {number}"
     if entry.number != number:
         raise InvalidField("entries", f"are not numbered one after another: {entry.number} where {number} should be")
-    _check_instants({where: entry.at})
+    _check_instant(where, entry.at)
     for label in (entry.by, entry.interface):
         if label is not None:
             check_label("entry", label)
@@ -132,7 +131,9 @@ def _check_summary(entry: Entry, where: str) -> None:
 
 
 def _check_approvals(session: Session, approvals: list[Approval]) -> None:
-    _check_unique("approval_id", [approval.approval_id for approval in approvals])
+    for approval_id, count in Counter(approval.approval_id for approval in approvals).items():
+        if count > 1:
+            raise InvalidField("approval_id", f"{approval_id!r} comes twice")
     pending = sum(1 for approval in approvals if approval.state is ApprovalState.PENDING)
     if pending != session.pending_approvals:
         raise InvalidField("pending_approvals", f"is {session.pending_approvals}, but {pending} wait for an answer")
@@ -140,8 +141,7 @@ def _check_approvals(session: Session, approvals: list[Approval]) -> None:
         check_label("approval_id", approval.approval_id)
         if approval.session_id != session.session_id:
             raise InvalidField("session_id", f"of approval {approval.approval_id} is that of another session")
-        names = ("asked_at", "expires_at", "decided_at")
-        _check_instants({name: getattr(approval, name) for name in names})
+        _check_instants(approval, "asked_at", "expires_at", "decided_at")
 
 
 def _check_count(name: str, value: int) -> None:
@@ -149,15 +149,11 @@ def _check_count(name: str, value: int) -> None:
         raise InvalidField(name, f"is {value}")
 
 
-def _check_instants(instants: dict[str, datetime | None]) -> None:
-    for name, at in instants.items():
-        if at is not None and (at.tzinfo is None or not _FIRST <= at < _LAST):
-            raise InvalidField(name.split()[0], f"{name} is {at.isoformat()}; give a time with a time zone")
+def _check_instants(value: object, *names: str) -> None:
+    for name in names:
+        _check_instant(name, getattr(value, name))
 
 
-def _check_unique(name: str, values: Iterable[str]) -> None:
-    seen: set[str] = set()
-    for value in values:
-        if value in seen:
-            raise InvalidField(name, f"{value!r} comes twice")
-        seen.add(value)
+def _check_instant(name: str, at: datetime | None) -> None:
+    if at is not None and (at.tzinfo is None or not _FIRST <= at < _LAST):
+        raise InvalidField(name.split()[0], f"{name} is {at.isoformat()}; give a time with a time zone")
