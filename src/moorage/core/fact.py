@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -21,22 +22,21 @@ class CallbackCounts(Struct, frozen=True, gc=False):
     dead_letters: int = 0
 
 
-_PLACES = {
-    ItemState.HELD: (0, 1, 0),
-    ItemState.WAITING: (0, 1, 0),
-    ItemState.GIVEN: (1, 0, 0),
-    ItemState.CONSUMED: (1, 0, 0),
-    ItemState.DEAD_LETTER: (0, 0, 1),
+_OUTCOMES = {
+    ItemState.HELD: "waiting",
+    ItemState.WAITING: "waiting",
+    ItemState.GIVEN: "delivered",
+    ItemState.CONSUMED: "delivered",
+    ItemState.DEAD_LETTER: "dead_letters",
 }
 
 
 def callback_counts(states: Iterable[tuple[str, int]]) -> CallbackCounts:
     """Return the counts of callbacks by outcome, from their counts by state."""
-    sums = [0, 0, 0]
+    sums: Counter[str] = Counter()
     for state, count in states:
-        for place, here in enumerate(_PLACES[ItemState(state)]):
-            sums[place] += here * count
-    return CallbackCounts(*sums)
+        sums[_OUTCOMES[ItemState(state)]] += count
+    return CallbackCounts(**sums)
 
 
 class SessionFact(Struct, frozen=True, gc=False):  # the collector would be busy with a hundred thousand of them

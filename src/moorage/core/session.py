@@ -96,9 +96,7 @@ SESSION_MOVES: dict[State, frozenset[State]] = {
     State.CREATED: frozenset({State.ACTIVE, State.SUSPENDED}) | FINAL_STATES,
     State.ACTIVE: frozenset({State.SUSPENDED}) | FINAL_STATES,
     State.SUSPENDED: frozenset({State.ACTIVE}) | FINAL_STATES,
-    State.COMPLETED: frozenset(),
-    State.FAILED: frozenset(),
-    State.ABANDONED: frozenset(),
+    **{state: frozenset() for state in FINAL_STATES},
 }
 
 # Who may wake a suspended session.
@@ -491,7 +489,7 @@ class Session(Struct, frozen=True, gc=False):
         left = self.pending_approvals - 1
         is_next = approval.approval_id == self.awaited_approval
         head = replace(self, pending_approvals=left, awaited_approval=None if is_next else self.awaited_approval)
-        happened: list[Happening] = [(_APPROVAL_ENTRY[approval.state], approval.settled())]
+        happened: list[Happening] = [(_ENDS.get(approval.state, Kind.APPROVAL_DECIDED), approval.settled())]
         if left == 0:
             if self.phase is Phase.APPROVAL and self.phase_before not in (None, Phase.APPROVAL):
                 assert self.phase_before is not None
@@ -735,13 +733,8 @@ class Birth(Struct, frozen=True, kw_only=True):
     asker: AskerView = AskerView()
 
 
-_APPROVAL_ENTRY = {
-    ApprovalState.APPROVED: Kind.APPROVAL_DECIDED,
-    ApprovalState.REJECTED: Kind.APPROVAL_DECIDED,
-    ApprovalState.ANSWERED: Kind.APPROVAL_DECIDED,
-    ApprovalState.EXPIRED: Kind.APPROVAL_EXPIRED,
-    ApprovalState.WITHDRAWN: Kind.APPROVAL_WITHDRAWN,
-}
+# The ends of approvals that no person decided.
+_ENDS = {ApprovalState.EXPIRED: Kind.APPROVAL_EXPIRED, ApprovalState.WITHDRAWN: Kind.APPROVAL_WITHDRAWN}
 
 
 def check_phase(phase: object) -> Phase:

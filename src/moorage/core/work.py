@@ -132,9 +132,8 @@ def answered_here(
 def take_here(view: View, run_id: str, wish: Claim, stamp: Stamp) -> Change:
     """Begin the turn of a queued run if it is the next; otherwise change nothing."""
     draft = WorkDraft(view, stamp)
-    run = draft.runs.get(run_id)
-    if run is None or draft.begin_here(run, wish) is None:
-        return Change(session=view.session)
+    if (run := draft.runs.get(run_id)) is not None:
+        draft.begin_here(run, wish)
     return draft.change()
 
 
@@ -802,13 +801,11 @@ class WorkDraft:
         assert self.running is not None
         return self.running
 
-    def start(self, turn: Turn) -> Turn:
+    def start(self, turn: Turn) -> None:
         """Record that the turn's agent is about to be started."""
         self.drive(replace(turn, started_at=self.stamp.at))
         self.note(Kind.TURN_STARTED, {"turn_id": turn.turn_id, "epoch": turn.epoch, "attempt": turn.attempt})
         self.head = replace(self.head, last_activity_at=self.stamp.at)
-        assert self.running is not None
-        return self.running
 
     def is_free(self) -> bool:
         """Return whether a turn could begin now: no other blocks it, no hold and no suspension by a person."""
@@ -847,16 +844,15 @@ class WorkDraft:
         state = RunState(end.outcome.value)
         self.settle(done, state, result=end.result, entry=said, error=end.error, reason=end.reason)
 
-    def begin_here(self, run: Run, wish: Claim) -> Turn | None:
+    def begin_here(self, run: Run, wish: Claim) -> None:
         """Begin the run's turn for its caller, if it is the next turn and the session is not held."""
         turn, hold = self.queued, self.head.hold
         if turn is None or self.running is not None or (hold is not None and hold.lives(self.stamp.at)):
-            return None
+            return
         due = self.due_for(turn.agent_name)
-        if not self.may_wake() or any(item.run_id != run.run_id for item in due):
-            return None
-        self.stamp = replace(self.stamp, by=run.agent_name)
-        return self.start(self.give(turn, due, wish))
+        if self.may_wake() and all(item.run_id == run.run_id for item in due):
+            self.stamp = replace(self.stamp, by=run.agent_name)
+            self.start(self.give(turn, due, wish))
 
     def wake(self, *, attempt: int = 1, cut_off: bool = False) -> None:
         """Queue a turn if something waits and nothing blocks it."""
