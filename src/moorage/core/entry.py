@@ -144,18 +144,15 @@ def check_message(message: object, where: str = "message") -> Message:
 
 
 def _check_content(content: object, where: str) -> str | list[dict[str, Any]]:
-    if isinstance(content, str):
-        check_json(content, where)
-        size = len(content) if content.isascii() else len(content.encode())
-        if size > MAX_MESSAGE_BYTES:
-            raise TooLarge("message", size, MAX_MESSAGE_BYTES)
-        return content
-    if not isinstance(content, list) or not content:
+    if not isinstance(content, (str, list)) or content == []:
         raise InvalidField(where, "must be a text or a list of parts")
     check_json(content, where)
-    for index, part in enumerate(content):
-        _check_part(part, f"{where}[{index}]")
-    size = len(encode(content))
+    if isinstance(content, str):
+        size = len(content) if content.isascii() else len(content.encode())
+    else:
+        for index, part in enumerate(content):
+            _check_part(part, f"{where}[{index}]")
+        size = len(encode(content))
     if size > MAX_MESSAGE_BYTES:
         raise TooLarge("message", size, MAX_MESSAGE_BYTES)
     return content
