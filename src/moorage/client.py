@@ -89,29 +89,21 @@ class OpenStore:
 
     def __init__(
         self,
-        open_deps: Callable[[], Deps],
+        open_deps: Callable[[], Deps] | None = None,
         *,
         threaded: bool = True,
         url: str | None = None,
         context_url: str | None = None,
     ) -> None:
-        self._open_deps, self.threaded, self.url, self.context_url = open_deps, threaded, url, context_url
+        """`open_deps` opens it; by default, it is the store of the URL."""
+        self._open_deps = open_deps or partial(config.open_deps, url, threaded=threaded, context_url=context_url)
+        self.threaded, self.url, self.context_url = threaded, url, context_url
         self.deps: Deps | None = None
         self.launching = LaunchOptions(launches=threaded)
         self.launchers: dict[str | None, Embedded] = {}  # by the family they serve; None: all
         self.listeners: list[EventListener] = []
         self._opening: Task[Deps] | None = None
         self._closed = False
-
-    @classmethod
-    def at(cls, url: str | None, context_url: str | None = None, *, threaded: bool = True) -> OpenStore:
-        """Return the store of a URL."""
-        return cls(
-            partial(config.open_deps, url, threaded=threaded, context_url=context_url),
-            threaded=threaded,
-            url=url,
-            context_url=context_url,
-        )
 
     @classmethod
     def of(cls, deps: Deps) -> OpenStore:
@@ -159,7 +151,7 @@ class OpenStore:
         deps = self.deps
         if deps is not None and config.pick_url(self.url).startswith("memory://"):
             return OpenStore(lambda: deps, url=self.url)
-        return OpenStore.at(self.url, self.context_url)
+        return OpenStore(url=self.url, context_url=self.context_url)
 
     async def launch(self, root: str, owner: str) -> None:
         """Make sure that a launcher of this connection takes turns, until it is closed."""
@@ -502,16 +494,8 @@ class LocalMoorage(OnStore, Connection):
             raise deps.no_agent(name)
         return agents.shown(found)
 
-    async def define_agent(
-        self,
-        definition: str | dict[str, Any],
-        *,
-        replace: bool = False,
-        dry_run: bool = False,
-        source: str = "the definition",
-    ) -> dict[str, Any]:
-        registry = config.open_registry()
-        return agents.shown(registry.add(definition, source=source, replace=replace, dry_run=dry_run))
+    async def define_agent(self, definition: str | dict[str, Any], **how: Any) -> dict[str, Any]:
+        return agents.shown(config.open_registry().add(definition, **how))
 
     async def remove_agent(self, name: str) -> dict[str, Any]:
         return agents.shown(config.open_registry().remove(name))

@@ -149,10 +149,9 @@ def open_store(url: str, *, threaded: bool, patience: float | None = None, is_kn
         return _open_sqlite(sqlite_path(url), threaded=threaded, patience=patience)
     if scheme == "memory" and separator:
         return _open_memory(rest)
-    if is_postgres(url):
-        return _open_postgres(url, threaded=threaded, patience=patience, is_known=is_known)
-    if is_redis(url):
-        return _open_redis(url, threaded=threaded, patience=patience, is_known=is_known)
+    if is_postgres(url) or is_redis(url):
+        store = _open_remote(url, patience=patience, is_known=is_known)
+        return store if threaded else _inline(store)
     shown = without_password(url)
     if is_server(url):
         raise Unsupported(f"{shown} is a server, and this needs the store itself; use sqlite:///FILE", url=shown)
@@ -232,22 +231,16 @@ def _open_sqlite(path: str, *, threaded: bool, patience: float | None) -> Store:
         return opened()  # raises again if the file is no older orchestrator's
 
 
-def _open_postgres(url: str, *, threaded: bool, **how: Any) -> Store:
+def _open_remote(url: str, **how: Any) -> Store:
     from moorage.core.extras import provided_by
 
-    with provided_by("postgres", "PostgreSQL"):
-        from moorage.stores.postgres.store import PostgresStore
-    store = PostgresStore(url, find_sealer(), **how)
-    return store if threaded else _inline(store)
-
-
-def _open_redis(url: str, *, threaded: bool, **how: Any) -> Store:
-    from moorage.core.extras import provided_by
-
+    if is_postgres(url):
+        with provided_by("postgres", "PostgreSQL"):
+            from moorage.stores.postgres.store import PostgresStore
+        return PostgresStore(url, find_sealer(), **how)
     with provided_by("redis", "Redis"):
         from moorage.stores.redis.store import RedisStore
-    store = RedisStore(url, find_sealer(), **how)
-    return store if threaded else _inline(store)
+    return RedisStore(url, find_sealer(), **how)
 
 
 def _with_context_beside(store: Store, url: str, clock: SystemClock, *, threaded: bool) -> Store:
@@ -288,8 +281,7 @@ def without_password(url: str) -> str:
 
 def find_sealer() -> Sealer | None:
     """Return the encryption keys of the environment, else of the key file; None without any."""
-    table = _table(_file(), "encryption")
-    _check_known("encryption", table, ("key_file", "seal"))
+    table = _section(_file(), "encryption", ("key_file", "seal"))
     text = os.environ.get(SEALING_KEYS, "")
     if not text.strip() and "key_file" in table:
         text = _key_file(table["key_file"])
@@ -367,6 +359,11 @@ def agent_environment(url: str | None, context_url: str | None = None) -> dict[s
     if picked.startswith("sqlite://"):  # the agent may work in another folder
         picked = sqlite_url(os.path.abspath(sqlite_path(picked)))
     return {"MOORAGE_URL": picked, "MOORAGE_HOME": home(), CONTEXT_URL: beside}
+
+
+def launcher_folder(name: str) -> str:
+    """Return the folder of the launcher with that name, which is never a path."""
+    return os.path.join(home(), "launcher", check_session_name(name))
 
 
 # Servers on this machine ------------------------------------------------------------------------
@@ -504,11 +501,6 @@ def _registry() -> Registry:
     return known
 
 
-def folder_name(name: str) -> str:
-    """Check a name for a folder: never a path."""
-    return check_session_name(name)
-
-
 def environment(name: str) -> str | None:
     """Return a variable of this process, such as the variable with a key that a definition names."""
     return os.environ.get(name)
@@ -569,10 +561,10 @@ def read_settings() -> Settings:
     if not file:
         return Settings()
     _check_known("the configuration file", file, TABLES)
-    resume, family = _table(file, "resume"), _table(file, "family")
-    _check_known("resume", resume, ("idle_limit", "idle_limits", "max_errors"))
-    _check_known("family", family, FamilyLimits.__struct_fields__)
-    _check_known("redact", _table(file, "redact"), ("words",))
+    resume = _section(file, "resume", policy.ResumePolicy.__struct_fields__)
+    family = _section(file, "family", FamilyLimits.__struct_fields__)
+    redact, memory = _section(file, "redact", ("words",)), _section(file, "memory", MemorySettings.__struct_fields__)
+    hooks = _section(file, "hooks", HookSettings.__struct_fields__)
     limits = {Phase.APPROVAL.value: policy.APPROVAL_IDLE_LIMIT}
     for phase, limit in _table(resume, "idle_limits").items():
         if phase not in tuple(Phase):
@@ -585,18 +577,17 @@ def read_settings() -> Settings:
             max_errors=_count("resume.max_errors", resume.get("max_errors", policy.MAX_ERRORS)),
         ),
         family=FamilyLimits(**{name: _count(f"family.{name}", value) for name, value in family.items()}),
-        secret_words=_words(_table(file, "redact").get("words", list(SECRET_WORDS))),
-        **_window(_table(file, "window")),
-        retention=_retention(_table(file, "retention")),
-        hooks=_hooks(_table(file, "hooks")),
-        server=_server(_table(file, "server")),
-        memory=_memory(_table(file, "memory")),
+        secret_words=_words(redact.get("words", list(SECRET_WORDS))),
+        **_window(_section(file, "window", (*WindowSize.__struct_fields__, "counter"))),
+        retention=_retention(_section(file, "retention", policy.RetentionPolicy.__struct_fields__)),
+        hooks=HookSettings(**{name: _yes_or_no(f"hooks.{name}", value) for name, value in hooks.items()}),
+        server=_server(_section(file, "server", ServerSettings.__struct_fields__)),
+        memory=MemorySettings(context_ttl=_duration_or_never("memory.context_ttl", memory.get("context_ttl", NEVER))),
     )
 
 
 def _window(table: dict[str, Any]) -> dict[str, Any]:
     """Return the limit on the history for an agent that continues, and the counter of tokens."""
-    _check_known("window", table, (*WindowSize.__struct_fields__, "counter"))
     settings: dict[str, Any] = {}
     sizes = {name: _count(f"window.{name}", value) for name, value in table.items() if name != "counter"}
     if sizes:
@@ -619,13 +610,7 @@ def _counter(place: object) -> TokenCounter:
     return cast(TokenCounter, counter)
 
 
-def _memory(table: dict[str, Any]) -> MemorySettings:
-    _check_known("memory", table, MemorySettings.__struct_fields__)
-    return MemorySettings(context_ttl=_duration_or_never("memory.context_ttl", table.get("context_ttl", NEVER)))
-
-
 def _server(table: dict[str, Any]) -> ServerSettings:
-    _check_known("server", table, ServerSettings.__struct_fields__)
     given: dict[str, Any] = {name: _count(f"server.{name}", value) for name, value in table.items() if name != ORIGINS}
     return ServerSettings(**given, allowed_origins=_origins(table.get(ORIGINS, [])))
 
@@ -640,13 +625,7 @@ def _origins(value: Any) -> frozenset[str]:
     return frozenset(value)
 
 
-def _hooks(table: dict[str, Any]) -> HookSettings:
-    _check_known("hooks", table, HookSettings.__struct_fields__)
-    return HookSettings(**{name: _yes_or_no(f"hooks.{name}", value) for name, value in table.items()})
-
-
 def _retention(table: dict[str, Any]) -> policy.RetentionPolicy:
-    _check_known("retention", table, policy.RetentionPolicy.__struct_fields__)
     ages = _table(table, "ages", "retention.ages")
     for state in ages:
         if state not in tuple(State):
@@ -692,6 +671,13 @@ def _count(name: str, value: object) -> int:
     if type(value) is not int or value < 1:
         raise InvalidField(name, f"is {value!r}; give a whole number above 0")
     return value
+
+
+def _section(file: dict[str, Any], name: str, known: tuple[str, ...]) -> dict[str, Any]:
+    """Return a table of the configuration file, once it has no other keys than the known ones."""
+    table = _table(file, name)
+    _check_known(name, table, known)
+    return table
 
 
 def _table(file: dict[str, Any], name: str, full_name: str | None = None) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def connect(
     """
     picked, caller = config.pick_url(url), caller_for(owner=owner, by=by, interface=interface, holder=holder)
     if not config.is_server(picked):
-        return LocalMoorage(OpenStore.at(picked, context_url), caller)
+        return LocalMoorage(OpenStore(url=picked, context_url=context_url), caller)
     if context_url is not None:
         raise InvalidField("context_url", "is for stores; a server has its own (`moorage serve --context-url URL`)")
     if owner != "local":

@@ -267,7 +267,7 @@ def _without_await(connect: Callable[P, Connection]) -> Callable[P, Moorage]:
         moor = connect(*args, **kwargs)
         if not isinstance(moor, LocalMoorage):
             return on_server(moor)
-        opened = OpenStore.at(moor.opened.url, moor.opened.context_url, threaded=False)
+        opened = OpenStore(url=moor.opened.url, context_url=moor.opened.context_url, threaded=False)
         drive(opened.open())
         return Moorage(LocalMoorage(opened, moor.caller))
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
 from functools import partial
@@ -58,7 +57,7 @@ def launcher(app: App, name: str, slots: int, lease: str, lost_after: str, key: 
     options: dict[str, Any] = {
         "name": name,
         "slots": slots,
-        "folder": os.path.join(config.home(), "launcher", config.folder_name(name)),
+        "folder": config.launcher_folder(name),
         "environment": config.agent_environment(app.url),
         "beat_every": min(HEARTBEAT, limits["lease"].total_seconds() / 3),
     }

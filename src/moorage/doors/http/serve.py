@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import os
 import signal
 import socket
 import sys
@@ -410,7 +409,7 @@ async def _launch(door: Door, options: ServeOptions, address: str, stop: asyncio
     await standalone.serve(
         lambda _: TurnDispatcher(door.deps, tokens=True, words=door.words),
         partial(config.agents_of, door.deps),
-        folder=os.path.join(config.home(), "launcher", config.folder_name(options.name)),
+        folder=config.launcher_folder(options.name),
         name=options.name,
         slots=options.slots,
         environment=config.agent_environment(address),

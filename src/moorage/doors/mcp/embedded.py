@@ -24,7 +24,7 @@ from moorage.doors.mcp.stdio import GOODBYE_WITHIN
 
 async def serve(url: str) -> None:
     """Speak the protocol until the input ends. Agents started by this process end with it."""
-    async with LocalMoorage(OpenStore.at(url), caller_for(interface="mcp")) as moor:
+    async with LocalMoorage(OpenStore(url=url), caller_for(interface="mcp")) as moor:
         moor.caller = replace(moor.caller, parent=moor.asks_from())  # the environment is read, and warned of, once
         server = McpServer(lambda _: moor)
         waiting = PendingRequests()
