@@ -12,7 +12,7 @@ import pytest
 from graphql import get_introspection_query
 
 from moorage.core.errors import MoorageError
-from moorage.doors.graphql.documents import DocumentCache, DocumentRefused
+from moorage.doors.graphql.engine import DocumentCache, DocumentRefused
 from moorage.doors.graphql.limits import QueryLimits
 from moorage.doors.graphql.schema import schema
 from tests.doors.graphql.client import Client

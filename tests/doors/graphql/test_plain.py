@@ -11,8 +11,9 @@ from graphql import ExecutionResult, OperationDefinitionNode, execute, parse, va
 
 from moorage import sync
 from moorage.core.query import Page
-from moorage.doors.graphql.plain import SUFFIX, quickened
-from moorage.doors.graphql.schema import schema
+from moorage.doors.graphql.schema import SUFFIX, quickened, schema
+from moorage.service.conversation import windows_of
+from moorage.service.sessions import pages_of, sessions_of
 
 QUERY = '{{ agentSession(sessionId: "s") {{ {} }} }}'
 REWRITTEN = (
@@ -37,7 +38,7 @@ class Asked:
         self._session = moor.create(session_id="s", agent="a")
         self._child = moor.create(session_id="t", parent="s")
         self._entries = moor.append("s", ["one", "two"])
-        self.loaders, self.visitor, self.session_id = self, self, None
+        self.visitor, self.session_id = self, None
 
     def check(self, *_: object) -> None:
         pass
@@ -48,14 +49,9 @@ class Asked:
     async def session_with_history(self, *_: object) -> Any:
         return self._session
 
-    async def session(self, *_: object) -> Any:
-        return self._session
-
-    async def page(self, *_: object) -> Any:
-        return Page(items=[self._child], next=None)
-
-    async def history(self, *_: object) -> Any:
-        return Page(items=self._entries, next=None)
+    async def read(self, service: Any, *_: object, **__: object) -> Any:
+        found = {sessions_of: self._session, pages_of: Page(items=[self._child]), windows_of: Page(items=self._entries)}
+        return found[service]
 
 
 def answers(query: str) -> tuple[bool, ExecutionResult, ExecutionResult]:

@@ -7,11 +7,19 @@ from typing import Any
 import msgspec
 from graphql import OperationType
 
-from moorage.core.errors import InvalidField, InvalidJson, MoorageError, edge_of
+from moorage.core.errors import InvalidField, InvalidJson, InvalidRequest, MoorageError, edge_of
 from moorage.doors.graphql.asking import at_this_door
-from moorage.doors.graphql.documents import DocumentRefused
-from moorage.doors.graphql.engine import Engine, Execution, GraphqlRequest, Response, as_sse, encoded, refusal
-from moorage.doors.graphql.refusals import InvalidQuery, QueryTooLarge, UnsupportedMediaType
+from moorage.doors.graphql.engine import (
+    DocumentRefused,
+    Engine,
+    Execution,
+    GraphqlRequest,
+    Response,
+    as_sse,
+    encoded,
+    refusal,
+)
+from moorage.doors.graphql.limits import InvalidQuery, QueryTooLarge
 from moorage.doors.graphql.socket import Socket, SocketSettings
 from moorage.doors.http.app import Door, headers_of
 from moorage.doors.http.exchange import JSON, AsgiReceive, AsgiScope, AsgiSend, Exchange
@@ -24,9 +32,22 @@ from moorage.doors.http.visit import Visitor
 GRAPHQL_JSON = b"application/graphql-response+json"
 COMPLETE = b"event: complete\ndata: \n\n"
 BAD_REQUEST, UNPROCESSABLE = 400, 422  # GraphQL over HTTP requires 400 where REST answers 422
-OWN_STATUS = {**STATUS, UnsupportedMediaType.code: 415}
 BY_SSE_OR_SOCKET = "a subscription comes over a WebSocket, or with `Accept: text/event-stream`"
 ONE_ANSWER = "a subscription cannot be part of a batch; send it alone"
+
+
+class UnsupportedMediaType(InvalidRequest):
+    """A body that is not sent as JSON."""
+
+    def __init__(self, given: str) -> None:
+        super().__init__(
+            f"a GraphQL request needs `Content-Type: application/json`, and its Content-Type is "
+            f"{given[:100] or 'missing'!r}",
+            content_type=given[:100],
+        )
+
+
+OWN_STATUS = {**STATUS, UnsupportedMediaType.code: 415}
 
 
 class Answering:
@@ -95,12 +116,12 @@ class Answering:
 
     async def _answer(self, exchange: Exchange, visitor: Visitor, execution: Execution) -> None:
         if execution.is_subscription:
-            if not names(_accept(exchange), SSE):
+            if not names(exchange.headers.get(b"accept", b""), SSE):
                 raise DocumentRefused([InvalidQuery(BY_SSE_OR_SOCKET)])
             await self._stream(exchange, visitor, execution)
             return
         answer = await execution.answer()
-        if _kind_for(_accept(exchange)) is SSE:
+        if _kind_for(exchange) is SSE:
             await _answer_by_sse(exchange, answer)
         else:
             await _answer_whole(exchange, answer)
@@ -130,7 +151,8 @@ class Answering:
         """Stream a subscription as server-sent events."""
         try:
             wanted, rendering = await execution.followed()
-            hub, after = self._live.hub(visitor), _where(exchange, wanted.after)
+            hub, text = self._live.hub(visitor), exchange.header(b"last-event-id")  # of a browser that reconnects
+            after = wanted.after if text is None else cursor_of(text)
             await self._live.follow(
                 exchange,
                 visitor,
@@ -149,12 +171,6 @@ async def _complete() -> bytes:
     return COMPLETE
 
 
-def _where(exchange: Exchange, wanted: int | None) -> int | None:
-    """Return where a stream continues: Last-Event-ID of a reconnecting browser, else the request's arguments."""
-    text = exchange.header(b"last-event-id")
-    return wanted if text is None else cursor_of(text)
-
-
 async def _answer_by_sse(exchange: Exchange, answer: Response) -> None:
     await exchange.begin(HEADERS)
     await exchange.more(as_sse(encoded(answer)) + COMPLETE, is_last=True)
@@ -167,17 +183,14 @@ async def _answer_whole(exchange: Exchange, answer: Response) -> None:
     await exchange.answer(encoded(answer), status=status, kind=kind)
 
 
-def _accept(exchange: Exchange) -> bytes:
-    return exchange.headers.get(b"accept", b"")
-
-
-def _kind_for(accept: bytes) -> bytes:
+def _kind_for(exchange: Exchange) -> bytes:
     """Return the media type for an answer of one document; a wildcard means plain JSON."""
+    accept = exchange.headers.get(b"accept", b"")
     return preferred(accept, *((GRAPHQL_JSON,) if names(accept, GRAPHQL_JSON) else ()), JSON, SSE)
 
 
 def _document_kind(exchange: Exchange) -> bytes:
-    kind = _kind_for(_accept(exchange))
+    kind = _kind_for(exchange)
     return JSON if kind is SSE else kind
 
 

@@ -1,20 +1,24 @@
-"""The caller of an operation and their rights, with the same operations and scopes as in REST."""
+"""The context of resolvers: the caller and their rights, with the operations and scopes of REST, and batched reads."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from typing import Any
 
 from msgspec import Struct
 
 from moorage.core.key import Scope, check_held
 from moorage.core.session import Session
-from moorage.doors.graphql.loaders import Loaders
+from moorage.core.window import WindowSize
 from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.visit import Visit, Visitor
 from moorage.records import Memory
 from moorage.remote.operations import OPERATIONS, Operation
+from moorage.service.conversation import session_and_window, windows_of
 
 OPERATION: dict[str, Operation] = {each.name: each for each in reversed(OPERATIONS)}  # the first row wins
+Reading = Callable[..., Coroutine[Any, Any, list[Any]]]  # a service function that reads for several keys at once
 
 
 def at_this_door(exchange: Exchange) -> None:
@@ -34,7 +38,7 @@ class OperationContext:
 
     def __init__(self, moor: Visit, visitor: Visitor) -> None:
         self.moor, self.visitor = moor, visitor
-        self.loaders = Loaders(moor)
+        self._loaders: dict[Hashable, Loader] = {}
         self.wanted: WantedEvents | None = None  # of a subscription, once its resolver has run
 
     async def call(self, name: str, /, **arguments: Any) -> Any:
@@ -44,27 +48,30 @@ class OperationContext:
         await self.moor.check_operation(operation, arguments)
         value = await getattr(self.moor, name)(**arguments)
         if operation.scope is not Scope.READ:
-            self.loaders = Loaders(self.moor)  # earlier reads may be stale now
+            self.forget()
         return value
 
-    async def start(self, agent: str | None, message: str, **wanted: Any) -> Session:
-        """Create a session and post its first message, if this visitor may."""
-        self.check(Scope.WRITE)
-        await self.moor.check_operation(OPERATION["create"], wanted)
-        return (await self.moor.executor.start(agent, message, **wanted)).session
+    def forget(self) -> None:
+        """Read everything again: earlier reads may be stale after a change."""
+        self._loaders = {}
+
+    def read(self, service: Reading, key: Hashable, **options: Hashable) -> Awaitable[Any]:
+        """Return the answer of a service function for a key; it is called once for all items of a list."""
+        return self._loader(service, **options)(key)
+
+    def _loader(self, service: Reading, **options: Hashable) -> Loader:
+        known, moor = (service, *options.values()), self.moor
+        if known not in self._loaders:
+            self._loaders[known] = Loader(lambda keys: moor.call(service, keys, **options))
+        return self._loaders[known]
 
     async def session_with_history(self, ref: str, last: int) -> Session:
-        """Return a session, read together with this number of its last messages."""
+        """Return a session whose history will be requested next: one read instead of two."""
         await self.may_follow(ref)
-        return await self.loaders.session_with_history(ref, last)
-
-    async def say(self, ref: str, message: str, *, client_key: str | None = None, **options: Any) -> Any:
-        """Post a message, if this visitor may."""
-        await self.may_follow(ref, Scope.WRITE)
-        said = [{"role": "user", "content": message, "client_key": client_key}]
-        posted = await self.moor.executor.say(ref, said, **options)
-        self.loaders = Loaders(self.moor)
-        return posted
+        size = WindowSize(last=last)
+        session, page = await self.moor.call(session_and_window, ref, size)
+        self._loader(windows_of, size=size, before=None).know(session.session_id, page)
+        return session
 
     async def may_follow(self, ref: str, scope: Scope = Scope.READ) -> None:
         """Raise Forbidden or OutOfReach unless this visitor may follow, or change, a session."""
@@ -80,3 +87,47 @@ class OperationContext:
     def check(self, scope: Scope) -> None:
         """Raise Forbidden without this scope."""
         check_held(self.visitor.scopes, scope)
+
+
+class Loader:
+    """Collects keys until the next turn of the event loop, then loads all of them, each once."""
+
+    def __init__(self, load: Callable[[list[Any]], Awaitable[list[Any]]]) -> None:
+        self._load = load
+        self._known: dict[Hashable, asyncio.Future[Any]] = {}
+        self._waiting: list[Hashable] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __call__(self, key: Hashable) -> asyncio.Future[Any]:
+        """Return the value once it is loaded."""
+        known = self._known.get(key)
+        if known is None:
+            loop = asyncio.get_running_loop()
+            known = self._known[key] = loop.create_future()
+            if not self._waiting:
+                loop.call_soon(self._begin)
+            self._waiting.append(key)
+        return known
+
+    def know(self, key: Hashable, value: object) -> None:
+        """Store a value that need not be loaded."""
+        known = self._known[key] = asyncio.get_running_loop().create_future()
+        known.set_result(value)
+
+    def _begin(self) -> None:
+        keys, self._waiting = self._waiting, []
+        task = asyncio.create_task(self._fill(keys))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _fill(self, keys: list[Hashable]) -> None:
+        try:
+            values = await self._load(keys)
+        except Exception as error:
+            for key in keys:
+                self._known[key].set_exception(error)
+                self._known[key].exception()  # retrieve it, in case no caller waits any more
+            return
+        for key, value in zip(keys, values, strict=True):
+            if not self._known[key].cancelled():
+                self._known[key].set_result(value)

@@ -1,19 +1,21 @@
 """`/graphql`: GraphQL beside REST, with the same authorizer.
 
 `POST` (or `GET` with `query`) answers queries and mutations as JSON, and subscriptions as server-sent events
-to clients that accept them; a WebSocket takes all three. A browser that asks for a page gets GraphiQL. The
-libraries are loaded with the first request, on a thread: a server without such requests never loads them.
+to clients that accept them; a WebSocket takes all three. A browser that asks for a page gets GraphiQL, from files of
+the package alone. The libraries are loaded with the first request, on a thread: a server without such requests never
+loads them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import os
 from typing import TYPE_CHECKING
 
-from moorage.doors.graphql import page
 from moorage.doors.http.app import Door
-from moorage.doors.http.exchange import AsgiReceive, AsgiScope, AsgiSend, Exchange
+from moorage.doors.http.exchange import AsgiReceive, AsgiScope, AsgiSend, Exchange, RawHeaders
+from moorage.doors.http.pages import sending
 from moorage.doors.http.routing import Route
 from moorage.doors.http.streams import LiveStreams
 from moorage.doors.http.visit import Visitor
@@ -22,6 +24,13 @@ if TYPE_CHECKING:
     from moorage.doors.graphql.answering import Answering
 
 PATH = "/graphql"
+FOLDER = os.path.join(os.path.dirname(__file__), "static")
+POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+    b"font-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)  # the editor styles its elements itself; scripts come only from the package's files
+SAFE: RawHeaders = [(b"content-security-policy", POLICY), (b"referrer-policy", b"no-referrer")]
+show_page = sending(os.path.join(FOLDER, "index.html"), [*SAFE, (b"cache-control", b"no-cache")])
 
 
 def add_to(door: Door, live: LiveStreams) -> Graphql:
@@ -34,7 +43,12 @@ def add_to(door: Door, live: LiveStreams) -> Graphql:
     door.add(Route(verb="POST", path=PATH, name="graphql", endpoint=graphql.answer, is_open=True))
     door.add(Route(verb="GET", path=PATH, name="graphql_get", endpoint=graphql.answer, is_open=True))
     door.add_socket(PATH, graphql.socket)
-    page.add_to(door, PATH)
+    for name in sorted(os.listdir(FOLDER)):
+        if name.endswith((".js", ".css")):
+            send = sending(os.path.join(FOLDER, name), [*SAFE, (b"cache-control", b"max-age=3600")])
+            door.add(
+                Route(verb="GET", path=f"{PATH}/static/{name}", name="graphql_static", endpoint=send, is_open=True)
+            )
     return graphql
 
 
@@ -47,8 +61,9 @@ class Graphql:
 
     async def answer(self, exchange: Exchange, visitor: Visitor) -> None:
         """Answer `POST /graphql` and `GET /graphql`."""
-        if exchange.verb != "POST" and page.is_wanted(exchange):
-            await page.show(exchange, visitor)
+        accepted = exchange.headers.get(b"accept", b"").lower()
+        if exchange.verb != "POST" and b"text/html" in accepted and b"query=" not in exchange.scope["query_string"]:
+            await show_page(exchange, visitor)  # to a browser that opens it
         else:
             await (await self.loaded()).answer(exchange)
 

@@ -1,4 +1,4 @@
-"""The limits of a query. Everything here is counted before anything is executed.
+"""The limits of a query, and the errors of one that exceeds them. All is counted before anything is executed.
 
 There are two checks. The shape is checked before validation, because validation compares fields with each other, so a
 long list of them is expensive. The cost is checked once the types are known: a field costs 1, a field that reads the
@@ -14,8 +14,8 @@ from typing import Any
 import graphql as gql
 from msgspec import Struct
 
+from moorage.core.errors import InvalidRequest
 from moorage.core.query import MAX_LIMIT
-from moorage.doors.graphql.refusals import InvalidQuery, QueryTooCostly, QueryTooDeep, QueryTooLarge
 
 Fragments = dict[str, gql.FragmentDefinitionNode]
 Variables = Mapping[str, Any]
@@ -39,6 +39,37 @@ class QueryLimits(Struct, frozen=True, kw_only=True):
     operations: int = 10  # in a batch
 
 
+class InvalidQuery(InvalidRequest):
+    """A document that is not valid GraphQL, does not fit this schema, or lacks a required part."""
+
+
+class QueryTooLarge(InvalidRequest):
+    """A request with too much text, or too many tokens, fields, aliases or operations."""
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(f"a request may have {limit:,} {what}, not more; ask for less at once", what=what, limit=limit)
+
+
+class QueryTooDeep(InvalidRequest):
+    """A query with selections nested beyond the limit."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"selections may be nested {limit} deep, not deeper; ask again from further below", limit=limit
+        )
+
+
+class QueryTooCostly(InvalidRequest):
+    """A query for more values than one answer may have."""
+
+    def __init__(self, cost: int, limit: int) -> None:
+        super().__init__(
+            f"this asks for up to {cost:,} values, and {limit:,} are allowed; take smaller pages or fewer fields",
+            cost=cost,
+            limit=limit,
+        )
+
+
 # The shape --------------------------------------------------------------------------------------
 
 
@@ -47,8 +78,8 @@ def check_shape(document: gql.DocumentNode, limits: QueryLimits) -> None:
     shape = _Shape(document, limits)
     executable = (gql.OperationDefinitionNode, gql.FragmentDefinitionNode)
     selections = [each.selection_set for each in document.definitions if isinstance(each, executable)]
-    for each in selections:
-        shape.check_depth(each)
+    if any(1 + shape.height(each) > limits.depth for each in selections):
+        raise QueryTooDeep(limits.depth)
     for each in selections:
         shape.count(each)
 
@@ -57,59 +88,48 @@ class _Shape:
     """Counts the parts of a document."""
 
     def __init__(self, document: gql.DocumentNode, limits: QueryLimits) -> None:
-        self.limits = limits
-        self.fragments: Fragments = fragments_of(document)
-        self._fields = self._aliases = self._directives = 0
+        self._limits, self._fragments = limits, fragments_of(document)
+        self._parts: Counter[str] = Counter()
         self._names: Counter[str] = Counter()
         self._heights: dict[str, int] = {}
 
     def count(self, selections: gql.SelectionSetNode) -> None:
         """Count fields, aliases and directives. Raise an error as soon as there are too many."""
         for each in selections.selections:
-            self._directives += len(each.directives or ())
+            self._parts["directives"] += len(each.directives or ())
             if isinstance(each, gql.FieldNode):
-                self._count_field(each)
-            self._check()
-            inner = getattr(each, "selection_set", None)
-            if inner is not None:
+                name = (each.alias or each.name).value
+                self._parts["fields"] += 1
+                self._parts["aliases"] += each.alias is not None
+                self._names[name] += 1
+                if self._names[name] > self._limits.same_name:
+                    raise QueryTooLarge("fields of one name", self._limits.same_name)
+            for what in ("fields", "aliases", "directives"):
+                if self._parts[what] > (limit := getattr(self._limits, what)):
+                    raise QueryTooLarge(what, limit)
+            if (inner := getattr(each, "selection_set", None)) is not None:
                 self.count(inner)
 
-    def _count_field(self, field: gql.FieldNode) -> None:
-        self._fields += 1
-        self._aliases += field.alias is not None
-        self._names[(field.alias or field.name).value] += 1
-        if self._names[(field.alias or field.name).value] > self.limits.same_name:
-            raise QueryTooLarge("fields of one name", self.limits.same_name)
-
-    def _check(self) -> None:
-        for what, count in (("fields", self._fields), ("aliases", self._aliases), ("directives", self._directives)):
-            if count > getattr(self.limits, what):
-                raise QueryTooLarge(what, getattr(self.limits, what))
-
-    def height_of(self, name: str, within: tuple[str, ...]) -> int:
-        """Return the depth of a fragment. Raise InvalidQuery if it contains itself."""
-        if name in within:
-            raise InvalidQuery(f"the fragment {name[:80]} contains itself; leave one of its spreads out")
-        if name not in self.fragments:
-            return 0  # validation reports it
-        if len(within) > self.limits.depth:
-            raise QueryTooDeep(self.limits.depth)
-        if name not in self._heights:
-            self._heights[name] = self._height(self.fragments[name].selection_set, (*within, name))
-        return self._heights[name]
-
-    def _height(self, selections: gql.SelectionSetNode, within: tuple[str, ...]) -> int:
+    def height(self, selections: gql.SelectionSetNode, within: tuple[str, ...] = ()) -> int:
+        """Return the depth of selections inside these fragments. Raise InvalidQuery if one contains itself."""
         deepest = 0
         for each in selections.selections:
             if isinstance(each, gql.FragmentSpreadNode):
-                deepest = max(deepest, self.height_of(each.name.value, within))
+                deepest = max(deepest, self._height_of(each.name.value, within))
             elif (inner := getattr(each, "selection_set", None)) is not None:
-                deepest = max(deepest, 1 + self._height(inner, within))
+                deepest = max(deepest, 1 + self.height(inner, within))
         return deepest
 
-    def check_depth(self, selections: gql.SelectionSetNode) -> None:
-        if 1 + self._height(selections, ()) > self.limits.depth:
-            raise QueryTooDeep(self.limits.depth)
+    def _height_of(self, name: str, within: tuple[str, ...]) -> int:
+        if name in within:
+            raise InvalidQuery(f"the fragment {name[:80]} contains itself; leave one of its spreads out")
+        if name not in self._fragments:
+            return 0  # validation reports it
+        if len(within) > self._limits.depth:
+            raise QueryTooDeep(self._limits.depth)
+        if name not in self._heights:
+            self._heights[name] = self.height(self._fragments[name].selection_set, (*within, name))
+        return self._heights[name]
 
 
 def fragments_of(document: gql.DocumentNode) -> Fragments:

@@ -19,13 +19,16 @@ from moorage.core.query import MAX_LIMIT, STATUSES, Page, SessionQuery, check_li
 from moorage.core.record import Record
 from moorage.core.render import to_json
 from moorage.core.run import Join, Mode, RunState
-from moorage.core.session import OUTCOMES, Hold, Phase, Session, State
+from moorage.core.session import OUTCOMES, Phase, Session, State
 from moorage.core.status import Reason
+from moorage.core.window import WindowSize
 from moorage.doors.graphql.asking import OPERATION, OperationContext, WantedEvents
 from moorage.doors.http.reading import drop_unnamed
 from moorage.doors.http.streams import cursor_of
-from moorage.service.packet import ResumePacket
+from moorage.service.approvals import approvals_of
+from moorage.service.conversation import windows_of
 from moorage.service.records import WrittenRecord
+from moorage.service.sessions import pages_of, sessions_of
 
 Info = gql.GraphQLResolveInfo[OperationContext]
 
@@ -97,16 +100,9 @@ async def memories(
 
 
 @mutation.field("setMemory")
-async def set_memory(
-    _: Any,
-    info: Info,
-    namespace: str,
-    key: str,
-    value: Any = None,
-    ttl_seconds: float | None = None,
-    version: int | None = None,
-) -> WrittenRecord:
-    return await info.context.memory(Scope.WRITE).put(namespace, key, value, ttl=ttl_seconds, version=version)
+async def set_memory(_: Any, info: Info, namespace: str, key: str, value: Any = None, **given: Any) -> WrittenRecord:
+    ttl, version = given.get("ttl_seconds"), given.get("version")
+    return await info.context.memory(Scope.WRITE).put(namespace, key, value, ttl=ttl, version=version)
 
 
 @mutation.field("deleteMemory")
@@ -130,7 +126,7 @@ def parent(session: Session, info: Info) -> Awaitable[Session | None] | None:
         return None
     if ask.visitor.session_id == session.session_id:
         raise OutOfReach(session.session_id)
-    return ask.loaders.session(session.parent_session_id)
+    return ask.read(sessions_of, session.parent_session_id)
 
 
 @session.field("children")
@@ -138,13 +134,14 @@ def children(session: Session, info: Info, first: int, after: str | None = None)
     info.context.check(Scope.READ)
     wanted = SessionQuery(parent=session.session_id, sort="created", limit=first, cursor=after)
     wanted.position()  # a cursor of another list is refused here, alone
-    return info.context.loaders.page(wanted)
+    return info.context.read(pages_of, wanted)
 
 
 @session.field("history")
 def history(session: Session, info: Info, last: int, before: str | None = None) -> Awaitable[Page[Entry]]:
     info.context.check(Scope.READ)
-    return info.context.loaders.history(session.session_id, check_limit(last), number_of(before))
+    size = WindowSize(last=check_limit(last))
+    return info.context.read(windows_of, session.session_id, size=size, before=number_of(before))
 
 
 @session.field("approvals")
@@ -155,12 +152,10 @@ def approvals(
     check_limit(first)
     if pending_only and not session.pending_approvals:
         return []
-    return info.context.loaders.approvals(session.session_id, pending_only, first)
+    return info.context.read(approvals_of, session.session_id, pending_only=pending_only, limit=first)
 
 
-@hold.field("token")
-def token(hold: Hold, _: Info) -> str | None:
-    return None if hold.token is UNSET else hold.token
+hold.set_field("token", lambda hold, _: None if hold.token is UNSET else hold.token)
 
 
 # Pages ------------------------------------------------------------------------------------------
@@ -175,18 +170,17 @@ class PageInfo(Struct, frozen=True, kw_only=True):
     end_cursor: str | None = None
 
 
-@sessions_page.field("pageInfo")
-def sessions_page_info(page: Page[Session], _: Info) -> PageInfo:
+def after_page(page: Page[Session], _: Info) -> PageInfo:
     return PageInfo(has_next_page=page.next is not None, end_cursor=page.next)
 
 
-@history_page.field("pageInfo")
-def history_page_info(page: Page[Entry], _: Info) -> PageInfo:
+def before_page(page: Page[Entry], _: Info) -> PageInfo:
     return PageInfo(has_previous_page=page.next is not None, start_cursor=page.next)
 
 
-sessions_page.set_alias("nodes", "items")
-history_page.set_alias("nodes", "items")
+for pages, page_info in ((sessions_page, after_page), (history_page, before_page)):
+    pages.set_field("pageInfo", page_info)
+    pages.set_alias("nodes", "items")
 
 
 # Changes ----------------------------------------------------------------------------------------
@@ -200,38 +194,32 @@ async def create(_: Any, info: Info, initial_message: str | None = None, **given
     drop_unnamed(wanted)
     if initial_message is not None:
         check_message(initial_message, "initial_message")  # before anything is created
-        return await ask.start(wanted.pop("agent", None), initial_message, **wanted)
+        ask.check(Scope.WRITE)
+        await ask.moor.check_operation(operation, wanted)
+        return (await ask.moor.executor.start(wanted.pop("agent", None), initial_message, **wanted)).session
     made: Session = await ask.call("create", **wanted)
     return made
 
 
 @mutation.field("sendMessageToSession")
-async def send(
-    _: Any, info: Info, session_id: str, message: str, agent_name: str | None = None, **options: Any
-) -> Answer:
-    posted: Answer = await info.context.say(session_id, message, agent=agent_name, **options)
+async def send(_: Any, info: Info, session_id: str, message: str, **given: Any) -> Answer:
+    ask, agent = info.context, given.pop("agent_name", None)
+    await ask.may_follow(session_id, Scope.WRITE)
+    said = [{"role": "user", "content": message, "client_key": given.pop("client_key", None)}]
+    posted = await ask.moor.executor.say(session_id, said, agent=agent, **given)
+    ask.forget()
     return posted
 
 
 @sent.field("session")
 def session_of(posted: Answer, info: Info) -> Awaitable[Session | None]:
     info.context.check(Scope.READ)
-    return info.context.loaders.session(posted.session_id)
+    return info.context.read(sessions_of, posted.session_id)
 
 
-@resumed.field("sessionId")
-def resumed_id(packet: ResumePacket, _: Info) -> str:
-    return packet.session.session_id
-
-
-@resumed.field("state")
-def resumed_state(packet: ResumePacket, _: Info) -> State:
-    return packet.session.state
-
-
-@resumed.field("inbox")
-def inbox(packet: ResumePacket, _: Info) -> Any:
-    return to_json(packet.inbox)
+resumed.set_field("sessionId", lambda packet, _: packet.session.session_id)
+resumed.set_field("state", lambda packet, _: packet.session.state)
+resumed.set_field("inbox", lambda packet, _: to_json(packet.inbox))
 
 
 # Events -----------------------------------------------------------------------------------------

@@ -25,8 +25,7 @@ from msgspec import Struct
 from moorage.core.codec import encode
 from moorage.core.errors import MoorageError
 from moorage.doors.graphql.asking import at_this_door
-from moorage.doors.graphql.documents import DocumentRefused
-from moorage.doors.graphql.engine import Engine, Execution, GraphqlRequest, encoded, refusal
+from moorage.doors.graphql.engine import DocumentRefused, Engine, Execution, GraphqlRequest, encoded, refusal
 from moorage.doors.http.app import Door, request_id
 from moorage.doors.http.exchange import AsgiReceive, AsgiScope, AsgiSend, ClientDisconnected, Exchange
 from moorage.doors.http.refusals import TooManyStreams, Unexpected
