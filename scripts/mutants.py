@@ -484,7 +484,7 @@ MUTANTS = (
     ),
     Mutant(
         "a live turn's hold and its lease",
-        f"{SQLITE}/log.py",
+        f"{SQLITE}/writes.py",
         "hold_until = ? WHERE pk = ? AND live_turn IS NULL",
         "hold_until = ? WHERE pk = ?",
         (f"{STOPPING}::test_output_of_an_agent_does_not_extend_lease_or_hold",),
@@ -680,14 +680,14 @@ MUTANTS = (
     ),
     Mutant(
         "client key",
-        f"{SQLITE}/log.py",
+        f"{SQLITE}/writes.py",
         "if keys else {}\n",
         "if False else {}\n",
         (f"{SERVICE}/test_conversation.py::test_a_repeated_send_with_its_key_is_harmless[sqlite]",),
     ),
     Mutant(
         "hold check on append",
-        f"{SQLITE}/log.py",
+        f"{SQLITE}/writes.py",
         "if token is not None and token != hold_token:",
         "if False:",
         (f"{SERVICE}/test_holds.py::test_a_wrong_token_is_refused_and_changes_nothing[sqlite-append]",),
@@ -749,7 +749,7 @@ MUTANTS = (
     ),
     Mutant(
         "final state on append",
-        f"{SQLITE}/log.py",
+        f"{SQLITE}/writes.py",
         "if state in FINAL_STATES:",
         "if False:",
         (
@@ -766,7 +766,7 @@ MUTANTS = (
     ),
     Mutant(
         "what forks need",
-        f"{SQLITE}/deletion.py",
+        f"{SQLITE}/writes.py",
         "coalesce((SELECT max(upto) FROM lineage WHERE segment = gone.value), 0)",
         "0",
         (f"{SERVICE}/test_forks.py::test_deleting_the_source_keeps_entries_of_its_forks[sqlite-order0]",),
@@ -1522,7 +1522,7 @@ MUTANTS = (
     ),
     Mutant(
         "the version of an append",
-        f"{SQLITE}/log.py",
+        f"{SQLITE}/writes.py",
         "        raise VersionConflict(session_id, expected, version)\n",
         "        pass\n",
         (f"{CHANGING}[append]",),
@@ -1592,7 +1592,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is not copied",
-        f"{SQL}/dump.py",
+        f"{SQL}/transfer.py",
         "WHERE kind NOT IN ({_KINDS_NOT_COPIED})",
         "WHERE kind NOT IN ('store')",
         (f"{STOPPING}::test_everything_comes_out",),

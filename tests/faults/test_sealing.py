@@ -26,7 +26,7 @@ from moorage.ports import Capability
 from moorage.stores import SEALED
 from moorage.stores.sealing import SealBroken, Sealer, read_keys, written_key
 from moorage.stores.sql.sealed import COLUMNS, count_plain
-from moorage.stores.sqlite import sealed
+from moorage.stores.sqlite import care
 from moorage.stores.sqlite.store import SqliteStore, prepared
 from moorage.testing.builders import (
     NOON,
@@ -135,9 +135,9 @@ class _closing:
         drive(self.store.close())
 
 
-def seal_all(path: Path, sealer: Sealer) -> sealed.FileRewritten:
+def seal_all(path: Path, sealer: Sealer) -> care.FileRewritten:
     with closing(prepared(path, sealer=sealer)) as db:
-        return sealed.rewrite(db)
+        return care.rewrite(db)
 
 
 # Nothing is in the file -------------------------------------------------------------------------
@@ -473,12 +473,12 @@ SEALING = """
 import sys
 from moorage.stores.sealing import Sealer
 from moorage.stores.sql import sealed as jobs
-from moorage.stores.sqlite import sealed
+from moorage.stores.sqlite import care
 from moorage.stores.sqlite.store import prepared
 jobs.CHUNK = 3
 db = prepared(sys.argv[1], sealer=Sealer({"k-1": b"1" * 32}))
 print("ready", flush=True)
-sealed.rewrite(db, lambda count: print(count, flush=True))
+care.rewrite(db, lambda count: print(count, flush=True))
 print("done", flush=True)
 """
 

@@ -19,9 +19,9 @@ import moorage
 from moorage import sync
 from moorage.core.delegation import Span
 from moorage.core.errors import StoreTooNew
-from moorage.stores.migration import Migration
 from moorage.stores.sql import find
 from moorage.stores.sql.check import check
+from moorage.stores.sql.query import Migration
 from moorage.stores.sqlite import access
 from moorage.stores.sqlite import migrate as migrating
 from moorage.stores.sqlite.connection import SqliteConnection

@@ -9,7 +9,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from moorage.stores.postgres.statistics import AFTER
+from moorage.stores.postgres.bus import AFTER
 from moorage.stores.postgres.store import PostgresStore
 from moorage.testing.builders import OWNER, a_stamp, said
 from moorage.testing.work import carry, launch

@@ -6,7 +6,8 @@ identify a sealed body: no JSON begins with them, and a text of a head that does
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from datetime import UTC, datetime
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -15,9 +16,11 @@ import msgspec
 from msgspec.structs import asdict
 
 from moorage.core.approval import Approval
+from moorage.core.delegation import Span
 from moorage.core.entry import Entry, Kind
-from moorage.core.errors import EncryptionKeyMissing, SessionCorrupt
+from moorage.core.errors import EncryptionKeyMissing, InvalidCursor, SessionCorrupt
 from moorage.core.family import Tombstone
+from moorage.core.query import MAX_POSITION, make_cursor, read_cursor
 from moorage.core.session import Session, Stamp
 from moorage.stores import SEALED
 
@@ -211,6 +214,15 @@ def stored_kinds(kinds: tuple[str, ...]) -> tuple[str, ...]:
 # The rest ---------------------------------------------------------------------------------------
 
 
+def readable(rows: Iterable[Row], read: Callable[[Row], T]) -> list[T]:
+    """Return the values that can be read. A damaged one must not hide the others; `check` names it."""
+    found = []
+    for row in rows:
+        with suppress(SessionCorrupt):
+            found.append(read(row))
+    return found
+
+
 def json_text(value: Any) -> str:
     """Return a JSON value as stored."""
     return _encode(value).decode()
@@ -303,3 +315,29 @@ def tombstone_for(session: Session, root_id: str, stamp: Stamp, reason: str) -> 
         deleted_by=stamp.by,
         reason=reason,
     )
+
+
+# Lists ordered by time --------------------------------------------------------------------------
+
+SortPlace = tuple[int, int]  # a time as stored and, among rows of the same time, a key
+
+
+def start(span: Span, cursor: str | None, mark: int) -> SortPlace:
+    """Return where a list begins: after the cursor's place, else at the beginning of the span."""
+    if cursor is None:
+        return (-MAX_POSITION if span.created_after is None else micros(span.created_after)), -1
+    text, _, rest = str(cursor).rpartition(".")
+    key = read_cursor(rest, mark)
+    try:
+        at = int(text, 16)
+    except ValueError:
+        raise InvalidCursor from None
+    if text != f"{at:x}" or not -MAX_POSITION < at < MAX_POSITION:
+        raise InvalidCursor
+    return at, key
+
+
+def cursor_at(place: SortPlace, mark: int) -> str:
+    """Return a cursor for a page that ended here."""
+    at, key = place
+    return f"{at:x}.{make_cursor(key, mark)}"

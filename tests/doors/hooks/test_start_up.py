@@ -30,12 +30,11 @@ RULES = {
     *(f"moorage.service.{name}" for name in "approvals delegation deps inline retention".split()),
 }
 STORE = {
-    *("moorage.stores.rows", "moorage.stores.places", "moorage.stores.session_rows", "moorage.stores.sqlite"),
-    "moorage.stores.sql",
+    *("moorage.stores.rows", "moorage.stores.session_rows", "moorage.stores.sqlite", "moorage.stores.sql"),
     *(f"moorage.stores.sql.{name}" for name in "changes counts db family find history lookup".split()),
     *(f"moorage.stores.sql.{name}" for name in "query store views".split()),
-    *(f"moorage.stores.sqlite.{name}" for name in "access connection deletion driven".split()),
-    *(f"moorage.stores.sqlite.{name}" for name in "log migrate store writes".split()),
+    *(f"moorage.stores.sqlite.{name}" for name in "access connection driven".split()),
+    *(f"moorage.stores.sqlite.{name}" for name in "migrate store writes".split()),
 }
 DOOR = {
     *("moorage.doors", "moorage.doors.start", "moorage.doors.hooks"),

@@ -13,7 +13,7 @@ import pytest
 import moorage
 from moorage import config
 from moorage.doors.http.serve import make_door
-from moorage.stores.sqlite import log
+from moorage.stores.sqlite import writes
 from moorage.stores.sqlite.threads import Threaded
 
 SOURCE = str(Path(moorage.__file__).parent)
@@ -45,7 +45,7 @@ def passed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setattr(owner, name, noting)
 
     noted(Threaded, "write")
-    noted(log, "append")
+    noted(writes, "append")
     return seen
 
 

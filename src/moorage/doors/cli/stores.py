@@ -311,8 +311,8 @@ def _seal_file(path: str, dry_run: bool) -> Done:
     """Seal a whole database, or count what remains to be sealed."""
     from moorage.core.inline import drive
     from moorage.stores.sql.sealed import count_plain
+    from moorage.stores.sqlite.care import rewrite
     from moorage.stores.sqlite.connection import SqliteConnection, translating
-    from moorage.stores.sqlite.sealed import rewrite
 
     if dry_run and not os.path.exists(path):
         return {"to_seal": 0}

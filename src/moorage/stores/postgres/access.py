@@ -23,10 +23,9 @@ import asyncpg
 
 from moorage.core.errors import MoorageError, OutcomeUnknown, StoreBusy, StoreUnavailable
 from moorage.stores import Stale
-from moorage.stores.postgres.bus import PostgresBus
+from moorage.stores.postgres.bus import PostgresBus, Statistics
 from moorage.stores.postgres.connection import LostConnection, PostgresConnection, Statements, connect
-from moorage.stores.postgres.statistics import Statistics
-from moorage.stores.reaching import Retries, StoreServer
+from moorage.stores.server import Retries, StoreServer
 
 if TYPE_CHECKING:
     from moorage.stores.postgres.options import PostgresOptions

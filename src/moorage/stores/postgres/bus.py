@@ -1,4 +1,4 @@
-"""Notify other processes of commits, and receive their notifications.
+"""After commits: notify other processes, hear of their commits, and keep the statistics of a new store up to date.
 
 A NOTIFY with the owner follows a commit, off the write path: after ten milliseconds, and every forty while
 commits continue, however many there were. A notification is a hint: it is lost when a connection breaks, or when
@@ -19,8 +19,8 @@ import asyncpg
 
 from moorage.core.errors import MoorageError
 from moorage.stores import Stale
-from moorage.stores.listening import LONGEST_LOOK, LOOK_EVERY, ListeningPulse
 from moorage.stores.postgres.connection import LostConnection, PostgresConnection
+from moorage.stores.server import LONGEST_LOOK, LOOK_EVERY, ListeningPulse, end
 
 if TYPE_CHECKING:
     from moorage.stores.postgres.access import Pool
@@ -106,8 +106,45 @@ class PostgresBus(ListeningPulse):
             with suppress(TimeoutError):
                 async with asyncio.timeout(1):
                     await self._teller
-        if self._teller is not None:
-            self._teller.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._teller
+        await end(self._teller)
         await super().close()
+
+
+# Statistics -------------------------------------------------------------------------------------
+
+# PostgreSQL analyzes its tables about every minute. Until then it considers any index that begins with the owner as
+# good as the one that finds the row, and every change of a quickly growing store reads all of it. So a process that
+# fills a store runs ANALYZE early, a few times, off the write path. A store known to be large is skipped.
+AFTER = (50, 1_000, 20_000)  # changes of this process
+YOUNG = 20_000  # rows of a table according to the database
+
+_KNOWN = "SELECT max(reltuples) FROM pg_class WHERE oid IN ('moor.sessions'::regclass, 'moor.entries'::regclass)"
+_TABLES = ("sessions", "entries", "arrivals", "runs", "turns", "inbox", "records", "approvals")
+_COUNT = f"ANALYZE (SKIP_LOCKED) {', '.join(f'moor.{table}' for table in _TABLES)}"
+
+
+class Statistics:
+    """Counts changes, and runs ANALYZE."""
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._changes, self._left = 0, list(AFTER)
+        self._counting: asyncio.Task[None] | None = None
+
+    def committed(self, changes: int) -> None:
+        """Count the changes of a commit."""
+        self._changes += changes
+        if self._left and self._changes >= self._left[0]:
+            self._left.pop(0)
+            self._counting = asyncio.create_task(self._count())
+
+    async def _count(self) -> None:
+        with suppress(MoorageError, LostConnection, Stale):  # the database will analyze by itself later
+            async with self._pool.connection(self._pool.retries()) as db:
+                known = await db.one(_KNOWN)
+                if known is not None and known[0] < YOUNG:
+                    await db.script(_COUNT)
+
+    async def close(self) -> None:
+        """Stop the task."""
+        await end(self._counting)

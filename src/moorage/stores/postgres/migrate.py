@@ -1,8 +1,8 @@
-"""Migrations: numbered SQL files, forward only, each applied once, safe under concurrent starts.
+"""The schema: migrations, size and integrity checks.
 
-An applied file is never edited; its checksum is stored in the database, so
-that an edit is noticed. The first process does the work under an advisory
-lock of the schema; the others wait and find it done.
+Migrations are numbered SQL files, forward only, each applied once, safe under concurrent starts. An applied
+file is never edited; its checksum is stored in the database, so that an edit is noticed. The first process does the
+work under an advisory lock of the schema; the others wait and find it done.
 
 Servers are upgraded one by one, so a release has to work on the schema of the next. A migration that only adds
 (expands) names on its first line the oldest schema that a release must know: `-- needs 1`. One that removes what
@@ -14,8 +14,10 @@ from __future__ import annotations
 import time
 
 from moorage.core.errors import StoreTooNew, StoreUnavailable
-from moorage.stores.migration import Migration, read_migrations
+from moorage.core.fact import Size, Totals
+from moorage.stores import sql
 from moorage.stores.postgres.connection import PostgresConnection
+from moorage.stores.sql.query import Migration, read_migrations
 
 LATEST = 1  # the newest migration in this release; a test compares it with the folder
 
@@ -95,3 +97,38 @@ async def _check_free(db: PostgresConnection) -> None:
             "choose another one with ?schema=",
             store=db.path,
         )
+
+
+# Care -------------------------------------------------------------------------------------------
+
+# Tables that refer to a session. The database enforces it unless its triggers are disabled.
+_HANGING = ("approvals", "runs", "turns", "inbox", "lineage")
+_DANGLING = (
+    "SELECT count(*) FROM moor.{} t WHERE NOT EXISTS "
+    "(SELECT 1 FROM moor.sessions s WHERE s.owner = t.owner AND s.pk = t.session)"
+)
+
+
+async def check(db: PostgresConnection) -> list[str]:
+    """Return the problems found, as text."""
+    problems = []
+    for table in _HANGING:
+        [(count,)] = await db.all(_DANGLING.format(table))
+        if count:
+            problems.append(f"{count} rows of {table} refer to a missing row of sessions")
+    return problems + await sql.check.check(db, migrations())
+
+
+_SIZE = (
+    "SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint, (SELECT count(*) FROM moor.sessions) "
+    "FROM pg_class c WHERE c.relnamespace = to_regnamespace(?) AND c.relkind = 'r'"
+)
+
+
+async def totals(db: PostgresConnection) -> Totals:
+    """Return the waiting work, and the size of the tables with their indexes.
+
+    Free space inside the tables is reusable, and counts.
+    """
+    [(in_all, sessions)] = await db.all(_SIZE, (db.prefix[:-1],))
+    return Totals(await sql.work.backlog(db), Size(bytes=in_all, used_bytes=in_all, sessions=sessions))

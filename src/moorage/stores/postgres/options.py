@@ -21,7 +21,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 from msgspec import Struct
 
 from moorage.core.errors import InvalidField
-from moorage.stores.url_options import seconds, whole_number
+from moorage.stores.server import seconds, whole_number
 
 MAX_SCHEMA = 48  # bytes: names derived from it have at most 63
 _FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")

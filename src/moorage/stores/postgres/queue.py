@@ -19,8 +19,8 @@ from moorage.stores.postgres.connection import PostgresConnection
 from moorage.stores.rows import Row, micros
 from moorage.stores.sql import lookup
 from moorage.stores.sql.query import Query
-from moorage.stores.sql.queue import WantedTurns, take
 from moorage.stores.sql.views import WHOLE_VIEW, seen_of
+from moorage.stores.sql.work import WantedTurns, take
 
 SIDE_BY_SIDE = 32  # claims that can lock a turn concurrently before one of them finds none
 

@@ -31,7 +31,7 @@ async def catch_up(db: PostgresConnection, owner: str) -> None:
     """Index one chunk of new entries, within a transaction."""
     await db.run("INSERT INTO moor.search_marks (owner, feed) VALUES (?, 0) ON CONFLICT DO NOTHING", (owner,))
     [(mark,)] = await db.all(f"{_MARK} FOR UPDATE", (owner,))  # a second caller finds it done
-    if (chunk := await sql.search.unindexed(db, owner, mark)) is None:
+    if (chunk := await sql.feed.unindexed(db, owner, mark)) is None:
         return
     upto, entries = chunk
     if entries:
@@ -63,4 +63,4 @@ def folded(word: str) -> str:
 async def search(db: PostgresConnection, owner: str, words: list[str], limit: int) -> list[Hit]:
     """Return entries with all words, best first."""
     match = " & ".join(f"'{folded(word)}'{':*' if word.endswith('*') else ''}" for word in words)
-    return await sql.search.search(db, owner, words, match, limit) if words else []
+    return await sql.feed.search(db, owner, words, match, limit) if words else []

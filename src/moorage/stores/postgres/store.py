@@ -19,13 +19,11 @@ from moorage.core.entry import Entry, Message
 from moorage.core.session import Change, Stamp
 from moorage.ports import CommitWatcher
 from moorage.stores import sql
-from moorage.stores.listening import ServerClock
-from moorage.stores.postgres import care, log, many, queue, search
+from moorage.stores.postgres import log, migrate, queue, search
 from moorage.stores.postgres.access import PostgresAccess
 from moorage.stores.postgres.connection import PostgresConnection
-from moorage.stores.postgres.groups import Groups
-from moorage.stores.postgres.migrate import migrate, schema_version
 from moorage.stores.postgres.options import read_url
+from moorage.stores.server import ServerClock
 from moorage.stores.sql.store import SNAPSHOT, SqlStore, job
 
 if TYPE_CHECKING:
@@ -33,8 +31,8 @@ if TYPE_CHECKING:
     from moorage.core.work import Claim
     from moorage.ports import Claimed
     from moorage.stores.sealing import Sealer
-    from moorage.stores.sql.queue import WantedTurns
     from moorage.stores.sql.sealed import Rewritten
+    from moorage.stores.sql.work import WantedTurns
 
 
 class PostgresStore(SqlStore):
@@ -53,7 +51,7 @@ class PostgresStore(SqlStore):
         super().__init__(is_sealed=self._is_sealed)
         options = read_url(url) if patience is None else replace(read_url(url), patience=patience)
         self._access = PostgresAccess(options, sealer, prepared, is_known=is_known)
-        self._groups = Groups(self._access)
+        self._groups = log.Groups(self._access)
         self._locks: dict[tuple[str, str], Lock] = {}
         self._hands = queue.Hands()
         self.clock = ServerClock(self._access.bus)
@@ -94,12 +92,12 @@ class PostgresStore(SqlStore):
 
     # Of many sessions at once -------------------------------------------------------------------
 
-    tails = job(ports.Log.tails, lambda: many.tails, SNAPSHOT)
+    tails = job(ports.Log.tails, lambda: log.tails, SNAPSHOT)
 
     # Care ---------------------------------------------------------------------------------------
 
-    totals = job(ports.Counting.totals, lambda: care.totals, SNAPSHOT)
-    check = job(ports.Store.check, lambda: care.check, SNAPSHOT)
+    totals = job(ports.Counting.totals, lambda: migrate.totals, SNAPSHOT)
+    check = job(ports.Store.check, lambda: migrate.check, SNAPSHOT)
 
     def on_commit(self, watcher: CommitWatcher) -> None:
         self._access.watcher = watcher
@@ -117,7 +115,7 @@ class PostgresStore(SqlStore):
 
     async def schema(self) -> int:
         """Return the version of the schema; 0 if there is none. Changes nothing."""
-        return await self._access.look(schema_version)
+        return await self._access.look(migrate.schema_version)
 
     async def dump(self, kind: DumpKind, limit: int, cursor: str | None = None) -> Page[DumpRecord]:
         if kind is DumpKind.FEED and cursor is None:
@@ -149,7 +147,7 @@ class PostgresStore(SqlStore):
 
 async def prepared(db: PostgresConnection) -> None:
     """Bring the schema up to date, and mark it as sealed if needed."""
-    await migrate(db)
+    await migrate.migrate(db)
     if db.opener is not None and not await sql.sealed.is_marked(db):
         async with db.transaction():
             await db.run("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"moorage {db.prefix} sealing",))

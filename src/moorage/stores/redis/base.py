@@ -19,13 +19,13 @@ from moorage.core.run import Run
 from moorage.core.turn import Turn, TurnState
 from moorage.ports import CommitWatcher
 from moorage.stores import Stale, seam
-from moorage.stores.listening import ServerClock
 from moorage.stores.redis import heads, writes
 from moorage.stores.redis.bus import RedisBus
 from moorage.stores.redis.db import CommitGuard, RedisDb
 from moorage.stores.redis.queue import Ready
 from moorage.stores.redis.values import RUNS
 from moorage.stores.seam import Loaded, Unit
+from moorage.stores.server import ServerClock
 
 if TYPE_CHECKING:
     from moorage.stores.sealing import Sealer

@@ -14,8 +14,8 @@ from redis.asyncio.connection import AbstractConnection
 from redis.exceptions import RedisError
 
 from moorage.core.errors import MoorageError
-from moorage.stores.listening import LONGEST_LOOK, LOOK_EVERY, ListeningPulse
 from moorage.stores.redis.db import RedisDb
+from moorage.stores.server import LONGEST_LOOK, LOOK_EVERY, ListeningPulse
 
 
 class RedisBus(ListeningPulse):

@@ -42,8 +42,8 @@ from moorage.core.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
-from moorage.stores.reaching import StoreServer
 from moorage.stores.redis.options import RedisOptions
+from moorage.stores.server import StoreServer
 
 LANES = 4  # connections that commands share; more of them only cost more packets
 MOST_TOGETHER = 64  # calls sent at once

@@ -16,7 +16,6 @@ from moorage.core.inbox import ItemKind, ItemState
 from moorage.core.query import Page
 from moorage.core.session import Session, State
 from moorage.stores import Stale
-from moorage.stores.places import SortPlace, cursor_at, start
 from moorage.stores.redis import heads
 from moorage.stores.redis.base import Base
 from moorage.stores.redis.db import CommitGuard, Op, RedisDb, scored
@@ -24,7 +23,7 @@ from moorage.stores.redis.keys import Keys
 from moorage.stores.redis.lists import items_of, page_of
 from moorage.stores.redis.places import padded
 from moorage.stores.redis.writes import stale
-from moorage.stores.rows import instant, micros
+from moorage.stores.rows import SortPlace, cursor_at, instant, micros, start
 
 PART = 500
 read_delegation = Decoder(Delegation).decode

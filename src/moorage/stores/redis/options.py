@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 from msgspec import Struct
 
 from moorage.core.errors import InvalidField
-from moorage.stores.url_options import seconds, whole_number
+from moorage.stores.server import seconds, whole_number
 
 DURABILITIES = ("server", "fsync", "replica")
 _PREFIX = re.compile(r"[A-Za-z0-9_.:-]{1,64}")

@@ -13,29 +13,21 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from moorage.stores.sql import approvals as approvals
     from moorage.stores.sql import callbacks as callbacks
     from moorage.stores.sql import changes as changes
     from moorage.stores.sql import check as check
     from moorage.stores.sql import counts as counts
     from moorage.stores.sql import documents as documents
-    from moorage.stores.sql import dump as dump
     from moorage.stores.sql import facts as facts
     from moorage.stores.sql import family as family
     from moorage.stores.sql import feed as feed
     from moorage.stores.sql import find as find
     from moorage.stores.sql import history as history
-    from moorage.stores.sql import load as load
     from moorage.stores.sql import lookup as lookup
-    from moorage.stores.sql import many as many
-    from moorage.stores.sql import named as named
-    from moorage.stores.sql import once as once
-    from moorage.stores.sql import queue as queue
     from moorage.stores.sql import records as records
-    from moorage.stores.sql import runs as runs
     from moorage.stores.sql import sealed as sealed
-    from moorage.stores.sql import search as search
-    from moorage.stores.sql import turns as turns
+    from moorage.stores.sql import transfer as transfer
+    from moorage.stores.sql import work as work
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -17,7 +17,7 @@ from moorage.ports import BirthDecision, Decision, ForkDecision
 from moorage.stores import sql
 from moorage.stores.sql import lookup
 from moorage.stores.sql.db import Commit, Db, Guard, SessionPlace, Written
-from moorage.stores.sql.views import Seen, asker_of, load_head, load_view
+from moorage.stores.sql.views import Seen, asker_of, load_head, load_view, with_named
 
 if TYPE_CHECKING:
     from moorage.core.bundle import Bundle
@@ -119,7 +119,7 @@ async def apply(
     seen.view.session.check_version(expected)
     if needs is NO_NEEDS:
         return await save(db, owner, seen, decide(seen.view))
-    view, guard = await sql.named.with_named(db, owner, seen.pk, seen.view, needs), None
+    view, guard = await with_named(db, owner, seen.pk, seen.view, needs), None
     if needs.asker is not None:
         found, guard = await asker_of(db, owner, needs.asker, None)
         view = replace(view, asker=found)

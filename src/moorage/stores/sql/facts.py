@@ -14,8 +14,8 @@ from moorage.core.fact import CallbackCounts, Fate, SessionFact, callback_counts
 from moorage.core.inbox import ItemState
 from moorage.core.query import Page
 from moorage.core.session import State
-from moorage.stores.places import SortPlace, by_time, cursor_at, start
-from moorage.stores.rows import RARE, Row, micros
+from moorage.stores.rows import RARE, Row, SortPlace, cursor_at, micros, micros_or_none, start
+from moorage.stores.sql.counts import by_time
 from moorage.stores.sql.db import Db
 from moorage.stores.sql.query import Query
 
@@ -50,27 +50,23 @@ def _statement(select: str, owner: str, span: Span, place: SortPlace, limit: int
     if span.agent is not None and span.created_after is None and span.created_before is None:
         sql = f"{select} INDEXED BY sessions_by_agent WHERE owner = ? AND agent = ? AND pk > ? ORDER BY pk LIMIT ?"
         return sql, [owner, span.agent, place[1], limit]
-    conditions, values = by_time(span, "created_at", "pk", place)
-    where = " AND ".join(["owner = ?", *conditions])
-    sql = f"{select} INDEXED BY sessions_by_time WHERE {where} ORDER BY created_at, pk LIMIT ?"
-    return sql, [owner, *values, limit]
+    where, values = by_time(owner, span, "created_at", "pk", place)
+    return f"{select} INDEXED BY sessions_by_time WHERE {where} ORDER BY created_at, pk LIMIT ?", [*values, limit]
 
 
 def _of_task(select: str, owner: str, span: Span, place: SortPlace, limit: int) -> tuple[str, list[Any]]:
     """Return a statement for the sessions with this task, and the one created for it: a task has few sessions."""
-    wanted = (
-        ("pk > ?", place[1]),
-        ("agent = ?", span.agent),
-        ("created_at >= ?", None if span.created_after is None else micros(span.created_after)),
-        ("created_at < ?", None if span.created_before is None else micros(span.created_before)),
-    )
-    given = [(condition, value) for condition, value in wanted if value is not None]
+    filters = {
+        "pk > ?": place[1],
+        "agent = ?": span.agent,
+        "created_at >= ?": micros_or_none(span.created_after),
+        "created_at < ?": micros_or_none(span.created_before),
+    }
+    given = {condition: value for condition, value in filters.items() if value is not None}
     order = f"ORDER BY pk LIMIT {limit}"
-    parts = []
-    for source in _TASK_SOURCES:
-        conditions = " AND ".join([source, *(condition for condition, _ in given)])
-        parts.append(f"SELECT * FROM ({select} INDEXED BY {conditions} {order}) part")
-    return f"{' UNION ALL '.join(parts)} {order}", [owner, span.task_id, *(value for _, value in given)] * 2
+    walks = [f"{select} INDEXED BY {' AND '.join([source, *given])} {order}" for source in _TASK_SOURCES]
+    sql = " UNION ALL ".join(f"SELECT * FROM ({walk}) part" for walk in walks)
+    return f"{sql} {order}", [owner, span.task_id, *given.values()] * 2
 
 
 _FATES = Query("fates")

@@ -232,3 +232,11 @@ def _of_task(db: Db, task: str, query: SessionQuery, where: _Where) -> list[Walk
     if not where.is_family:
         where.index = "INDEXED BY sessions_ready_by_task"
     return []
+
+
+_OWNERS = Query("owners")
+
+
+async def owners(db: Db) -> list[str]:
+    """Return owners that have sessions."""
+    return [row[0] for row in await db.all(_OWNERS(db))]

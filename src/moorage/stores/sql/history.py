@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from moorage.core.entry import Entry, Kind
+from moorage.core.errors import NotFound, SessionCorrupt
 from moorage.core.query import OLDEST, LogQuery
 from moorage.core.session import Session
 from moorage.ports import Tail
@@ -145,3 +146,27 @@ async def _tail_of_fork(db: Db, owner: str, key: SessionColumns, limit: int, pin
     kept += await _read(db, owner, segments, pins, ("system",), True)
     messages = await _read(db, owner, segments, limit, stored_kinds((Kind.MESSAGE.value,)), True)
     return [(*row, 0) for row in kept] + [(*row, 1) for row in messages]
+
+
+# Many sessions at once: in SQLite, a statement per session costs little compared with a switch of threads.
+
+
+async def tails(
+    db: Db, owner: str, session_ids: list[str], limit: int, pins: int = 100, *, before: int | None = None
+) -> list[Tail]:
+    """Return the end of each conversation, or the part before a number."""
+    found = []
+    for session_id in session_ids:
+        try:
+            found.append(await tail_before(db, owner, session_id, limit, pins, before))
+        except (NotFound, SessionCorrupt):  # a deleted or damaged session must not hide others
+            found.append(Tail([], []))
+    return found
+
+
+async def tail_before(db: Db, owner: str, session_id: str, limit: int, pins: int, before: int | None) -> Tail:
+    """Return the end of one conversation, or the part before a number."""
+    if before is None:
+        return await tail(db, owner, session_id, limit, pins)
+    query = LogQuery(before=before, limit=limit, kinds=(Kind.MESSAGE.value,), newest_first=True)
+    return Tail([], await log(db, owner, session_id, query))

@@ -10,7 +10,7 @@ from moorage.core.errors import NotFound, SessionCorrupt, SessionGone, SessionNo
 from moorage.core.ids import looks_like_ref
 from moorage.core.session import Session
 from moorage.stores.rows import Row, instant, instant_or_none
-from moorage.stores.session_rows import head_columns, session_of
+from moorage.stores.session_rows import head_columns, session_of, sessions_of
 from moorage.stores.sql.db import Db
 
 HEAD, HEAD_OF_S = head_columns(schema="moor."), head_columns("s", "moor.")
@@ -106,6 +106,16 @@ async def check_not_spent(db: Db, owner: str, session_id: str) -> None:
     """Raise SessionGone if a session of that id was deleted."""
     if tombstone := await db.one(_TOMBSTONE, (owner, session_id)):
         raise SessionGone(session_id, at=instant(tombstone[0]), by=tombstone[1], why=tombstone[2])
+
+
+_BY_IDS = f"SELECT {HEAD} FROM moor.sessions WHERE owner = ? AND id IN LIST(?::text)"
+
+
+async def get_many(db: Db, owner: str, session_ids: list[str]) -> list[Session | None]:
+    """Return the sessions with these ids; None for deleted or damaged ones."""
+    rows = await db.all(_BY_IDS, (owner, db.listed([each for each in session_ids if may_be_ref(each)])))
+    found = {session.session_id: session for session in sessions_of(rows, db.opener)}
+    return [found.get(session_id) for session_id in session_ids]
 
 
 async def match(db: Db, owner: str, prefix: str, limit: int) -> list[str]:

@@ -1,17 +1,18 @@
-"""Statements in files: `queries/<name>.sql`, or one for each dialect if they differ.
+"""Statements: in files, walks through tables, and migrations.
 
-They follow the rules of `db.py`, and are read at their first use: hooks start in milliseconds.
+A file is `queries/<name>.sql`, or one for each dialect if they differ. It follows the rules of `db.py`, and is read at
+its first use: hooks start in milliseconds.
 """
 
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
+from moorage.stores.rows import Row
 from moorage.stores.sql.db import Db
 
 _FOLDER = os.path.join(os.path.dirname(__file__), "queries")
-
-
 # Conditions for the entries `e` that a session `s` wrote itself, and for an owner's rows of the feed.
 _CONDITIONS = {
     "sqlite": {"own_entries": "e.segment = s.pk", "of_owner": ""},
@@ -45,3 +46,55 @@ class Query:
         with open(path, encoding="utf-8") as file:
             text = "".join(line for line in file if not line.startswith("--"))
         return text.format(**_CONDITIONS[dialect], **self._parts)
+
+
+class Walk(NamedTuple):
+    """A walk through a whole table along its key, some rows at a time."""
+
+    tables: str  # with conditions, if there are any
+    key: tuple[str, ...]  # columns that identify and order rows
+    columns: str
+    leads: tuple[str, ...] = ("t.owner",)  # prefix of the key on PostgreSQL only: SQLite's keys span all owners
+
+    def key_on(self, db: Db) -> tuple[str, ...]:
+        """Return the key in a database's form."""
+        return (*self.leads, *self.key) if db.is_postgres else self.key
+
+    async def rows(self, db: Db, after: Row | None, limit: int) -> list[tuple[Row, Row]]:
+        """Return keys and rows after a key."""
+        key = self.key_on(db)
+        names, sql = ", ".join(key), f"SELECT {', '.join(key)}, {self.columns} FROM {self.tables}"
+        if after is not None:
+            sql += f" {'AND' if ' WHERE ' in self.tables else 'WHERE'} ({names}) > ({', '.join('?' * len(key))})"
+        rows = await db.all(f"{sql} ORDER BY {names} LIMIT ?{db.lock()}", (*(after or ()), limit))
+        return [(tuple(row[: len(key)]), tuple(row[len(key) :])) for row in rows]
+
+
+class Migration(NamedTuple):
+    """One numbered file of the schema of a store."""
+
+    number: int
+    name: str
+    sql: str
+
+    @property
+    def checksum(self) -> int:
+        """Return a checksum of the file."""
+        from zlib import crc32  # few processes create a store
+
+        return crc32(self.sql.encode())
+
+    @property
+    def needs(self) -> int:
+        """Return the oldest schema that a release must know to work with the migrated one."""
+        first = self.sql.partition("\n")[0]
+        return int(first.removeprefix("-- needs ")) if first.startswith("-- needs ") else self.number
+
+
+def read_migrations(module: str) -> list[Migration]:
+    """Return the migrations beside a module, in order."""
+    folder, found = os.path.join(os.path.dirname(module), "migrations"), []
+    for name in sorted(name for name in os.listdir(folder) if name.endswith(".sql")):
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            found.append(Migration(int(name[:4]), name[5:-4], file.read()))
+    return found

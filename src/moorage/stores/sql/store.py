@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from moorage.core.record import Record, RecordName, RecordQuery
     from moorage.core.work import Claim
     from moorage.ports import Claimed
-    from moorage.stores.sql.queue import WantedTurns
+    from moorage.stores.sql.work import WantedTurns
 
 SHORT_LIST = 101  # records of a list that is read quickly: a page of a hundred, and one that shows that there are more
 
@@ -98,11 +98,11 @@ class SqlStore:
     create = job(ports.Sessions.create, lambda: sql.changes.create, WRITE)
     fork = job(ports.Sessions.fork, lambda: sql.changes.fork, WRITE)
     apply = job(ports.Sessions.apply, lambda: sql.changes.apply, WRITE)
-    once = job(ports.Sessions.once, lambda: sql.once.find, GLANCE)
+    once = job(ports.Sessions.once, lambda: sql.documents.find_once, GLANCE)
     get = job(ports.Sessions.get, lambda: sql.lookup.get, GLANCE)
-    get_many = job(ports.Sessions.get_many, lambda: sql.many.get_many, READ)
+    get_many = job(ports.Sessions.get_many, lambda: sql.lookup.get_many, READ)
     match = job(ports.Sessions.match, lambda: sql.lookup.match, READ)
-    owners = job(ports.Sessions.owners, lambda: sql.turns.owners, READ)
+    owners = job(ports.Sessions.owners, lambda: sql.find.owners, READ)
 
     async def find(self, owner: str, *queries: SessionQuery) -> list[Page[Session]]:
         if any(query.by_update for query in queries):
@@ -143,7 +143,7 @@ class SqlStore:
     append = job(ports.Log.append, lambda: sql.changes.append, WRITE)
     log = job(ports.Log.log, lambda: sql.history.log, SNAPSHOT)
     tail = job(ports.Log.tail, lambda: sql.history.tail, GLANCE)
-    tails = job(ports.Log.tails, lambda: sql.many.tails, SNAPSHOT)
+    tails = job(ports.Log.tails, lambda: sql.history.tails, SNAPSHOT)
 
     async def feed(self, owner: str, after: int, limit: int) -> list[Event]:
         await self._number(owner)
@@ -163,9 +163,9 @@ class SqlStore:
 
     # Approvals, records -------------------------------------------------------------------------
 
-    approval = job(ports.Approvals.approval, lambda: sql.approvals.approval, GLANCE)
-    approvals = job(ports.Approvals.approvals, lambda: sql.approvals.approvals, SNAPSHOT)
-    approvals_of = job(ports.Approvals.approvals_of, lambda: sql.many.approvals_of, READ)
+    approval = job(ports.Approvals.approval, lambda: sql.work.approval, GLANCE)
+    approvals = job(ports.Approvals.approvals, lambda: sql.work.approvals, SNAPSHOT)
+    approvals_of = job(ports.Approvals.approvals_of, lambda: sql.work.approvals_of, READ)
     records = job(ports.RecordStore.records, lambda: sql.records.records, GLANCE)
     write_memory = job(ports.RecordStore.write_memory, lambda: sql.records.write_memory, WRITE)
 
@@ -181,20 +181,20 @@ class SqlStore:
 
     # Runs, turns, inboxes -----------------------------------------------------------------------
 
-    run = job(ports.Work.run, lambda: sql.runs.run, GLANCE)
-    run_by_key = job(ports.Work.run_by_key, lambda: sql.runs.run_by_key, GLANCE)
-    runs = job(ports.Work.runs, lambda: sql.runs.runs, SNAPSHOT)
-    inbox = job(ports.Work.inbox, lambda: sql.runs.inbox, SNAPSHOT)
-    item = job(ports.Work.item, lambda: sql.runs.item, GLANCE)
-    find_turn = job(ports.Work.find_turn, lambda: sql.turns.find_turn, GLANCE)
-    overdue = job(ports.Work.overdue, lambda: sql.turns.overdue, SNAPSHOT)
-    turns_of = job(ports.Work.turns_of, lambda: sql.turns.turns_of, READ)
+    run = job(ports.Work.run, lambda: sql.work.run, GLANCE)
+    run_by_key = job(ports.Work.run_by_key, lambda: sql.work.run_by_key, GLANCE)
+    runs = job(ports.Work.runs, lambda: sql.work.runs, SNAPSHOT)
+    inbox = job(ports.Work.inbox, lambda: sql.work.inbox, SNAPSHOT)
+    item = job(ports.Work.item, lambda: sql.work.item, GLANCE)
+    find_turn = job(ports.Work.find_turn, lambda: sql.work.find_turn, GLANCE)
+    overdue = job(ports.Work.overdue, lambda: sql.work.overdue, SNAPSHOT)
+    turns_of = job(ports.Work.turns_of, lambda: sql.work.turns_of, READ)
 
     async def claim(
         self, owners: tuple[str, ...], agents: tuple[str, ...], wish: Claim, stamp: Stamp, *, root: str | None = None
     ) -> Claimed | None:
         """Check without a lock unless a turn was found just now: the check is cheap."""
-        wanted = sql.queue.WantedTurns(wish.launcher_id, owners, agents, root)
+        wanted = sql.work.WantedTurns(wish.launcher_id, owners, agents, root)
         found: Claimed | int | None = 0
         while isinstance(found, int):  # where to continue the search
             is_likely = found == 0 and self._queued == wanted
@@ -208,11 +208,11 @@ class SqlStore:
     document = job(ports.Documents.document, lambda: sql.documents.find, GLANCE)
     documents = job(ports.Documents.documents, lambda: sql.documents.some, GLANCE)
     put_document = job(ports.Documents.put_document, lambda: sql.documents.put, WRITE)
-    purge = job(ports.Documents.purge, lambda: sql.once.purge, TRANSACT)
+    purge = job(ports.Documents.purge, lambda: sql.documents.purge, TRANSACT)
     record_delegation = job(ports.Counting.record_delegation, lambda: sql.counts.record_delegation, WRITE)
     delegations = job(ports.Counting.delegations, lambda: sql.counts.delegations, READ)
     facts = job(ports.Counting.facts, lambda: sql.facts.facts, READ)
     fates = job(ports.Counting.fates, lambda: sql.facts.fates, READ)
     restore = job(ports.Transfer.restore, lambda: sql.changes.restore, WRITE)
-    dump = job(ports.Transfer.dump, lambda: sql.dump.dump, READ)
-    load = job(ports.Transfer.load, lambda: sql.load.load, TRANSACT)
+    dump = job(ports.Transfer.dump, lambda: sql.transfer.dump, READ)
+    load = job(ports.Transfer.load, lambda: sql.transfer.load, TRANSACT)

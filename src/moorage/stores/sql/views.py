@@ -11,8 +11,16 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from moorage.core.errors import SessionCorrupt, StoreCorrupt
-from moorage.core.session import Asker, AskerView, Callback, OpenWork, View
+from moorage.core.errors import (
+    ApprovalNotFound,
+    ItemNotFound,
+    NotFound,
+    RunNotFound,
+    SessionCorrupt,
+    StoreCorrupt,
+    TurnNotFound,
+)
+from moorage.core.session import Asker, AskerView, Callback, Needs, OpenWork, View
 from moorage.stores import Stale
 from moorage.stores.rows import ITEM, OPEN, Row, approval_of
 from moorage.stores.session_rows import session_of
@@ -198,6 +206,39 @@ def _work(
         children={run_id: count for run_id, count, _ in children},
         joined={run_id: joined for run_id, _, joined in children if joined},
     )
+
+
+_DEAD_LETTERS = (
+    f"SELECT {ITEM} FROM moor.inbox INDEXED BY inbox_open WHERE owner = ? AND session = ? "
+    "AND state = 'dead_letter' AND state <> 'consumed' AND run = ? ORDER BY n"
+)
+
+
+async def with_named(db: Db, owner: str, pk: int, view: View, needs: Needs) -> View:
+    """Return a view of a session with values named by id, in any state. Raises NotFound for a missing one."""
+    from moorage.stores.work_rows import item_of, run_of, turn_of
+
+    session_id, live = view.session.session_id, view.work.running
+
+    async def row(table: str, columns: str, name: str, missing: type[NotFound]) -> Row:
+        sql = f"SELECT {columns} FROM moor.{table} WHERE owner = ? AND session = ? AND id = ?"
+        return await lookup.existing(db, sql, (owner, pk, name), missing)
+
+    if needs.approval is not None:
+        body = await row("approvals", "body, id", needs.approval, ApprovalNotFound)
+        view = replace(view, approval=approval_of((*body, session_id), db.opener))
+    if needs.turn is not None:
+        if live is None or live.turn_id != needs.turn:
+            live = turn_of(db, (*await row("turns", "body, id", needs.turn, TurnNotFound), session_id))
+        view = replace(view, turn=live)
+    if needs.item is not None:
+        found = await row("inbox", f"{ITEM}, body", needs.item, ItemNotFound)
+        view = replace(view, item=item_of(db, found, session_id))
+    if needs.run is not None:
+        run = run_of(db, (*await row("runs", "body, id", needs.run, RunNotFound), session_id))
+        letters = await db.all(_DEAD_LETTERS, (owner, pk, needs.run))
+        view = replace(view, run=run, dead_letters=tuple(item_of(db, letter, session_id) for letter in letters))
+    return view
 
 
 _ASKER = """

@@ -1,11 +1,19 @@
-"""Size and integrity checks of an SQLite file."""
+"""Size and integrity checks of an SQLite file, and sealing all bodies in it."""
 
 from __future__ import annotations
 
 import os
+from typing import Any
+
+import apsw
+from msgspec.structs import asdict
 
 from moorage.core.fact import Size, Totals
+from moorage.core.inline import drive
 from moorage.stores import sql
+from moorage.stores.sql import sealed
+from moorage.stores.sql.db import SqlJob
+from moorage.stores.sqlite.connection import SqliteConnection, translating
 from moorage.stores.sqlite.driven import Driven
 from moorage.stores.sqlite.migrate import migrations
 
@@ -31,7 +39,7 @@ async def totals(db: Driven) -> Totals:
     [(sessions,)] = await db.all("SELECT count(*) FROM sessions")
     in_all = sum(_bytes_of(name) for name in (raw.filename, raw.filename_wal)) or pages * page_size  # if in memory
     size = Size(bytes=in_all, used_bytes=(pages - free) * page_size, sessions=sessions)
-    return Totals(await sql.turns.backlog(db), size)
+    return Totals(await sql.work.backlog(db), size)
 
 
 def _bytes_of(path: str) -> int:
@@ -40,3 +48,39 @@ def _bytes_of(path: str) -> int:
         return os.stat(path).st_size
     except OSError:
         return 0
+
+
+class FileRewritten(sealed.Rewritten, frozen=True, kw_only=True):
+    """The counts of a rewrite of a file."""
+
+    plain_tables: list[str]  # of an older orchestrator: they are kept unchanged
+    is_compact: bool  # whether plain text is gone from the file's free pages, too
+
+
+_OLDER = r"SELECT name FROM sqlite_schema WHERE type = 'table' AND name LIKE 'legacy\_%' ESCAPE '\' ORDER BY name"
+
+
+def rewrite(db: SqliteConnection, progress: sealed.SealProgress | None = None) -> FileRewritten:
+    """Seal every body with the first key, and remove plain text.
+
+    Raises EncryptionKeyMissing if something is sealed with a key that is not given.
+    """
+
+    async def transact(job: SqlJob[Any]) -> Any:
+        with db.transaction():
+            return await job(db.driven)
+
+    with translating(db.path):
+        db.raw.pragma("secure_delete", True)  # pragmas are set by this call
+        done = asdict(drive(sealed.rewrite(transact, progress)))
+        return FileRewritten(**done, plain_tables=[row[0] for row in db.all(_OLDER)], is_compact=_compact(db))
+
+
+def _compact(db: SqliteConnection) -> bool:
+    """Rewrite the file without its free pages; return False if other processes prevented that."""
+    try:
+        db.execute("VACUUM")
+        busy = db.raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]
+    except apsw.BusyError:
+        return False
+    return not busy

@@ -65,9 +65,7 @@ class Driven:
         return int(row[0])
 
     async def delete_sessions(self, owner: str, targets: list[Target], stamp: Stamp) -> None:
-        from moorage.stores.sqlite import deletion  # few users of a store delete anything
-
-        await deletion.delete(self, owner, targets, stamp)
+        await writes.delete(self, owner, targets, stamp)
 
     def lock(self) -> str:
         return ""

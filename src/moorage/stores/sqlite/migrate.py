@@ -13,7 +13,7 @@ from moorage.core.errors import StoreTooNew
 from moorage.stores.sqlite.connection import APPLICATION_ID, SqliteConnection, check_ours, translating
 
 if TYPE_CHECKING:
-    from moorage.stores.migration import Migration
+    from moorage.stores.sql.query import Migration
 
 LATEST = 1  # the newest migration in this release; a test compares it with the folder
 
@@ -26,7 +26,7 @@ CREATE TABLE IF NOT EXISTS migrations (
 
 def migrations() -> list[Migration]:
     """Return all migrations of this release, in order."""
-    from moorage.stores.migration import read_migrations  # hooks rarely create a store
+    from moorage.stores.sql.query import read_migrations  # hooks rarely create a store
 
     return read_migrations(__file__)
 

@@ -12,8 +12,8 @@ from moorage.ports import Claimed
 from moorage.stores.rows import micros
 from moorage.stores.sql import documents, lookup
 from moorage.stores.sql.query import Query
-from moorage.stores.sql.queue import WantedTurns, take
 from moorage.stores.sql.views import WHOLE_VIEW, seen_of
+from moorage.stores.sql.work import WantedTurns, take
 from moorage.stores.sqlite.driven import BrokenText, Driven
 
 MOST_LOOKED_AT = 50  # queued turns that cannot be taken now, per transaction

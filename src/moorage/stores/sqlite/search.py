@@ -24,7 +24,7 @@ async def catch_up(db: Driven, owner: str) -> None:
     """Index one chunk of new entries, and purge some deleted ones."""
     await _purge(db)
     feed, newest = await _mark(db, owner)
-    if (chunk := await sql.search.unindexed(db, owner, feed)) is None:
+    if (chunk := await sql.feed.unindexed(db, owner, feed)) is None:
         return
     upto, entries = chunk
     await db.many(
@@ -49,4 +49,4 @@ async def _purge(db: Driven) -> None:
 async def search(db: Driven, owner: str, words: list[str], limit: int) -> list[Hit]:
     """Return entries with all words, best first. Each word is quoted, so that no part of it is syntax."""
     match = " AND ".join(f'"{word.rstrip("*")}"{"*" if word.endswith("*") else ""}' for word in words)
-    return await sql.search.search(db, owner, words, match, limit) if words else []
+    return await sql.feed.search(db, owner, words, match, limit) if words else []

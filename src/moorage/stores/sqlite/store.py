@@ -12,18 +12,20 @@ from typing import TYPE_CHECKING, Any
 
 from moorage import ports
 from moorage.core.entry import Entry, Message
+from moorage.core.inline import drive
 from moorage.core.session import Stamp
 from moorage.ports import CommitWatcher
 from moorage.stores.sql.store import SNAPSHOT, SqlStore, job
+from moorage.stores.sqlite import writes
 from moorage.stores.sqlite.access import InlineAccess, SqliteAccess
-from moorage.stores.sqlite.connection import SqliteConnection
+from moorage.stores.sqlite.connection import SqliteConnection, translating
 from moorage.stores.sqlite.migrate import migrate
 
 if TYPE_CHECKING:
     from moorage.core.work import Claim
     from moorage.ports import Claimed
     from moorage.stores.sealing import Sealer
-    from moorage.stores.sql.queue import WantedTurns
+    from moorage.stores.sql.work import WantedTurns
 
 
 class SqliteStore(SqlStore):
@@ -76,11 +78,9 @@ class SqliteStore(SqlStore):
         return search
 
     async def append(self, owner: str, ref: str, messages: list[Message], stamp: Stamp, **options: Any) -> list[Entry]:
-        from moorage.stores.sqlite.log import append  # faster at each call than importing the module
-
         weight = sum([message.size for message in messages])
         # Under load the garbage collector counts every object: a lambda would make nine of them for its variables.
-        todo = partial(append, owner, ref, messages, stamp, options.get("token"), options.get("expected"))
+        todo = partial(writes.append, owner, ref, messages, stamp, options.get("token"), options.get("expected"))
         return await self._access.write(todo, weight)
 
     totals = job(ports.Counting.totals, lambda: _care().totals, SNAPSHOT)
@@ -116,9 +116,11 @@ def prepared(
     try:
         migrate(db)
         if sealer is not None:
-            from moorage.stores.sqlite import sealed
+            from moorage.stores.sql import sealed
 
-            sealed.prepare(db)
+            if not drive(sealed.is_marked(db.driven)):
+                with translating(db.path), db.transaction():
+                    drive(sealed.mark(db.driven))
     except BaseException:
         db.close()
         raise

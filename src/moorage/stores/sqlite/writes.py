@@ -1,4 +1,4 @@
-"""Writes changes to SQLite: one statement after another, within a transaction."""
+"""Writes to SQLite: appends, commits and deletions, one statement after another, within a transaction."""
 
 from __future__ import annotations
 
@@ -6,26 +6,67 @@ from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from moorage.core.entry import Entry
-from moorage.core.errors import IdTaken, KeyReused, NameTaken
-from moorage.core.session import Session
+from moorage.core.entry import Entry, Message
+from moorage.core.errors import HoldLost, IdTaken, KeyReused, NameTaken, SessionClosed, VersionConflict
+from moorage.core.session import FINAL_STATES, HOLD_FOR, Session, Stamp, State, as_said, message_entries, unsaid
 from moorage.stores import sql
-from moorage.stores.rows import APPROVALS, ENTRY, PINNED, Table, entry_row, micros
+from moorage.stores.rows import APPROVALS, ENTRY, PINNED, Row, Table, entry_row, json_text, micros
 from moorage.stores.session_rows import ALL, PLACE, ColumnPart, Columns, place_of
-from moorage.stores.sql.db import FEED_CHUNK, FEED_ROOM, Commit, SessionPlace, Written
-from moorage.stores.sql.lookup import check_not_spent
+from moorage.stores.sql.db import FEED_CHUNK, FEED_ROOM, Commit, SessionPlace, Target, Written
+from moorage.stores.sql.lookup import SessionColumns, check_not_spent, key_of, may_be_ref
 
 if TYPE_CHECKING:
     from moorage.stores.sqlite.connection import SqliteConnection
     from moorage.stores.sqlite.driven import Driven
+
+# Appending, the hot path: four statements for a history of any length ---------------------------
+
+_HEAD = "SELECT pk, id, task, state, last_entry, hold_token, version FROM sessions WHERE owner = ? AND id = ?"
+# With a live turn, the hold ends with its lease.
+_RENEW = "UPDATE sessions SET hold_until = ? WHERE pk = ? AND live_turn IS NULL"
+_ADVANCE = "UPDATE sessions SET last_entry = ?, last_activity_at = ?, updated_at = ? WHERE pk = ?"
+
+
+async def append(
+    owner: str, ref: str, messages: list[Message], stamp: Stamp, token: str | None, expected: int | None, jobs: Driven
+) -> list[Entry]:
+    """Append messages; for those whose client key was seen, return the earlier entries."""
+    db = jobs.connection
+    row = db.one(_HEAD, (owner, ref)) if may_be_ref(ref) else None
+    if row is None:
+        row = db.one(_HEAD, (owner, (await key_of(jobs, owner, ref)).session_id))
+        assert row is not None
+    pk, session_id, task, state, last, hold_token, version = row
+    if expected is not None and expected != version:
+        raise VersionConflict(session_id, expected, version)
+    if state in FINAL_STATES:
+        raise SessionClosed(session_id, state)
+    if token is not None and token != hold_token:
+        raise HoldLost(session_id)
+    keys = [message.client_key for message in messages if message.client_key is not None]
+    known = await sql.history.said_under(jobs, owner, SessionColumns(pk, session_id, task), keys) if keys else {}
+    fresh = unsaid(messages, known) if known else messages
+    entries = message_entries(fresh, stamp, last + 1, session_id, task)
+    if entries:
+        at = micros(stamp.at)
+        db.execute(_ADVANCE, (last + len(entries), at, at, pk))
+        if state == State.CREATED:
+            db.execute("UPDATE sessions SET state = 'active' WHERE pk = ?", (pk,))
+        if token is not None:
+            db.execute(_RENEW, (micros(stamp.at + HOLD_FOR), pk))
+        add_entries(db, pk, owner, entries)
+    return as_said(messages, known, entries) if known else entries
+
+
+# Commits ----------------------------------------------------------------------------------------
 
 
 async def commit(jobs: Driven, unit: Commit) -> None:
     """Write all changes. SQLite has one writer at a time, so the guard holds."""
     owner, once = unit.owner, unit.once
     if once is not None:
-        await sql.once.check(jobs, owner, once)
-        await sql.once.write(jobs, [(owner, once)])
+        await sql.documents.check_once(jobs, owner, once)
+        await sql.documents.write_once(jobs, [(owner, once)])
     for each in unit.changes:
         await _write(jobs, owner, each)
 
@@ -217,3 +258,59 @@ def _statements(table: Table[Any]) -> tuple[str, str]:
         f"INSERT INTO {table.name} (session, owner, {names}{root}) VALUES ({values})",
         f"UPDATE {table.name} SET {moving} WHERE owner = ? AND session = ? AND id = ?",
     )
+
+
+# Deleting ---------------------------------------------------------------------------------------
+
+_HAVE_RUNS = "SELECT 1 FROM json_each(?) target CROSS JOIN runs r ON r.session = target.value LIMIT 1"
+
+_LEAVE_TOMBSTONES = """
+INSERT INTO tombstones (owner, id, name, agent, task, state, root_of_deletion, deleted_at, deleted_by, reason)
+SELECT s.owner, s.id, s.name, s.agent, s.task, s.state, target.value ->> 1, ?2, ?3, target.value ->> 2
+FROM json_each(?1) target CROSS JOIN sessions s ON s.pk = target.value ->> 0 ORDER BY target.key
+"""
+_ANNOUNCE = "INSERT INTO feed (id, subject, last, count) SELECT ?1 + n - ?2, n, 0, 1 FROM tombstones WHERE n > ?2"
+# Segments that may have lost their last reader: those of the deleted sessions, and those they shared as forks.
+_SHARED = "SELECT DISTINCT segment FROM lineage WHERE session IN (SELECT value FROM json_each(?))"
+_KEPT = """
+SELECT gone.value, coalesce((SELECT max(upto) FROM lineage WHERE segment = gone.value), 0)
+FROM json_each(?) gone WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE pk = gone.value)
+"""
+
+
+async def delete(jobs: Driven, owner: str, targets: list[Target], stamp: Stamp) -> None:
+    """Delete sessions, leaves first; write a tombstone and an event for each."""
+    db, pks = jobs.connection, [each.pk for each in targets]
+    if db.one(_HAVE_RUNS, (json_text(pks),)):
+        await sql.callbacks.call_back_for(jobs, owner, pks, stamp)  # their work will not be done any more
+    segments = {*pks, *(row[0] for row in db.all(_SHARED, (json_text(pks),)))}
+    newest_tombstone = _newest(db, "SELECT max(n) FROM tombstones")
+    db.execute(_LEAVE_TOMBSTONES, (json_text(targets), micros(stamp.at), stamp.by))
+    end = feed_end(db, owner)
+    db.execute(_ANNOUNCE, (end, newest_tombstone))
+    db.feed_ends[owner] = end + len(targets)
+    db.executemany("DELETE FROM records WHERE owner = ? AND session = ?", [(owner, pk) for pk in pks])
+    db.executemany("DELETE FROM sessions WHERE pk = ?", [(pk,) for pk in pks])
+    db.execute("UPDATE spent_keys SET pk = max(pk, ?)", (max(pks),))
+    _trim(db, owner, db.all(_KEPT, (json_text(sorted(segments)),)))
+
+
+def _trim(db: SqliteConnection, owner: str, kept: list[Row]) -> None:
+    """Delete the entries of segments whose session was deleted, except those that forks need: (segment, upto)."""
+    newest = _newest(db, "SELECT max(id) FROM entries")
+    indexed = db.one("SELECT entry FROM search_marks WHERE owner = ?", (db.owner_no(owner),))
+    if indexed is not None:
+        db.executemany(
+            "INSERT INTO search_purges SELECT id FROM entries WHERE segment = ? AND number > ? AND id <= ?",
+            [(segment, upto, indexed[0]) for segment, upto in kept],
+        )
+    db.executemany("DELETE FROM entries WHERE segment = ? AND number > ?", kept)
+    # An empty row in segment 0 keeps SQLite from reusing the newest id.
+    if _newest(db, "SELECT max(id) FROM entries") < newest:
+        db.execute("INSERT INTO entries (id, segment, number, kind, at) VALUES (?1, 0, ?1, 'deleted', 0)", (newest,))
+    db.execute("DELETE FROM entries WHERE segment = 0 AND number < ?", (newest,))
+
+
+def _newest(db: SqliteConnection, statement: str) -> int:
+    row = db.one(statement)
+    return (row and row[0]) or 0
