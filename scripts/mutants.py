@@ -79,7 +79,7 @@ TOGETHER, FEED, SILENCE, DELETION = (
 )
 BREAKS, SPOOL, MANY = (f"tests/doors/hooks/test_{name}.py" for name in ("never_breaks", "spool", "many_at_once"))
 
-STEPS, DEPS, CLOCK = "moorage/service/steps.py", "moorage/service/deps.py", "tests/service/test_steps.py"
+LEASES, DEPS, CLOCK = "moorage/service/leases.py", "moorage/service/deps.py", "tests/service/test_steps.py"
 BROWSERS = "tests/doors/http/test_browsers.py"
 
 ON_REDIS = "tests/contract/test_redis_store.py::TestRedisStoreOnValkey"
@@ -421,14 +421,14 @@ MUTANTS = (
     ),
     Mutant(
         "folders of living launchers",
-        "moorage/service/locked_folder.py",
+        "moorage/service/presence.py",
         "        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)",
         "        pass",
         (f"{EMBEDDED}::test_folders_of_killed_launchers_go_and_those_of_living_ones_stay",),
     ),
     Mutant(
         "folders of living supervisors",
-        "moorage/service/locked_folder.py",
+        "moorage/service/presence.py",
         " and not is_needed(folder)",
         "",
         (f"{EMBEDDED}::test_folder_stays_while_a_supervisor_in_it_lives",),
@@ -443,41 +443,41 @@ MUTANTS = (
     Mutant(
         "agents that outlive a killed client",
         "moorage/service/presence.py",
-        "    return locked_folder.is_unlocked(folder) and not _is_attended(folder)\n",
-        "    return locked_folder.is_unlocked(folder)\n",
+        "    return is_unlocked(folder) and not _is_attended(folder)\n",
+        "    return is_unlocked(folder)\n",
         (f"{PRESENCE}::test_launcher_whose_supervisor_lives_is_not_gone",),
     ),
     Mutant(
         "clients that are frozen, not killed",
         "moorage/service/presence.py",
-        "    return locked_folder.is_unlocked(folder) and not _is_attended(folder)\n",
+        "    return is_unlocked(folder) and not _is_attended(folder)\n",
         "    return os.path.isdir(folder)\n",
         (f"{PRESENCE}::test_launcher_is_gone_once_its_lock_is_free",),
     ),
     Mutant(
         "turns that are due with the next call",
-        STEPS,
+        LEASES,
         "        if not (is_over or is_due):\n",
         "        if not is_over:\n",
         (f"{SERVICE}/test_overdue.py::test_turn_that_is_overdue_ends_with_the_next_call",),
     ),
     Mutant(
         "turns that looks alone would extend for ever",
-        STEPS,
+        LEASES,
         "(before or is_extended or ",
         "(before or ",
         (f"{SERVICE}/test_overdue.py::test_turn_of_a_boot_before_is_given_up_by_looks_alone",),
     ),
     Mutant(
         "clock steps before a look",
-        STEPS,
+        LEASES,
         "await trusted_now(deps, is_extended=turn.is_extended)",
         "clock.now()",
         (f"{SERVICE}/test_overdue.py::test_step_of_the_clock_makes_no_turn_overdue",),
     ),
     Mutant(
         "a second step of the clock before a look",
-        STEPS,
+        LEASES,
         "        if watch.extended >= steps:\n",
         "        if watch.extended >= steps or is_extended:\n",
         (f"{SERVICE}/test_overdue.py::test_second_step_of_the_clock_right_after_the_first_makes_no_turn_overdue",),
@@ -1515,7 +1515,7 @@ MUTANTS = (
     ),
     Mutant(
         "If-Match in the transaction",
-        "moorage/service/at_version.py",
+        DEPS,
         "        if ref not in self._refs or self._is_compared:\n",
         "        if True:\n",
         ("tests/doors/http/test_races.py::test_change_for_a_version_is_not_made_after_another_change[sqlite-delete]",),
@@ -1781,7 +1781,7 @@ MUTANTS = (
     ),
     Mutant(
         "leases after a step of the clock",
-        STEPS,
+        LEASES,
         "        await extend_leases(deps.store, watch.look)\n",
         "",
         (f"{CLOCK}::test_step_loses_no_turn_and_silence_after_it_does",),
@@ -1795,49 +1795,49 @@ MUTANTS = (
     ),
     Mutant(
         "a step counts once",
-        STEPS,
+        LEASES,
         "        watch.extended = max(watch.extended, steps)\n",
         "        return now\n",
         (f"{CLOCK}::test_step_loses_no_turn_and_silence_after_it_does",),
     ),
     Mutant(
         "a living server vouches for the clock",
-        STEPS,
+        LEASES,
         " or count_live(beats, now))",
         ")",
         (f"{CLOCK}::test_process_on_another_boot_extends_leases_unless_a_server_lives",),
     ),
     Mutant(
         "a server of long ago vouches for nothing",
-        STEPS,
+        LEASES,
         " or count_live(beats, now))",
         " or beats)",
         (f"{CLOCK}::test_process_on_another_boot_extends_leases_unless_a_server_lives",),
     ),
     Mutant(
         "monotonic clocks of this boot alone",
-        STEPS,
+        LEASES,
         "each.zero_at is not None and each.boot == deps.watch.clock.boot",
         "each.zero_at is not None",
         (f"{CLOCK}::test_process_on_another_boot_extends_leases_unless_a_server_lives",),
     ),
     Mutant(
         "the last note of a launcher",
-        STEPS,
+        LEASES,
         "max(noted)[1]",
         "min(noted)[1]",
         (f"{CLOCK}::test_processes_that_live_shortly_lose_a_dead_turn_in_the_end",),
     ),
     Mutant(
         "a process that begins looks at the notes",
-        STEPS,
+        LEASES,
         "    before = await _noted(deps)\n",
         "    before = deps.clock.now() - timedelta(seconds=deps.clock.monotonic())\n",
         (f"{CLOCK}::test_process_that_begins_after_a_step_loses_no_turn",),
     ),
     Mutant(
         "a launcher looks before it notes the clock",
-        STEPS,
+        LEASES,
         "    now, watch = await trusted_now(deps), deps.watch\n",
         "    now, watch = deps.clock.now(), deps.watch\n"
         "    watch.zero_at = now - timedelta(seconds=deps.clock.monotonic())\n",
@@ -1845,7 +1845,7 @@ MUTANTS = (
     ),
     Mutant(
         "turns of launchers in this process",
-        STEPS,
+        LEASES,
         "living=deps.launchers",
         "living=()",
         (f"{CLOCK}::test_turn_of_a_launcher_in_this_process_is_never_lost",),
@@ -1901,7 +1901,7 @@ MUTANTS = (
     ),
     Mutant(
         "a judge who read the clock too early",
-        STEPS,
+        LEASES,
         "turn, now = view.work.running, deps.watch.look()",
         "turn, now = view.work.running, deps.clock.now()",
         (f"{CLOCK}::test_clock_that_steps_before_the_judgement_costs_no_turn",),
@@ -1943,7 +1943,7 @@ MUTANTS = (
     ),
     Mutant(
         "a server that died before the clock was set back",
-        "moorage/service/servers.py",
+        LEASES,
         "abs(at - beat) <= SILENT_AFTER",
         "at - beat <= SILENT_AFTER",
         (f"{SERVICE}/test_servers.py::test_server_that_died_before_the_clock_was_set_back_does_not_count_as_living",),

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 import moorage.sync
-from moorage.service.servers import BEAT_EVERY
+from moorage.service.leases import BEAT_EVERY
 from tests.fleet.machines import Fleet, Writer, answers, said_in, until
 
 

@@ -9,7 +9,7 @@ import asyncpg
 import pytest
 
 from moorage.core.errors import MoorageError, OutcomeUnknown, StoreUnavailable
-from moorage.service.servers import note_beat
+from moorage.service.leases import note_beat
 from moorage.stores.postgres import bus, connection
 from moorage.stores.postgres.connection import LostConnection, PostgresConnection
 from moorage.stores.postgres.store import PostgresStore

@@ -14,7 +14,7 @@ from moorage.core.run import RunQuery
 from moorage.core.session import Session
 from moorage.core.status import Because, Reason
 from moorage.core.turn import LEASE, LOST_AFTER, Launcher
-from moorage.service import runs, sessions, steps
+from moorage.service import leases, runs, sessions
 from moorage.service.deps import SETTLING, Caller
 from moorage.service.family import delete_session
 from moorage.service.inline import drive
@@ -205,5 +205,5 @@ def test_ask_of_a_silent_session_says_so_at_once(working: Timed) -> None:
 def test_nothing_is_due_where_nothing_is_live(timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
     head = drive(launch(timed.store, "s-1", "run-1"))
     asked = calls(timed, monkeypatch)
-    assert drive(steps.settle(timed.deps, head)) is None
+    assert drive(leases.settle(timed.deps, head)) is None
     assert asked == []

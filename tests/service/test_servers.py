@@ -8,7 +8,7 @@ import pytest
 
 from moorage.core.turn import LOST_AFTER
 from moorage.service.inline import drive
-from moorage.service.servers import SILENT_AFTER, arrive, living
+from moorage.service.leases import SILENT_AFTER, arrive, living
 from moorage.testing.builders import OWNER
 from moorage.testing.work import launch, start, taken
 from tests.service.doors import Timed

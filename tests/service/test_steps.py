@@ -16,7 +16,7 @@ from moorage.core.turn import LOST_AFTER, Launcher, Retry
 from moorage.ports import Claimed, Store
 from moorage.service import deps as service
 from moorage.service.deps import Caller, Deps
-from moorage.service.servers import arrive, extend_leases, note_beat
+from moorage.service.leases import arrive, extend_leases, note_beat
 from moorage.service.sessions import get_session
 from moorage.service.turns import TurnDispatcher
 from moorage.testing.builders import OWNER, FakeClock

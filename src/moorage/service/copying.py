@@ -22,7 +22,7 @@ from moorage.core.dump import DumpKind, DumpRecord, parts
 from moorage.core.errors import CopyDiffers, StoreInUse, StoreNotEmpty
 from moorage.core.query import SessionQuery, each_item, each_page
 from moorage.ports import Store
-from moorage.service.servers import count_live, heartbeats
+from moorage.service.leases import count_live, heartbeats
 
 CHUNK = 200  # records in one commit
 SHOWN = 5  # sessions named in a refusal

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from math import inf
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec import UNSET, Struct, UnsetType, field
 from msgspec.structs import replace
@@ -25,13 +25,15 @@ if TYPE_CHECKING:
     from moorage.core.key import Key
     from moorage.core.once import OnceKey
     from moorage.core.token import SigningSecret
-    from moorage.service.registered import Registered
+    from moorage.service.agents import Registered
 
 T = TypeVar("T")
 
 STEP = timedelta(seconds=5)  # the clock and the monotonic one may drift apart by less between two comparisons
 SETTLING = 30.0  # seconds after a step in which no lease is judged
 LOOK_AGAIN = timedelta(seconds=1)  # another process may have set a TTL meanwhile
+WHOLE_REQUEST = timedelta(hours=1)  # longer than any request takes
+CHANGES = frozenset({"apply", "append", "fork", "delete_tree"})  # methods of a store that take `expected`
 
 
 class HookSettings(Struct, frozen=True, kw_only=True):
@@ -145,10 +147,19 @@ class Deps:
             beside=self,
         )
 
+    def at_version(self, ref: str, session: Session) -> Deps:
+        """Return dependencies for one request, whose first change of the session must be of this version of it.
+
+        The caller applies deadlines before (`retention.expire_due`): that change must not count as the first.
+        """
+        own = self.like(cast(Store, _AtVersion(self.store, frozenset({ref, session.session_id}), session.version)))
+        own.look_again_at = self.clock.now() + WHOLE_REQUEST
+        return own
+
     @cached_property
     def registered(self) -> Registered:
         """Return the registrations in the store; hooks do not load them."""
-        from moorage.service.registered import Registered
+        from moorage.service.agents import Registered
 
         return Registered(self.store, self.clock)
 
@@ -219,6 +230,26 @@ class Deps:
     def new_token(self) -> str:
         """Return a random secret."""
         return self.entropy(16).hex()
+
+
+class _AtVersion:
+    """A store that checks the version at the first change of one session; later changes build on the first."""
+
+    def __init__(self, store: Store, refs: frozenset[str], version: int) -> None:
+        self._store, self._refs, self._version = store, refs, version
+        self._is_compared = False
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        return partial(self._compared, found) if name in CHANGES else found
+
+    async def _compared(self, change: Callable[..., Any], owner: str, ref: str, *args: Any, **options: Any) -> Any:
+        """Make a change at the version; a refused change does not count as the first."""
+        if ref not in self._refs or self._is_compared:
+            return await change(owner, ref, *args, **options)
+        changed = await change(owner, ref, *args, **{**options, "expected": self._version})
+        self._is_compared = True
+        return changed
 
 
 class Caller(Struct, frozen=True, kw_only=True):

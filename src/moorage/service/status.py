@@ -41,7 +41,7 @@ async def without_due(deps: Deps, heads: list[Session]) -> list[Session]:
     """End the live turns of these sessions that are due; return the current sessions."""
     if all(head.live_turn is None for head in heads):
         return heads
-    from moorage.service.steps import settle  # needed only where agents are at work
+    from moorage.service.leases import settle  # needed only where agents are at work
 
     now, left = [], AT_ONCE
     for head in heads:

@@ -43,8 +43,8 @@ from moorage.service import approvals
 from moorage.service.context import remember
 from moorage.service.conversation import repair, window
 from moorage.service.deps import Caller, Deps, stamp_of
+from moorage.service.leases import judgement, note_launcher, trusted_now
 from moorage.service.sessions import context_for_agent
-from moorage.service.steps import judgement, note_launcher, trusted_now
 
 if TYPE_CHECKING:
     from moorage.service.words import Words

@@ -21,8 +21,8 @@ from moorage.core.turn import Turn
 from moorage.ports import Decision, Store
 from moorage.service.approvals import decide_approval, request_approval
 from moorage.service.deps import Caller, Deps
+from moorage.service.leases import extend_leases
 from moorage.service.runs import retry_run, stop_run, stop_session
-from moorage.service.servers import extend_leases
 from moorage.testing.builders import MANY
 from moorage.testing.comparison import CallOutcome, Comparison, Place
 from moorage.testing.promises import OPEN, AgentQuestion, Plain, Promises

@@ -11,7 +11,7 @@ import pytest
 import moorage.sync
 from moorage.config import open_store
 from moorage.service.copying import CHUNK
-from moorage.service.servers import note_beat
+from moorage.service.leases import note_beat
 from moorage.stores.sqlite.store import SqliteStore
 from moorage.testing.builders import NOON, OWNER, drive, said
 from moorage.testing.contract.dump import a_full_store, everything

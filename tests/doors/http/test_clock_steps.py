@@ -17,7 +17,7 @@ from moorage.doors.http.authorizer import Authorizer
 from moorage.ports import Store
 from moorage.service.deps import Deps
 from moorage.service.launchers import all_launchers
-from moorage.service.servers import arrive
+from moorage.service.leases import arrive
 from moorage.service.turns import TurnDispatcher
 from moorage.testing.builders import OWNER, FakeClock
 from moorage.testing.work import launch, start, taken

@@ -15,7 +15,6 @@ from moorage.core.errors import VersionConflict
 from moorage.core.session import Change, View
 from moorage.core.turn import Launcher
 from moorage.service import runs
-from moorage.service.at_version import at_version
 from moorage.service.deps import Caller
 from moorage.service.launchers import save_launcher
 from tests.doors.http.server import Served, launching, serving
@@ -199,7 +198,7 @@ async def test_if_match_counts_for_the_first_change_that_is_made(served: Served)
     """An ask for an agent that is not known here gives its first change up and makes another one."""
     moor = served.moorage()
     session = await moor.create("somebody-elses", parent=None)
-    deps, caller = at_version(served.deps, session.session_id, session), Caller()
+    deps, caller = served.deps.at_version(session.session_id, session), Caller()
 
     def give_up(_: View) -> Change:
         raise ZeroDivisionError

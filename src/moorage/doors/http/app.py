@@ -55,7 +55,6 @@ from moorage.doors.http.traces import Traces
 from moorage.doors.http.visit import Visit, Visitor
 from moorage.remote.operations import OPERATIONS, Operation
 from moorage.service.about import learn, working_on
-from moorage.service.at_version import at_version
 from moorage.service.deps import Caller, Deps
 from moorage.service.words import Words
 
@@ -151,7 +150,7 @@ class Door:
             return moor
         session = await moor.get(ref)
         session.check_version(version)
-        return moor.on(at_version(moor.deps, ref, session))
+        return moor.on(moor.deps.at_version(ref, session))
 
     def deps_of(self, owner: str) -> Deps:
         """Return the same store and settings for an owner; expired sessions are checked for each owner separately."""

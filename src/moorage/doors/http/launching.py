@@ -34,7 +34,7 @@ from moorage.ports import Claimed
 from moorage.remote import launching as wire
 from moorage.service.approvals import get_approval
 from moorage.service.launchers import all_launchers
-from moorage.service.steps import note_launcher
+from moorage.service.leases import note_launcher
 from moorage.service.turns import Given, TurnDispatcher
 
 LOOK_AGAIN = 1.0  # a wake-up is a hint and may get lost

@@ -53,7 +53,7 @@ from moorage.doors.http.protocol import BoundedProtocol
 from moorage.doors.http.traces import Traces, open_traces
 from moorage.doors.mcp import door as mcp
 from moorage.launcher import standalone
-from moorage.service import presence, servers
+from moorage.service import leases, presence
 from moorage.service.deps import Caller, Deps
 from moorage.service.keys import has_keys
 from moorage.service.sweeper import Sweeper
@@ -117,7 +117,7 @@ async def serve(options: ServeOptions) -> None:
         server = _Server(_configured(door), stop)
         grpc_server = await _grpc(door, authorizer, options, heart=heart, watch=(meter, traces))
         server_id = deps.new_id()
-        if helped := await servers.arrive(deps, server_id):
+        if helped := await leases.arrive(deps, server_id):
             log.info("no server ran for a while; turns that get more time until they count as lost: %d", helped)
         work: list[Coroutine[Any, Any, None]] = [
             Sweeper(deps, Caller(by="moorage"), stop).run(),
@@ -287,16 +287,16 @@ def grpc_place(options: ServeOptions) -> socket.socket | None:
 async def _beat(deps: Deps, server_id: str, heart: Heart, rates: Rates, stop: asyncio.Event) -> None:
     """Renew the server's heartbeat every few seconds, so that launchers wait no longer than necessary."""
     with suppress(StoreError):
-        rates.share(await servers.living(deps))
+        rates.share(await leases.living(deps))
     while not stop.is_set():
         with suppress(TimeoutError):
-            async with asyncio.timeout(servers.BEAT_EVERY.total_seconds()):
+            async with asyncio.timeout(leases.BEAT_EVERY.total_seconds()):
                 await stop.wait()
                 return
         try:
-            await servers.arrive(deps, server_id)
+            await leases.arrive(deps, server_id)
             heart.beat()
-            rates.share(await servers.living(deps))
+            rates.share(await leases.living(deps))
         except StoreError as error:
             log.warning("the store cannot be reached, trying again: %s", error)
 

@@ -23,7 +23,7 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from moorage import config
 from moorage.doors.http.metrics import FOLDER
-from moorage.service import locked_folder
+from moorage.service.presence import locked_folder, remove_unlocked
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ def counting_folder() -> Iterator[tuple[str, int]]:
     clear_up()
     every = os.path.join(config.home(), COUNTS)
     config.make_folder(every)
-    folder, lock = locked_folder.make(PREFIX, every)
+    folder, lock = locked_folder(PREFIX, every)
     try:
         yield folder, lock
     finally:
@@ -109,4 +109,4 @@ def counting_folder() -> Iterator[tuple[str, int]]:
 
 def clear_up() -> None:
     """Remove the folders of servers that were killed."""
-    locked_folder.clear_up(PREFIX, os.path.join(config.home(), COUNTS))
+    remove_unlocked(PREFIX, os.path.join(config.home(), COUNTS))

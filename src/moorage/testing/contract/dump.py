@@ -20,7 +20,7 @@ from moorage.ports import Store
 from moorage.service.copying import all_records
 from moorage.service.keys import all_keys, find_key, first_secret, save_key
 from moorage.service.launchers import all_launchers, save_launcher, set_drain
-from moorage.service.servers import heartbeats, note_beat
+from moorage.service.leases import heartbeats, note_beat
 from moorage.testing.builders import *
 from moorage.testing.contract.keys import a_key
 from moorage.testing.contract.records import put, write

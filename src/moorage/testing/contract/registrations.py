@@ -9,7 +9,7 @@ from moorage.core.agent import AgentRole
 from moorage.core.registration import Registration
 from moorage.core.tool import ToolOperation
 from moorage.ports import Store
-from moorage.service.registered import live_registrations, save_registration
+from moorage.service.agents import live_registrations, save_registration
 from moorage.testing.builders import *
 
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from moorage.core.fact import Backlog
 from moorage.ports import Store
-from moorage.service.servers import KEPT_FOR, SILENT_AFTER, count_live, extend_leases, heartbeats, note_beat
+from moorage.service.leases import KEPT_FOR, SILENT_AFTER, count_live, extend_leases, heartbeats, note_beat
 from moorage.testing.builders import *
 from moorage.testing.work import *
 

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from moorage.core.errors import StoreError, StoreUnavailable, TurnLost
 from moorage.core.turn import Launcher
 from moorage.ports import Claimed, Store
-from moorage.service import servers
+from moorage.service import leases
 from moorage.service.deps import Deps
-from moorage.service.steps import note_launcher
+from moorage.service.leases import note_launcher
 from moorage.service.turns import TurnDispatcher
 
 if TYPE_CHECKING:
@@ -86,10 +86,10 @@ class Server:
         """Send heartbeats until this life is over."""
         while not self.life.is_over:
             try:
-                await servers.arrive(self.deps, self.name)
+                await leases.arrive(self.deps, self.name)
             except StoreError:
                 continue
-            await asyncio.sleep(servers.BEAT_EVERY.total_seconds())
+            await asyncio.sleep(leases.BEAT_EVERY.total_seconds())
 
 
 class Weather:
