@@ -314,7 +314,7 @@ MUTANTS = (
     ),
     Mutant(
         "policy of the docs page",
-        "moorage/doors/http/health.py",
+        "moorage/doors/http/monitoring.py",
         '(b"content-security-policy", POLICY), ',
         "",
         ("tests/doors/http/test_browsers.py::test_docs_page_allows_no_scripts_and_no_frames",),
@@ -533,21 +533,21 @@ MUTANTS = (
     ),
     Mutant(
         "port of an origin",
-        "moorage/doors/http/browsers.py",
+        "moorage/doors/http/authorizer.py",
         "(page.hostname, page.port or usual) == (server.hostname, server.port or usual)",
         "page.hostname == server.hostname",
         (f"{BROWSERS}::test_origin_is_compared_with_its_port",),
     ),
     Mutant(
         "site of a page",
-        "moorage/doors/http/browsers.py",
+        "moorage/doors/http/authorizer.py",
         "if site is not None and site.lower() not in OWN_SITES:",
         "if False:",
         (f"{BROWSERS}::test_foreign_pages_are_refused_at_every_route",),
     ),
     Mutant(
         "type of a form",
-        "moorage/doors/http/browsers.py",
+        "moorage/doors/http/authorizer.py",
         "_media_type(exchange) in FORM_TYPES",
         "False",
         (f"{BROWSERS}::test_browser_cannot_change_anything_with_the_type_of_a_form",),
@@ -561,7 +561,7 @@ MUTANTS = (
     ),
     Mutant(
         "repeated host",
-        "moorage/doors/http/browsers.py",
+        "moorage/doors/http/authorizer.py",
         'for name in (b"host", b"origin"):',
         "for name in ():",
         (f"{BROWSERS}::test_two_hosts_or_origins_are_refused",),

@@ -14,8 +14,8 @@ import msgspec
 
 from moorage import config
 from moorage.core.key import scope_text
+from moorage.doors.http.app import Route
 from moorage.doors.http.openapi import described
-from moorage.doors.http.routing import Route
 from moorage.doors.http.serve import make_door
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "rest.md"

@@ -139,7 +139,7 @@ def reads(tool: Any) -> bool:
 @pytest.mark.parametrize("caller", VISIBLE)
 async def test_no_answer_of_grpc_tells_a_caller_of_others(place: Guarded, caller: str) -> None:
     places, heard = await settle(place), ""
-    server = GrpcServer(place.door.deps, place.door._authorizer, deps_of=place.door.deps_of)
+    server = GrpcServer(place.door.deps, place.door.authorizer, deps_of=place.door.deps_of)
     port = await server.start("127.0.0.1", 0, None)
     metadata = [("authorization", f"Bearer {await credential_of(place, caller)}")]
     try:

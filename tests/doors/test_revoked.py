@@ -15,7 +15,7 @@ from moorage import config, connect
 from moorage.core.errors import StoreUnavailable, Unauthorized
 from moorage.doors.graphql import door as graphql
 from moorage.doors.grpc.server import GrpcServer
-from moorage.doors.http import limits, streams
+from moorage.doors.http import authorizer, streams
 from moorage.doors.http.app import Door
 from moorage.doors.http.authorizer import Authorizer
 from moorage.doors.http.streams import StreamSettings
@@ -48,13 +48,13 @@ class Guarded(Served):
 
 @pytest.fixture
 async def guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Guarded]:
-    monkeypatch.setattr(limits, "LOOK_EVERY", 0.2)
+    monkeypatch.setattr(authorizer, "LOOK_EVERY", 0.2)
     deps = config.open_deps(f"sqlite:///{tmp_path}/x.db", threaded=True)
-    authorizer = Authorizer(deps)
-    door = Door(deps, authorizer)
+    checking = Authorizer(deps)
+    door = Door(deps, checking)
     live = streams.add_to(door, StreamSettings(heartbeat=0.2))
     mcp.add_to(door, live)
-    server = GrpcServer(deps, authorizer)
+    server = GrpcServer(deps, checking)
     async with running(door) as http, asyncio.timeout(PATIENCE):
         served = Guarded(http, door, live, graphql.add_to(door, live))
         served.grpc_port = await server.start("127.0.0.1", 0)

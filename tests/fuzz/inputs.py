@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from moorage.doors.http import metrics
+from moorage.doors.http import monitoring
 from tests.counting import count
 
 CORPUS = Path(__file__).parent / "corpus"
@@ -57,8 +57,8 @@ async def no_stalls() -> AsyncIterator[None]:
     gc.collect()
     gc.freeze()
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(metrics, "LOOK_EVERY", 0.005)  # what is computed before a stall counts, too: let it be little
-        watching = asyncio.create_task(metrics.watch_stalls(lambda _, computing: computed.append(computing), stop))
+        patched.setattr(monitoring, "LOOK_EVERY", 0.005)  # what is computed before a stall counts: let it be little
+        watching = asyncio.create_task(monitoring.watch_stalls(lambda _, computing: computed.append(computing), stop))
         await asyncio.sleep(0)  # it begins
         try:
             yield
@@ -66,4 +66,4 @@ async def no_stalls() -> AsyncIterator[None]:
             stop.set()
             await watching
             gc.unfreeze()
-    assert max(computed) <= metrics.LONG_STALL, f"the event loop computed for {max(computed) * 1000:.0f} ms"
+    assert max(computed) <= monitoring.LONG_STALL, f"the event loop computed for {max(computed) * 1000:.0f} ms"

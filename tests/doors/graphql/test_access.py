@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from moorage.doors.http.authorizer import Authorizer
-from moorage.doors.http.limits import Rates
+from moorage.doors.http.authorizer import Authorizer, Rates
 from moorage.service import keys
 from tests.doors.graphql.client import Client, raw_socket
 from tests.doors.http.server import OwnerAuthorizer, Served, serving

@@ -9,8 +9,7 @@ import grpc
 import pytest
 
 from moorage import config
-from moorage.doors.http.authorizer import Authorizer
-from moorage.doors.http.limits import Rates
+from moorage.doors.http.authorizer import Authorizer, Rates
 from moorage.protobuf import agent_platform_pb2 as pb
 from moorage.protobuf import sessions_pb2 as sp
 from moorage.service import keys

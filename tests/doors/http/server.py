@@ -132,8 +132,8 @@ async def _stop(server: uvicorn.Server, task: asyncio.Task[None]) -> None:
 SERVE = """
 import sys
 from moorage.doors.cli.main import main
-from moorage.doors.http import metrics
-metrics.LOOK_EVERY = 0.005  # short, so that little of what was computed before a stall counts as part of it
+from moorage.doors.http import monitoring
+monitoring.LOOK_EVERY = 0.005  # short, so that little of what was computed before a stall counts as part of it
 sys.argv = ["moorage", "serve", "--no-launcher", "--no-grpc", "--store", sys.argv[1], "--port", sys.argv[2]]
 main()
 """

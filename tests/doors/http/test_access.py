@@ -12,8 +12,7 @@ import pytest
 import uvicorn
 
 from moorage import config
-from moorage.doors.http.authorizer import Authorizer
-from moorage.doors.http.limits import Rates
+from moorage.doors.http.authorizer import Authorizer, Rates
 from moorage.doors.http.serve import make_door
 from moorage.service.deps import Deps
 from moorage.service.keys import create_key, revoke_key

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 
 from moorage import config
 from moorage.core.errors import InvalidField
-from moorage.doors.http.authorizer import Authorizer
-from moorage.doors.http.browsers import is_same
+from moorage.doors.http.authorizer import Authorizer, is_same
 from moorage.doors.http.protocol import BoundedProtocol
 from moorage.doors.http.serve import make_door, with_cors
 from moorage.service.deps import Deps

@@ -7,14 +7,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from moorage.doors.http import last_lines
 from tests.doors.http.server import Served
-
-
-@pytest.fixture
-def http(served: Served, http: httpx2.AsyncClient) -> httpx2.AsyncClient:
-    last_lines.add_to(served.door)
-    return http
 
 
 async def lines(http: httpx2.AsyncClient, sessions: str) -> list[dict[str, Any]]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from moorage.core.errors import RateLimited
-from moorage.doors.http import limits
-from moorage.doors.http.limits import Rates
+from moorage.doors.http import authorizer
+from moorage.doors.http.authorizer import Rates
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [0.0]
-    monkeypatch.setattr(limits, "monotonic", lambda: now[0])
+    monkeypatch.setattr(authorizer, "monotonic", lambda: now[0])
     return now
 
 

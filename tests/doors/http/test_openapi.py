@@ -76,7 +76,7 @@ async def test_openapi_has_the_constraints_of_each_field(door: Door) -> None:
 async def test_two_types_of_one_name_are_told(door: Door) -> None:
     from msgspec import Struct, defstruct
 
-    from moorage.doors.http.routing import Route
+    from moorage.doors.http.app import Route
 
     class Session(Struct):
         other: int

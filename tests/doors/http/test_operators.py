@@ -23,10 +23,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from moorage import config, sync
 from moorage.doors import logs
-from moorage.doors.http import authorizer, health
+from moorage.doors.http import authorizer, monitoring
 from moorage.doors.http.app import Door
-from moorage.doors.http.health import Heart
-from moorage.doors.http.metrics import Meter, watch_stalls
+from moorage.doors.http.monitoring import Heart, Meter, watch_stalls
 from moorage.doors.http.openapi import openapi
 from moorage.doors.http.serve import make_door
 from moorage.doors.http.visit import Visit
@@ -59,7 +58,7 @@ async def test_document_is_made_once_and_not_by_the_event_loop(monkeypatch: pyte
         makers.append(threading.current_thread())
         return openapi(*args, **options)
 
-    monkeypatch.setattr(health, "openapi", made)
+    monkeypatch.setattr(monitoring, "openapi", made)
     with opened("memory://") as (_, http):
         assert (await http.get("/openapi.json")).json() == (await http.get("/openapi.json")).json()
         assert (await http.get("/docs")).is_success
@@ -82,16 +81,16 @@ async def test_a_server_is_not_ready_while_its_store_does_not_answer(tmp_path: P
 async def test_a_server_that_cannot_write_is_not_ready_and_later_not_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(health, "SILENT_AFTER", 0.05)
+    monkeypatch.setattr(monitoring, "SILENT_AFTER", 0.05)
     heart = Heart()
     with opened(f"sqlite:///{tmp_path / 'x.db'}", heart=heart) as (door, http):
         await asyncio.sleep(0.1)
         assert (await http.get("/readyz")).status_code == 503
         assert (await http.get("/healthz")).status_code == 200
-        monkeypatch.setattr(health, "DEAD_AFTER", 0.05)
+        monkeypatch.setattr(monitoring, "DEAD_AFTER", 0.05)
         assert (await http.get("/healthz")).status_code == 503
         heart.beat()
-        monkeypatch.setattr(health, "SILENT_AFTER", PATIENCE)
+        monkeypatch.setattr(monitoring, "SILENT_AFTER", PATIENCE)
         assert (await http.get("/readyz")).status_code == 200
         await door.deps.store.close()
 
@@ -131,7 +130,7 @@ async def test_metrics_count_requests_and_waiting_work(tmp_path: Path) -> None:
 
 
 async def test_stall_of_the_event_loop_is_counted_and_logged(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG, "moorage.doors.http.metrics")
+    caplog.set_level(logging.DEBUG, "moorage.doors.http.monitoring")
     meter, stop = Meter(), asyncio.Event()
     watching = asyncio.create_task(watch_stalls(meter.stall, stop))
     async with asyncio.timeout(PATIENCE):

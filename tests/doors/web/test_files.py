@@ -15,7 +15,7 @@ from moorage import config
 from moorage.doors.http import pages
 from moorage.doors.http.app import Door
 from moorage.doors.http.authorizer import Authorizer
-from moorage.doors.web import FOLDER
+from moorage.doors.http.pages import FOLDER
 from tests.doors.http.server import address_of, running
 
 STATIC = Path(FOLDER)

@@ -22,8 +22,7 @@ from moorage.doors.graphql.engine import (
 from moorage.doors.graphql.limits import InvalidQuery, QueryTooLarge
 from moorage.doors.graphql.socket import Socket, SocketSettings
 from moorage.doors.http.app import Door, headers_of
-from moorage.doors.http.exchange import JSON, AsgiReceive, AsgiScope, AsgiSend, Exchange
-from moorage.doors.http.negotiation import names, preferred
+from moorage.doors.http.exchange import JSON, AsgiReceive, AsgiScope, AsgiSend, Exchange, names, preferred
 from moorage.doors.http.reading import query_of, read_json
 from moorage.doors.http.refusals import STATUS, WrongVerb
 from moorage.doors.http.streams import HEADERS, SSE, LiveStreams, cursor_of

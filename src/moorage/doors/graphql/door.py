@@ -13,10 +13,9 @@ import gc
 import os
 from typing import TYPE_CHECKING
 
-from moorage.doors.http.app import Door
+from moorage.doors.http.app import Door, Route
 from moorage.doors.http.exchange import AsgiReceive, AsgiScope, AsgiSend, Exchange, RawHeaders
 from moorage.doors.http.pages import sending
-from moorage.doors.http.routing import Route
 from moorage.doors.http.streams import LiveStreams
 from moorage.doors.http.visit import Visitor
 
@@ -42,7 +41,7 @@ def add_to(door: Door, live: LiveStreams) -> Graphql:
     graphql = Graphql(door, live)
     door.add(Route(verb="POST", path=PATH, name="graphql", endpoint=graphql.answer, is_open=True))
     door.add(Route(verb="GET", path=PATH, name="graphql_get", endpoint=graphql.answer, is_open=True))
-    door.add_socket(PATH, graphql.socket)
+    door.sockets[PATH] = graphql.socket
     for name in sorted(os.listdir(FOLDER)):
         if name.endswith((".js", ".css")):
             send = sending(os.path.join(FOLDER, name), [*SAFE, (b"cache-control", b"max-age=3600")])

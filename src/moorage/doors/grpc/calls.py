@@ -14,7 +14,7 @@ from moorage.core.errors import IdTaken, SessionNotFound
 from moorage.core.key import Scope
 from moorage.core.status import Because
 from moorage.doors.http.app import visit_of
-from moorage.doors.http.limits import AccessCheck
+from moorage.doors.http.authorizer import AccessCheck
 from moorage.doors.http.visit import Visitor
 from moorage.service.deps import Deps
 

@@ -21,8 +21,7 @@ from moorage.core.errors import AgentFailed, InvalidField, MoorageError, edge_of
 from moorage.core.key import check_held
 from moorage.doors.grpc.calls import CallMetadata, Rpc, RpcCall, as_metadata
 from moorage.doors.grpc.watching import Watch, WatchedMethod
-from moorage.doors.http.authorizer import Authorizer
-from moorage.doors.http.limits import AccessCheck, Places
+from moorage.doors.http.authorizer import AccessCheck, Authorizer, Places
 from moorage.doors.http.refusals import Unexpected
 from moorage.service.about import working_on
 from moorage.service.deps import Deps

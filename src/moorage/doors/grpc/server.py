@@ -22,9 +22,8 @@ from moorage.doors.grpc.door import GrpcDoor
 from moorage.doors.grpc.platform import Platform
 from moorage.doors.grpc.sessions import SessionsService
 from moorage.doors.grpc.watching import Watch
-from moorage.doors.http.authorizer import Authorizer
-from moorage.doors.http.health import Heart, check_ready
-from moorage.doors.http.limits import Places
+from moorage.doors.http.authorizer import Authorizer, Places
+from moorage.doors.http.monitoring import Heart, check_ready
 from moorage.protobuf import agent_platform_pb2, sessions_pb2
 from moorage.service.deps import Deps
 

@@ -18,7 +18,7 @@ from moorage.core.query import Page
 from moorage.core.session import PUBLIC_FIELDS, Session
 from moorage.doors.grpc.calls import Rpc, RpcCall
 from moorage.doors.grpc.door import Rpcs
-from moorage.doors.http.answers import answer_of
+from moorage.doors.http.app import answer_of
 from moorage.doors.http.reading import arguments_from
 from moorage.doors.http.visit import LONGEST_WAIT
 from moorage.protobuf import sessions_pb2 as pb

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
-from moorage.doors.http.traces import Traces
+from moorage.doors.http.monitoring import Traces
 
 log = logging.getLogger(__name__)
 

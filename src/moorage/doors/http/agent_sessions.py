@@ -20,11 +20,10 @@ from moorage.core.event import SESSION_DELETED, Event
 from moorage.core.key import Scope
 from moorage.core.render import to_json
 from moorage.core.status import Reason
-from moorage.doors.http.app import Door
+from moorage.doors.http.app import Door, Handler
 from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.messages import end_of
 from moorage.doors.http.reading import complete_arguments
-from moorage.doors.http.routing import Handler
 from moorage.doors.http.streams import SSE, LiveStreams
 from moorage.doors.http.visit import USUAL_WAIT, Visit, Visitor
 from moorage.remote.operations import Operation, variants

@@ -11,12 +11,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from math import ceil
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from msgspec import Struct
 
-from moorage.core import key
 from moorage.core.answer import Answer
+from moorage.core.codec import encode
+from moorage.core.entry import Entry
 from moorage.core.errors import (
     MoorageError,
     OutOfReach,
@@ -26,11 +28,12 @@ from moorage.core.errors import (
     VersionConflict,
     edge_of,
 )
+from moorage.core.key import Scope, check_held
+from moorage.core.query import Page
+from moorage.core.render import public_fields, to_json
 from moorage.core.run import Run
 from moorage.core.session import Session
-from moorage.doors.http.answers import answer_of, etag_of
-from moorage.doors.http.authorizer import Authorizer, RequestHeaders
-from moorage.doors.http.browsers import check_browser
+from moorage.doors.http.authorizer import AccessCheck, Authorizer, Places, RequestHeaders, check_browser
 from moorage.doors.http.exchange import (
     AsgiApp,
     AsgiReceive,
@@ -40,29 +43,84 @@ from moorage.doors.http.exchange import (
     Exchange,
     RawHeaders,
 )
-from moorage.doors.http.limits import AccessCheck, Places
-from moorage.doors.http.reading import (
-    arguments_of,
-    is_filled_in,
-    knows,
-    read_body,
-    read_query,
-    wanted_version,
-)
+from moorage.doors.http.reading import arguments_of, is_filled_in, knows, read_body, read_query, wanted_version
 from moorage.doors.http.refusals import NoSuchPath, Unexpected, WrongVerb
-from moorage.doors.http.routing import Handler, Route, RouteNode, Routes
-from moorage.doors.http.traces import Traces
 from moorage.doors.http.visit import Visit, Visitor
 from moorage.remote.operations import OPERATIONS, Operation
 from moorage.service.about import learn, working_on
 from moorage.service.deps import Caller, Deps
 from moorage.service.words import Words
 
+if TYPE_CHECKING:
+    from moorage.doors.http.monitoring import Traces
+
 log = logging.getLogger(__name__)
 
+Handler = Callable[..., Awaitable[None]]  # of an exchange, a visitor and the request, if the route has a type for it
 Watcher = Callable[[str, int, float], None]  # the answering route, the status, the duration in seconds
 
 NAMED_BY_HEADERS = (b"x-agent-session-id", b"x-agent-session-name")
+
+
+class Route(Struct, frozen=True, kw_only=True):
+    """One kind of request, its endpoint, and its facts for the OpenAPI document."""
+
+    verb: str
+    path: str
+    name: str
+    endpoint: Handler
+    scope: Scope | None = None  # without one, any visitor may call it
+    or_scope: Scope | None = None  # an alternative scope
+    to_token: bool = True  # else it concerns all of an owner's sessions or more, which no session's token reaches
+    is_open: bool = False  # answered before the authorizer
+    summary: str | None = None  # without one, it is not in the document
+    query: type[Struct] | None = None  # the type of the query, as which it is passed to the endpoint
+    body: Any = None  # the same of the body; None: it has none; `bytes`: a file, which the endpoint reads
+    may_be_empty: bool = False  # whether a file may be empty
+    answer: Any = None  # the type of the answer; None: text
+    kind: str = "application/json"
+    status: int = 200
+    or_as: tuple[str, ...] = ()  # other text types of a 200, on request
+    operation: Operation | None = None  # the row of the table it was generated from, with all other facts
+
+
+class RouteNode:
+    """A node of the tree of path segments: finding a route costs a few lookups, however many routes there are."""
+
+    __slots__ = ("below", "name", "routes", "variable")
+
+    def __init__(self, name: str = "") -> None:
+        self.name = name  # of a variable segment
+        self.below: dict[str, RouteNode] = {}
+        self.variable: RouteNode | None = None
+        self.routes: dict[str, Route] = {}  # by verb
+
+    def add(self, route: Route) -> None:
+        """Add a route below this node."""
+        node, path = self, route.path
+        for segment in path.strip("/").split("/"):
+            if segment.startswith("{"):
+                name = segment.strip("{}")
+                node.variable = node.variable or RouteNode(name)
+                assert node.variable.name == name, f"two names for one place in {path}"
+                node = node.variable
+            else:
+                node = node.below.setdefault(segment, RouteNode())
+        assert route.verb not in node.routes, f"{route.verb} {path} is there already"
+        node.routes[route.verb] = route
+
+    def find(self, path: str) -> tuple[RouteNode, dict[str, str]] | None:
+        """Return the node of a path (still percent-encoded) and the values of its variable segments."""
+        node, params = self, {}
+        for segment in path.strip("/").split("/"):
+            if (literal := node.below.get(segment)) is not None:
+                node = literal
+            elif node.variable is not None and segment:
+                node = node.variable
+                params[node.name] = unquote(segment, errors="replace") if "%" in segment else segment
+            else:
+                return None
+        return (node, params) if node.routes else None
 
 
 class Door:
@@ -71,13 +129,13 @@ class Door:
     def __init__(
         self, deps: Deps, authorizer: Authorizer, *, watcher: Watcher | None = None, traces: Traces | None = None
     ) -> None:
-        self.deps, self._authorizer, self._watcher, self._traces = deps, authorizer, watcher, traces
+        self.deps, self.authorizer, self._watcher, self._traces = deps, authorizer, watcher, traces
         self._by_owner: dict[str, Deps] = {}
-        self._sockets: dict[str, AsgiApp] = {}
+        self.sockets: dict[str, AsgiApp] = {}  # WebSockets by path; each asks the authorizer itself
         self._closing: list[Callable[[], Awaitable[None]]] = []
         self.routes: list[Route] = []
         self.words, self.places = Words(), Places(deps.settings.server)
-        self._tree = Routes()
+        self._tree = RouteNode()
         for operation in OPERATIONS:
             self.add_operation(operation)
 
@@ -101,7 +159,7 @@ class Door:
         self._tree.add(route)
         self.routes.append(route)
 
-    def route(self, verb: str, path: str, scope: key.Scope | None = None, **more: Any) -> Callable[[Handler], None]:
+    def route(self, verb: str, path: str, scope: Scope | None = None, **more: Any) -> Callable[[Handler], None]:
         """Add a route for a function, with its name and docstring; `more` are fields of a Route."""
 
         def add(endpoint: Any) -> None:
@@ -110,22 +168,14 @@ class Door:
 
         return add
 
-    async def needs_key(self) -> bool:
-        """Return whether every caller needs a key."""
-        return await self._authorizer.is_closed()
-
-    def add_socket(self, path: str, endpoint: AsgiApp) -> None:
-        """Accept WebSockets at a path; the endpoint asks the authorizer."""
-        self._sockets[path] = endpoint
-
     async def admit(self, exchange: Exchange) -> Visitor:
         """Return the visitor. Raise AccessError for an unauthorized caller, and for a page of a foreign origin."""
         check_browser(exchange, self.deps.settings.server.allowed_origins)
-        return await self._authorizer.admit(exchange)
+        return await self.authorizer.admit(exchange)
 
     def access(self, exchange: Exchange, every: float) -> AccessCheck:
         """Return a periodic access check for the reader of a stream."""
-        return AccessCheck(lambda: self._authorizer.look_at(exchange), every)
+        return AccessCheck(lambda: self.authorizer.look_at(exchange), every)
 
     def on_close(self, close: Callable[[], Awaitable[None]]) -> None:
         """Call this when the door is closed."""
@@ -162,7 +212,7 @@ class Door:
     async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         """Handle one request (ASGI)."""
         if scope["type"] == "websocket":
-            await self._sockets.get(_raw_path(scope), _no_socket)(scope, receive, send)
+            await self.sockets.get(_raw_path(scope), _no_socket)(scope, receive, send)
             return
         found = self._tree.find(_raw_path(scope)) if scope["type"] == "http" else None
         exchange = Exchange(scope, receive, send, request_id(scope, self.deps))
@@ -204,19 +254,18 @@ class Door:
             return
         visitor = await self.admit(exchange)
         if route.scope is not None:
-            key.check_held(visitor.scopes, route.scope, route.or_scope)
+            check_held(visitor.scopes, route.scope, route.or_scope)
         if visitor.session_id is not None:
-            await self._check_token(exchange, visitor, route)
-        request = () if route.operation is not None else await _request_of(route, exchange)
-        await route.endpoint(exchange, visitor, *request)
-
-    async def _check_token(self, exchange: Exchange, visitor: Visitor, route: Route) -> None:
-        """Raise OutOfReach unless the session's token may use the route and reaches the session of its path."""
-        assert visitor.session_id is not None
-        if not route.to_token:
-            raise OutOfReach(visitor.session_id)
-        if route.operation is None and (ref := exchange.params.get("session_id")) is not None:
-            await self.visit(exchange, visitor).check_access("ref", ref)
+            if not route.to_token:
+                raise OutOfReach(visitor.session_id)
+            if route.operation is None and (ref := exchange.params.get("session_id")) is not None:
+                await self.visit(exchange, visitor).check_access("ref", ref)
+        if route.query is not None:
+            await route.endpoint(exchange, visitor, read_query(exchange, route.query))
+        elif isinstance(route.body, type) and issubclass(route.body, Struct):
+            await route.endpoint(exchange, visitor, read_body(await exchange.body(), route.body))
+        else:
+            await route.endpoint(exchange, visitor)
 
     async def _refuse(self, exchange: Exchange, error: MoorageError) -> None:
         if exchange.status:  # the answer has begun, so it can only be aborted
@@ -249,15 +298,6 @@ def visit_of(deps: Deps, visitor: Visitor, asking: RequestHeaders) -> Visit:
     """Return Moorage as seen by this visitor; the headers name the calling session and run, if any."""
     session = next((name for name in map(asking.header, NAMED_BY_HEADERS) if is_filled_in(name)), None)
     return Visit(deps, visitor, session=session, run=asking.header(b"x-agent-run-id"))
-
-
-async def _request_of(route: Route, exchange: Exchange) -> tuple[Any, ...]:
-    """Return the query or the body of a request as a value of the route's type, if it has one."""
-    if route.query is not None:
-        return (read_query(exchange, route.query),)
-    if isinstance(route.body, type) and issubclass(route.body, Struct):
-        return (read_body(await exchange.body(), route.body),)
-    return ()
 
 
 def _chosen(exchange: Exchange, found: tuple[RouteNode, dict[str, str]] | None) -> Route:
@@ -310,3 +350,33 @@ def request_id(scope: AsgiScope, deps: Deps) -> str:
         if name == b"x-request-id" and 0 < len(value) <= 128 and value.isascii() and value.decode().isprintable():
             return str(value.decode())
     return deps.entropy(8).hex()
+
+
+# Answers ----------------------------------------------------------------------------------------
+
+
+def answer_of(operation: Operation, value: Any) -> bytes:
+    """Encode the result of a method."""
+    if type(value) is Session:
+        return encode(public_fields(value))
+    if operation.is_list:
+        value = Page(value)
+    if operation.wraps is not None:
+        value = {operation.wraps: value}
+    return document(value)
+
+
+def document(value: Any) -> bytes:
+    """Return any of our values as a JSON document."""
+    if type(value) is Page:
+        kinds = {type(item) for item in value.items}
+        if kinds <= {Session}:
+            return encode({"items": [public_fields(item) for item in value.items], "next": value.next})
+        if kinds <= {Entry}:
+            return encode(value)
+    return encode(to_json(value))
+
+
+def etag_of(session: Session) -> bytes:
+    """Return the entity tag of a session: its version and its last entry."""
+    return f'"{session.version}-{session.last_entry}"'.encode()

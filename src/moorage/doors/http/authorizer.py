@@ -1,24 +1,34 @@
-"""The authorizer: authenticates each request and returns its scopes.
+"""The authorizer: authenticates each request, returns its scopes, and limits the requests and streams of one visitor.
 
 Without keys, only requests with a local name as their Host are accepted, so a page on the internet cannot call a server
-on the reader's machine by DNS rebinding. `browsers.py` rejects requests of other pages, with keys and without. Once a
-store has keys, every request needs a key or a session token.
+on the reader's machine by DNS rebinding. Once a store has keys, every request needs a key or a session token.
+
+A browser sends the origin of the calling page (`Origin`, `Sec-Fetch-Site`). Only pages of this very server may call it,
+with the port compared too: another program on the same machine has its own port. Pages of other origins need to be
+allowed by configuration (`server.allowed_origins`). Programs send neither header and are not concerned.
+
+Servers of one store share the rate of a visitor evenly, so that together they allow no more than the limit. No server
+has to ask another one for each request; a visitor that always uses the same server gets only its share.
 """
 
 from __future__ import annotations
 
+from collections import Counter, OrderedDict
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
+from time import monotonic
 from typing import Protocol
 from urllib.parse import urlsplit
 
 from moorage.adapters import FRAMEWORKS
-from moorage.core.errors import Unauthorized
+from moorage.core.errors import RateLimited, StoreError, Unauthorized
 from moorage.core.key import Scope
-from moorage.doors.http.limits import Rates
-from moorage.doors.http.refusals import NotLocal
+from moorage.doors.http.exchange import Exchange
+from moorage.doors.http.refusals import ForeignOrigin, FormType, NotLocal, RepeatedHeader, TooManyStreams
 from moorage.doors.http.visit import Visitor
 from moorage.service import keys
-from moorage.service.deps import Caller, Deps
+from moorage.service.deps import Caller, Deps, ServerSettings
 
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 INTERFACES = frozenset({"rest", "python", "cli", "web", "mcp", "graphql", "grpc", "hooks", *FRAMEWORKS})
@@ -28,6 +38,14 @@ STRANGER = "local"  # the identity of all callers without a key
 TOKEN_PREFIX = "moors_"
 LOOK_FOR_KEYS = timedelta(seconds=1)
 MAX_NAME = 200
+MOST_VISITORS = 10_000  # whose buckets are kept; the least recently seen are dropped first
+LOOK_EVERY = 15.0  # seconds between two access checks of a stream's reader
+
+PORTS = {"http": 80, "https": 443}
+OWN_SITES = frozenset({"same-origin", "none"})  # none: typed by the user
+READING = frozenset({"GET", "HEAD", "OPTIONS"})
+# A page may send these types to any server without a preflight request, so no body of ours has one of them.
+FORM_TYPES = frozenset({"", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data"})
 
 
 class RequestHeaders(Protocol):
@@ -170,3 +188,132 @@ def _name(asking: RequestHeaders, header: bytes) -> str | None:
     """Return the name that a caller chose; it is shown, never trusted."""
     told = asking.header(header)
     return told[:MAX_NAME] if told and told.isprintable() else None
+
+
+# Browsers ---------------------------------------------------------------------------------------
+
+
+def check_browser(exchange: Exchange, allowed: frozenset[str] = frozenset()) -> None:
+    """Raise an AccessError unless the request comes from a program or an allowed page.
+
+    Raises:
+        RepeatedHeader: it has two Host or Origin headers, and a proxy may have checked the other one.
+        ForeignOrigin: it comes from a page of another origin.
+        FormType: it changes something, with a content type that needs no preflight request.
+    """
+    for name in (b"host", b"origin"):
+        if sum(each == name for each, _ in exchange.scope["headers"]) > 1:
+            raise RepeatedHeader(name.decode())
+    origin, site = exchange.header(b"origin"), exchange.header(b"sec-fetch-site")
+    if origin is None and site is None:
+        return
+    if origin not in allowed:
+        if origin is not None and not is_same(origin, exchange.header(b"host") or ""):
+            raise ForeignOrigin("Origin", origin)
+        if site is not None and site.lower() not in OWN_SITES:
+            raise ForeignOrigin("Sec-Fetch-Site", site)
+    if exchange.verb not in READING and _has_body(exchange) and _media_type(exchange) in FORM_TYPES:
+        raise FormType(_media_type(exchange))
+
+
+def is_same(origin: str, host: str) -> bool:
+    """Return whether a page of `origin` was loaded from the server at `host`, port included."""
+    try:
+        page, server = urlsplit(origin), urlsplit(f"//{host}")
+        usual = PORTS.get(page.scheme)
+        return (
+            usual is not None  # extensions of browsers, files and sandboxed pages are foreign
+            and page.hostname is not None
+            and (page.hostname, page.port or usual) == (server.hostname, server.port or usual)
+        )
+    except ValueError:
+        return False
+
+
+def _has_body(exchange: Exchange) -> bool:
+    return b"transfer-encoding" in exchange.headers or exchange.headers.get(b"content-length", b"0") != b"0"
+
+
+def _media_type(exchange: Exchange) -> str:
+    return (exchange.header(b"content-type") or "").partition(";")[0].strip().lower()
+
+
+# Limits -----------------------------------------------------------------------------------------
+
+
+class Rates:
+    """A token bucket for each visitor, which fills at a steady rate and holds a burst."""
+
+    def __init__(self, per_second: float, burst: float) -> None:
+        self._per_second, self._burst = self._whole = per_second, burst
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()  # tokens left, and since when
+
+    def share(self, servers: int) -> None:
+        """Set the number of servers that share the rate; each allows at least one request at a time."""
+        per_second, burst = self._whole
+        self._per_second, self._burst = per_second / servers, max(1.0, burst / servers)
+
+    def take(self, visitor: str) -> None:
+        """Count one request. Raise RateLimited, which has the time to wait."""
+        now = monotonic()
+        left, since = self._buckets.get(visitor, (self._burst, now))
+        left = min(self._burst, left + (now - since) * self._per_second)
+        if left < 1:
+            raise RateLimited((1 - left) / self._per_second)
+        self._buckets[visitor] = (left - 1, now)
+        self._buckets.move_to_end(visitor)
+        if len(self._buckets) > MOST_VISITORS:
+            self._buckets.popitem(last=False)
+
+
+class Places:
+    """Limits on streams: in all on a server, and for one visitor, at any door."""
+
+    def __init__(self, limits: ServerSettings) -> None:
+        """Set up the limits. `watcher` gets the number of open streams."""
+        self._in_all, self._per_visitor = limits.streams, limits.streams_per_visitor
+        self.watcher: Callable[[int], None] = lambda _: None
+        self._open: Counter[str] = Counter()
+
+    @property
+    def taken(self) -> int:
+        """Return the number of open streams."""
+        return self._open.total()
+
+    @contextmanager
+    def place_for(self, visitor: Visitor) -> Iterator[None]:
+        """Take a place during the block. Raise TooManyStreams."""
+        who = visitor.key_id or visitor.session_id or visitor.caller.owner
+        if self.taken >= self._in_all:
+            raise TooManyStreams(self._in_all, "on this server")
+        if self._open[who] >= self._per_visitor:
+            raise TooManyStreams(self._per_visitor, "for you")
+        self._open[who] += 1
+        self.watcher(self.taken)
+        try:
+            yield
+        finally:
+            self._open[who] -= 1
+            if not self._open[who]:
+                del self._open[who]
+            self.watcher(self.taken)
+
+
+class AccessCheck:
+    """Repeats the authorization of a stream at intervals: its key may be revoked, its token may expire.
+
+    If the store cannot answer, the stream continues.
+    """
+
+    def __init__(self, admit: Callable[[], Awaitable[object]], every: float | None = None) -> None:
+        """`admit` authorizes the request again and raises AccessError if that fails."""
+        self._admit, self.every = admit, LOOK_EVERY if every is None else every
+        self._next = monotonic() + self.every
+
+    async def check(self) -> None:
+        """Authorize again if the interval has passed. Raises AccessError."""
+        now = monotonic()
+        if now >= self._next:
+            self._next = now + self.every
+            with suppress(StoreError):
+                await self._admit()

@@ -21,8 +21,7 @@ from moorage.core.record import MAX_KEY as MAX_RECORD_KEY
 from moorage.core.run import Join, Mode, RunState
 from moorage.core.session import FINAL_STATES, MAX_LABEL_LENGTH, MAX_LABELS, WORKING_PHASES, Phase, State
 from moorage.core.turn import TurnState
-from moorage.doors.http.last_lines import MOST
-from moorage.doors.http.messages import MAX_CLIENT_KEY
+from moorage.doors.http.messages import MAX_CLIENT_KEY, MAX_LINES
 from moorage.doors.http.streams import TYPES
 from moorage.doors.http.transfer import FORMATS
 from moorage.remote.records import KEYS_AT_ONCE
@@ -172,7 +171,7 @@ FIELDS: dict[str, Schema] = {
     **{f"{name}_put.ttl": LIFETIME for name in RECORDS},
     **{f"{name}_read.keys": some(RECORD_KEY, maxItems=KEYS_AT_ONCE) for name in RECORDS},
     "record_write.messages": some(MESSAGE, maxItems=MAX_MESSAGES),
-    "last_lines.sessions": some({"type": "string", "minLength": 1}, minItems=1, maxItems=MOST),
+    "last_lines.sessions": some({"type": "string", "minLength": 1}, minItems=1, maxItems=MAX_LINES),
     **{f"{name}.types": some(one_of(TYPES), minItems=1) for name in ("events", "session_events")},
     **{f"{name}.after": {"type": "string", "pattern": "^(end|[0-9]{1,9})$"} for name in ("events", "session_events")},
 }

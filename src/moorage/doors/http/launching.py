@@ -1,5 +1,7 @@
 """Launchers over HTTP: with a launcher's key they register, claim turns, renew them and report on them.
 
+The definitions of agents, which launchers need, are stored and listed here, beyond the table of operations.
+
 Turns of owners that the key does not cover count as unknown. A report with an old epoch is refused (409 `turn_lost`); a
 repeated report is recognised. A claim names the turns that the launcher knows, so a turn whose answer never arrived is
 given out again.
@@ -16,6 +18,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
+from moorage import config
 from moorage.core import errors
 from moorage.core.approval import Approval
 from moorage.core.codec import encode
@@ -24,14 +27,13 @@ from moorage.core.key import Scope
 from moorage.core.render import like
 from moorage.core.turn import LEASE, LOST_AFTER, Launcher, Turn, TurnState
 from moorage.core.work import TurnEnd
-from moorage.doors.http.answers import document
-from moorage.doors.http.app import Door
+from moorage.doors.http.app import Door, Handler, document
 from moorage.doors.http.exchange import Exchange
-from moorage.doors.http.routing import Handler
 from moorage.doors.http.visit import Visitor
 from moorage.launcher.undisturbed import first_of
 from moorage.ports import Claimed
 from moorage.remote import launching as wire
+from moorage.remote.definitions import Defined, Definitions
 from moorage.service.approvals import get_approval
 from moorage.service.launchers import all_launchers
 from moorage.service.leases import note_launcher
@@ -42,7 +44,7 @@ ENDS = (TurnState.COMPLETED, TurnState.FAILED, TurnState.STOPPED)
 
 
 def add_to(door: Door, stop: asyncio.Event | None = None) -> None:
-    """Add the routes of launchers; their long polls end when the server is told to stop."""
+    """Add the routes of launchers and of agents' definitions; long polls end when the server is told to stop."""
     own, one, turn = LauncherEndpoints(door, stop or asyncio.Event()), "/launchers/{launcher_id}", "/turns/{turn_id}"
 
     def add(endpoint: Handler, path: str, name: str, *, verb: str = "POST", **told: Any) -> None:
@@ -57,6 +59,40 @@ def add_to(door: Door, stop: asyncio.Event | None = None) -> None:
     add(own.finish, f"{turn}/finish", "turn_finish", body=wire.TurnEnding, answer=wire.Reported)
     question = f"{turn}/approvals/{{approval_id}}"
     add(own.approval, question, "turn_approval", verb="GET", query=Awaiting, answer=Approval)
+
+    @door.route("PUT", "/agents/{name}", Scope.ADMIN, body=Definition, answer=dict[str, Any])
+    async def put_agent(exchange: Exchange, visitor: Visitor, told: Definition) -> None:
+        """Create or replace an agent."""
+        name, moor = exchange.params["name"], door.visit(exchange, visitor)
+        agent = config.read_definition(told.definition)
+        if agent.name != name:
+            why = f"is {agent.name!r} in the definition and {name!r} in the path; make them agree"
+            raise errors.InvalidField("name", why)
+        await exchange.answer(document(await moor.define_agent(told.definition, replace=True, dry_run=told.dry_run)))
+
+    @door.route("GET", "/definitions", Scope.LAUNCH, to_token=False, query=DefinitionsRequest, answer=Definitions)
+    async def definitions(exchange: Exchange, _: Visitor, asked: DefinitionsRequest) -> None:
+        """Return all definitions, for launchers."""
+        await door.deps.registered.look()
+        texts = config.open_registry().texts() if asked.text else {}
+        items = [
+            Defined(role=agent.role, definition=agent.table(), text=texts.get(agent.name))
+            for agent in config.agents_of(door.deps).values()
+        ]
+        await exchange.answer(encode(Definitions(items=items)))
+
+
+class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A definition: the text of a TOML file, or its table."""
+
+    definition: str | dict[str, Any]
+    dry_run: bool = False
+
+
+class DefinitionsRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The form of the requested definitions."""
+
+    text: Annotated[bool, Meta(description="with their files as they were written")] = False
 
 
 class LauncherEndpoints:

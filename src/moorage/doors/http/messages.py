@@ -1,17 +1,22 @@
-"""`POST /sessions/{session_id}/messages`: post messages, and get the answer later, after a wait, or as a stream."""
+"""`POST /sessions/{session_id}/messages`: post messages, and get the answer later, after a wait, or as a stream.
+
+`GET /last-lines`: the beginning of the newest message of each of several sessions, for lists.
+"""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from moorage.core.answer import Answer
 from moorage.core.codec import encode
-from moorage.core.entry import ROLES, Kind
+from moorage.core.entry import ROLES, Entry, Kind, text_of
 from moorage.core.errors import InvalidField, NotFound
 from moorage.core.ids import check_label
 from moorage.core.key import Scope
+from moorage.core.query import LogQuery, Page
 from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.streams import SSE, LiveStreams
@@ -21,6 +26,8 @@ from moorage.service.streams import Wants
 
 PATH = "/sessions/{session_id}/messages"
 MAX_CLIENT_KEY = 250  # each of several messages appends its position
+MAX_LINES = 100  # sessions at once
+LINE_LENGTH = 200  # characters
 
 
 class PostMessages(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -41,7 +48,7 @@ class PostMessages(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def add_to(door: Door, live: LiveStreams) -> None:
-    """Add the route for posting messages."""
+    """Add the routes."""
 
     @door.route("POST", PATH, Scope.WRITE, body=PostMessages, answer=Answer, status=201, or_as=(SSE.decode(),))
     async def post_messages(exchange: Exchange, visitor: Visitor, asked: PostMessages) -> None:
@@ -63,6 +70,12 @@ def add_to(door: Door, live: LiveStreams) -> None:
             await stream_answer(live, exchange, visitor, moor, posted)
         else:
             await exchange.answer(encode(posted), status=201)
+
+    @door.route("GET", "/last-lines", Scope.READ, to_token=False, query=LastLinesRequest, answer=Page[LastLine])
+    async def last_lines(exchange: Exchange, visitor: Visitor, asked: LastLinesRequest) -> None:
+        """Return the beginning of the newest message of each of these sessions; sessions without one are left out."""
+        found = [await _newest_message(door, visitor.caller.owner, ref) for ref in _session_refs(asked.sessions)]
+        await exchange.answer(encode(Page([_line_of(entry) for entry in found if entry is not None])))
 
 
 async def stream_answer(live: LiveStreams, exchange: Exchange, visitor: Visitor, moor: Visit, posted: Answer) -> None:
@@ -115,3 +128,49 @@ def _keyed(messages: list[str | dict[str, Any]], key: str | None) -> list[Any]:
         return list(messages)
     every = [{"role": "user", "content": each} if isinstance(each, str) else each for each in messages]
     return [{"client_key": f"{key}:{index}", **each} for index, each in enumerate(every)]
+
+
+# Last lines -------------------------------------------------------------------------------------
+
+
+class LastLinesRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The sessions to look at."""
+
+    sessions: Annotated[list[str], Meta(description="ids or names; several, or separated by commas")]
+
+
+class LastLine(Struct, frozen=True, kw_only=True):
+    """The newest message of a session, on one line."""
+
+    session_id: str
+    number: int
+    role: str | None
+    at: datetime
+    line: str
+
+
+def _session_refs(named: list[str]) -> list[str]:
+    refs = list(filter(None, named))
+    if not 0 < len(refs) <= MAX_LINES:
+        raise InvalidField("sessions", f"names {len(refs)}; give 1 to {MAX_LINES}, separated by commas")
+    return list(dict.fromkeys(refs))
+
+
+async def _newest_message(door: Door, owner: str, ref: str) -> Entry | None:
+    try:
+        entries = await door.deps.store.log(owner, ref, LogQuery(limit=1, kinds=(Kind.MESSAGE,), newest_first=True))
+    except NotFound:  # deleted since the list was made
+        return None
+    return entries[0] if entries else None
+
+
+def _line_of(entry: Entry) -> LastLine:
+    text = " ".join(text_of(entry.content)[: LINE_LENGTH * 4].split()) or _tool_names(entry)
+    line = text if len(text) <= LINE_LENGTH else f"{text[:LINE_LENGTH]}…"
+    return LastLine(session_id=str(entry.session_id), number=entry.number, role=entry.role, at=entry.at, line=line)
+
+
+def _tool_names(entry: Entry) -> str:
+    """Describe a message that has tool calls and no text."""
+    parts = entry.content if isinstance(entry.content, list) else []
+    return ", ".join(str(part.get("name") or part["type"]) for part in parts)

@@ -1,9 +1,12 @@
-"""The OpenAPI document, generated from the routes."""
+"""The OpenAPI document, generated from the routes, also as a page: plain HTML, without scripts, usable offline."""
 
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Iterable
+from hashlib import sha256
+from html import escape
 from typing import Any
 
 import msgspec
@@ -17,8 +20,8 @@ from moorage.core.query import STATUSES
 from moorage.core.session import PUBLIC_FIELDS, Session
 from moorage.core.status import Child
 from moorage.doors.http import constraints
+from moorage.doors.http.app import Route
 from moorage.doors.http.constraints import REF
-from moorage.doors.http.routing import Route
 from moorage.remote.operations import SESSION, Operation, variants
 
 JSON = "application/json"
@@ -59,10 +62,7 @@ def openapi(routes: Iterable[Route], *, needs_key: bool = False) -> dict[str, An
             "description": "Durable sessions for AI agents. Errors are application/problem+json with a stable `code`.",
         },
         "paths": dict(sorted(paths.items())),
-        "components": {
-            "schemas": types.components(),
-            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
-        },
+        "components": {"schemas": types.components(), "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
         "security": [{"key": []}] if needs_key else [{}, {"key": []}],
     }
 
@@ -101,24 +101,16 @@ class _Types:
         return dict(sorted(self._components.items()))
 
 
+_PROBLEM_FIELDS = dict.fromkeys(("type", "title", "status", "code", "detail", "request_id"), TEXT)
 _PROBLEM = {
     "type": "object",
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "code": {"type": "string"},
-        "detail": {"type": "string"},
-        "request_id": {"type": "string"},
-    },
+    "properties": {**_PROBLEM_FIELDS, "status": {"type": "integer"}},
     "required": ["status", "code", "detail"],
 }
-
-
 _WAITING_FOR = {
     "type": "object",
     "properties": {
-        "approval_id": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "approval_id": {"anyOf": [TEXT, {"type": "null"}]},
         "child": {"anyOf": [{"type": "null"}, {"$ref": REF.format(name=Child.__name__)}]},
     },
     "required": ["approval_id", "child"],
@@ -281,3 +273,87 @@ def _add_links(paths: dict[str, dict[str, Any]]) -> None:
             for values, targets in links
             for target in targets or about_one
         }
+
+
+# The page ---------------------------------------------------------------------------------------
+
+_STYLE = """
+:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
+body { max-width: 60rem; margin: 0 auto; padding: 1rem; }
+summary { cursor: pointer; padding: .3rem 0; }
+summary b { display: inline-block; min-width: 4.5rem; font-family: ui-monospace, monospace; }
+code, pre { font-family: ui-monospace, monospace; font-size: .9rem; }
+pre { overflow-x: auto; padding: .5rem; border: 1px solid #8886; border-radius: .3rem; }
+table { border-collapse: collapse; } td, th { text-align: left; padding: .15rem 1rem .15rem 0; vertical-align: top; }
+.say { opacity: .75; } details details { margin-left: 1.5rem; }
+"""
+_STYLE_HASH = b64encode(sha256(_STYLE.encode()).digest())
+POLICY = (
+    b"default-src 'none'; style-src 'sha256-" + _STYLE_HASH + b"'; base-uri 'none'; form-action 'none'; "
+    b"frame-ancestors 'none'"
+)
+
+
+def docs_page(document: dict[str, Any]) -> str:
+    """Return a page with every operation, grouped by topic."""
+    groups: dict[str, list[str]] = {}
+    for path, verbs in document["paths"].items():
+        for verb, operation in verbs.items():
+            groups.setdefault(operation["tags"][0], []).append(_shown(document, verb.upper(), path, operation))
+    body = "".join(f"<h2>{escape(name)}</h2>{''.join(shown)}" for name, shown in groups.items())
+    info = document["info"]
+    return (
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        f"<title>{escape(info['title'])} {escape(info['version'])}: REST</title><style>{_STYLE}</style>"
+        f"<h1>{escape(info['title'])} <small>{escape(info['version'])}</small></h1>"
+        f"<p>{escape(info['description'])} For programs: <a href=openapi.json>openapi.json</a>.</p>{body}</html>"
+    )
+
+
+def _shown(document: dict[str, Any], verb: str, path: str, operation: dict[str, Any]) -> str:
+    scope = f" · scope <code>{escape(operation['x-scope'])}</code>" if "x-scope" in operation else ""
+    answers = ((f"Answer {status}", each) for status, each in operation["responses"].items() if status.startswith("2"))
+    shapes = "".join(
+        f"<p>{title}, {escape(kind)}</p>{_shape(document, each['schema'])}"
+        for title, told in (("Body", operation.get("requestBody", {})), *answers)
+        for kind, each in told.get("content", {}).items()
+    )
+    return (
+        f"<details><summary><b>{verb}</b> <code>{escape(path)}</code> <span class=say>{escape(operation['summary'])}"
+        f"</span></summary><p><code>{escape(operation['operationId'])}</code>{scope}</p>"
+        f"{_table(operation['parameters'])}{shapes}</details>"
+    )
+
+
+def _table(parameters: list[dict[str, Any]]) -> str:
+    rows = "".join(
+        f"<tr><td><code>{escape(each['name'])}</code><td>{each['in']}<td>{escape(_kind(each['schema']))}"
+        f"<td>{'required' if each.get('required') else ''}<td>{escape(each.get('description', ''))}"
+        for each in parameters
+    )
+    return f"<table>{rows}</table>" if rows else ""
+
+
+def _shape(document: dict[str, Any], schema: dict[str, Any]) -> str:
+    """Return the fields of an object, or the kind of anything else."""
+    name = schema.get("$ref", "").rpartition("/")[2]
+    known = document["components"]["schemas"].get(name, schema)
+    fields = known.get("properties")
+    if not fields:
+        return f"<pre>{escape(_kind(schema))}</pre>"
+    required = set(known.get("required", ()))
+    lines = [f"  {field}{'' if field in required else '?'}: {_kind(each)}" for field, each in fields.items()]
+    return f"<pre>{escape(name)} {{\n{escape(chr(10).join(lines))}\n}}</pre>"
+
+
+def _kind(schema: dict[str, Any]) -> str:
+    """Return a schema in a few words."""
+    if "$ref" in schema:
+        return str(schema["$ref"]).rpartition("/")[2]
+    if "anyOf" in schema:
+        return " | ".join(_kind(each) for each in schema["anyOf"])
+    if "enum" in schema:
+        return " | ".join(map(str, schema["enum"]))
+    if schema.get("type") == "array":
+        return f"[{_kind(schema.get('items', {}))}]"
+    return str(schema.get("format") or schema.get("type") or "any JSON")

@@ -15,13 +15,12 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from moorage.doors.http.app import Door
+from moorage.doors.http.app import Door, Handler, Route
 from moorage.doors.http.exchange import PACKED, WORTH_PACKING, Exchange, RawHeaders
 from moorage.doors.http.reading import knows
-from moorage.doors.http.routing import Handler, Route
 from moorage.doors.http.visit import Visitor
-from moorage.doors.web import FOLDER
 
+FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "web", "static")
 KINDS = {
     ".html": b"text/html; charset=utf-8",
     ".css": b"text/css; charset=utf-8",

@@ -10,6 +10,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import os
+import shlex
+import shutil
 import signal
 import socket
 import sys
@@ -30,12 +33,9 @@ from moorage.core.extras import missing
 from moorage.doors.graphql import door as graphql
 from moorage.doors.http import (
     agent_sessions,
-    agents,
-    health,
-    last_lines,
     launching,
     messages,
-    metrics,
+    monitoring,
     pages,
     records,
     streams,
@@ -43,14 +43,10 @@ from moorage.doors.http import (
     workers,
 )
 from moorage.doors.http.app import Door
-from moorage.doors.http.authorizer import LOCAL, Authorizer
+from moorage.doors.http.authorizer import LOCAL, Authorizer, Rates
 from moorage.doors.http.exchange import MAX_BODY, AsgiApp
-from moorage.doors.http.greeting import greeting
-from moorage.doors.http.health import Heart
-from moorage.doors.http.limits import Rates
-from moorage.doors.http.metrics import Meter, watch_stalls
+from moorage.doors.http.monitoring import Heart, Meter, Traces, open_traces, watch_stalls
 from moorage.doors.http.protocol import BoundedProtocol
-from moorage.doors.http.traces import Traces, open_traces
 from moorage.doors.mcp import door as mcp
 from moorage.launcher import standalone
 from moorage.service import leases, presence
@@ -172,17 +168,14 @@ def make_door(
     meter = meter or Meter()
     deps.store.on_commit(meter.commit)
     door = Door(deps, authorizer or Authorizer(deps), watcher=meter.call, traces=traces)
-    health.add_to(door, heart)
+    monitoring.add_to(door, meter, heart)
     pages.add_to(door)
-    last_lines.add_to(door)
     transfer.add_to(door)
     records.add_to(door)
-    metrics.add_to(door, meter)
     live = streams.add_to(door)
     door.places.watcher = meter.streams
     messages.add_to(door, live)
     agent_sessions.add_to(door, live)
-    agents.add_to(door)
     mcp.add_to(door, live, stateless=is_one_of_many)
     launching.add_to(door, stop)
     graphql.add_to(door, live)
@@ -432,3 +425,31 @@ def greet(options: ServeOptions, listening: socket.socket, grpc_port: int | None
 
 def _store_name(options: ServeOptions) -> str:
     return config.without_password(config.pick_url(options.url))
+
+
+def greeting(address: str, store: str, *, grpc: str | None) -> str:
+    """Return the text; `grpc` is the address of that door, or None if it is closed."""
+    mcp = f"{address}/mcp" if find_spec("mcp") else None
+    places = {
+        "page": f"{address}/",
+        "REST": f"{address}/docs",
+        "GraphQL": f"{address}/graphql",
+        "gRPC": grpc,
+        "MCP": mcp,
+    }
+    return "\n".join(
+        (
+            "",
+            f"  Moorage is ready. Its sessions are in {store}",
+            *(f"    {name:<8}  {place}" for name, place in places.items() if place),
+            f"    try       {_program()} --url {address} run echo-agent hello",
+            "  Ctrl-C ends the server; sessions stay.",
+            "",
+        )
+    )
+
+
+def _program() -> str:
+    """Return `moorage` if a shell finds this installation by that name, else its path."""
+    program = os.path.join(os.path.dirname(sys.executable), "moorage")
+    return "moorage" if shutil.which("moorage") == program else shlex.quote(program)

@@ -14,8 +14,7 @@ from msgspec import Meta, Struct
 
 from moorage.core.errors import InvalidImport
 from moorage.core.key import Scope
-from moorage.doors.http.answers import document
-from moorage.doors.http.app import Door
+from moorage.doors.http.app import Door, document
 from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.refusals import TooManyImports
 from moorage.doors.http.visit import Visit, Visitor

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from prometheus_client.multiprocess import mark_process_dead
 
 from moorage import config
-from moorage.doors.http.metrics import FOLDER
+from moorage.doors.http.monitoring import FOLDER
 from moorage.service.presence import locked_folder, remove_unlocked
 
 log = logging.getLogger(__name__)

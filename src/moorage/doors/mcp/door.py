@@ -15,9 +15,8 @@ from msgspec.structs import replace
 
 from moorage.core.errors import AccessError, StoreUnavailable
 from moorage.core.extras import missing
-from moorage.doors.http.app import Door
+from moorage.doors.http.app import Door, Route
 from moorage.doors.http.exchange import MAX_BODY, Exchange
-from moorage.doors.http.routing import Route
 from moorage.doors.http.streams import LiveStreams
 from moorage.doors.http.visit import Visit, Visitor
 
