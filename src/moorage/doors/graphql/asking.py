@@ -18,7 +18,7 @@ from moorage.remote.operations import OPERATIONS, Operation
 from moorage.service.conversation import session_and_window, windows_of
 
 OPERATION: dict[str, Operation] = {each.name: each for each in reversed(OPERATIONS)}  # the first row wins
-Reading = Callable[..., Coroutine[Any, Any, list[Any]]]  # a service function that reads for several keys at once
+BatchRead = Callable[..., Coroutine[Any, Any, list[Any]]]  # a service function that reads for several keys at once
 
 
 def at_this_door(exchange: Exchange) -> None:
@@ -55,11 +55,11 @@ class OperationContext:
         """Read everything again: earlier reads may be stale after a change."""
         self._loaders = {}
 
-    def read(self, service: Reading, key: Hashable, **options: Hashable) -> Awaitable[Any]:
+    def read(self, service: BatchRead, key: Hashable, **options: Hashable) -> Awaitable[Any]:
         """Return the answer of a service function for a key; it is called once for all items of a list."""
         return self._loader(service, **options)(key)
 
-    def _loader(self, service: Reading, **options: Hashable) -> Loader:
+    def _loader(self, service: BatchRead, **options: Hashable) -> Loader:
         known, moor = (service, *options.values()), self.moor
         if known not in self._loaders:
             self._loaders[known] = Loader(lambda keys: moor.call(service, keys, **options))

@@ -1,4 +1,4 @@
-"""What operators need: health and readiness, metrics in the format of Prometheus, traces, and the documentation.
+"""Observability of a server: health and readiness, metrics in the format of Prometheus, traces, and the documentation.
 
 Requests and commits are counted as they happen; the backlog is read from the store on each scrape. Several workers at
 one address count in shared files, so any of them can answer.
