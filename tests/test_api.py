@@ -10,7 +10,7 @@ import pytest
 
 from moorage.api import Context, Moorage
 from moorage.client import LocalContext, LocalMoorage
-from moorage.core.delegation import Span
+from moorage.core.policy import Span
 from moorage.doors.http.visit import Visit
 from moorage.remote.client import RemoteContext, RemoteMoorage
 from moorage.service import runs

@@ -53,11 +53,10 @@ if TYPE_CHECKING:
     from asyncio import Task
 
     from moorage import values
-    from moorage.core.agent import AgentDefinition
+    from moorage.core.agent import AgentDefinition, ToolAnswer
     from moorage.core.answer import Answer, RunAnswer
     from moorage.core.key import Key
     from moorage.core.run import Run
-    from moorage.core.tool import ToolAnswer
     from moorage.core.turn import Launcher, Turn
     from moorage.files.finding import Source
     from moorage.launcher.embedded import Embedded

@@ -31,8 +31,7 @@ from moorage.service.deps import Deps, HookSettings, MemorySettings, ServerSetti
 
 if TYPE_CHECKING:
     from moorage.agents.registry import Registry
-    from moorage.core.agent import AgentDefinition
-    from moorage.core.tool import Tool, Toolbox, ToolFunction
+    from moorage.core.agent import AgentDefinition, Tool, Toolbox, ToolFunction
     from moorage.stores.sealing import Sealer
 
 FILE_NAME = "moorage.db"

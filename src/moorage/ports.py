@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from moorage.core.approval import PENDING, Approval, ApprovalQuery
-from moorage.core.delegation import Delegation, Span
 from moorage.core.entry import Entry, Message
 from moorage.core.event import Event, Hit
 from moorage.core.family import EVERY_TOMBSTONE, Deletion, Member, Tombstone, TombstoneQuery
+from moorage.core.policy import Delegation, Span
 from moorage.core.query import OLDEST, LogQuery, Page, SessionQuery
 from moorage.core.session import NO_NEEDS, Asker, Birth, Change, Needs, Session, Stamp, View
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from datetime import datetime as datetime
 
+from moorage.core.agent import Tool as Tool
+from moorage.core.agent import ToolAnswer as ToolAnswer
 from moorage.core.answer import Answer as Answer
 from moorage.core.answer import RunAnswer as RunAnswer
 from moorage.core.approval import Approval as Approval
 from moorage.core.context import ContextItem as ContextItem
-from moorage.core.delegation import Delegation as Delegation
 from moorage.core.entry import Entry as Entry
 from moorage.core.event import Event as Event
 from moorage.core.event import Hit as Hit
@@ -19,12 +20,11 @@ from moorage.core.family import Deletion as Deletion
 from moorage.core.family import Tombstone as Tombstone
 from moorage.core.inbox import Item as Item
 from moorage.core.key import Key as Key
+from moorage.core.policy import Delegation as Delegation
 from moorage.core.policy import Verdict as Verdict
 from moorage.core.query import Page as Page
 from moorage.core.run import Run as Run
 from moorage.core.session import Session as Session
-from moorage.core.tool import Tool as Tool
-from moorage.core.tool import ToolAnswer as ToolAnswer
 from moorage.core.turn import Launcher as Launcher
 from moorage.core.window import TokenCounter as TokenCounter
 from moorage.files.finding import Source as Source

@@ -17,8 +17,8 @@ import pytest
 
 import moorage
 from moorage import sync
-from moorage.core.delegation import Span
 from moorage.core.errors import StoreTooNew
+from moorage.core.policy import Span
 from moorage.stores.sql import find
 from moorage.stores.sql.check import check
 from moorage.stores.sql.query import Migration

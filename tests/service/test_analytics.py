@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import moorage
-from moorage.core.delegation import Delegation, Span
 from moorage.core.errors import InvalidField
+from moorage.core.policy import Delegation, Span
 from moorage.core.session import FINAL_STATES, Stamp, State
 from moorage.ports import Store
 from moorage.service import analytics as module

@@ -12,11 +12,10 @@ import msgspec
 
 from moorage.agents.interface import AGENT_FAILED, TIMED_OUT, AgentEvent, Commands, Emit, Job, Secret, completed, failed
 from moorage.agents.router import Metadata, RemoteCall, RemoteFailure, Unreachable, load_grpc, router
-from moorage.core.agent import AgentDefinition, AgentRole
+from moorage.core.agent import AgentDefinition, AgentRole, Occasion, Refused, Tool, ToolFunction
 from moorage.core.codec import as_text, encode_text
 from moorage.core.entry import text_of
 from moorage.core.errors import ToolUnreachable
-from moorage.core.tool import Occasion, Refused, Tool, ToolFunction
 
 UNREACHABLE = "unreachable"  # the call was not sent
 LOST = "connection_lost"  # the call was sent, and its outcome is unknown

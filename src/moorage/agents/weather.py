@@ -11,7 +11,7 @@ from math import cos, pi
 from typing import Any
 from zlib import crc32
 
-from moorage.core.tool import Occasion, Refused, Tool, ToolOperation
+from moorage.core.agent import Occasion, Refused, Tool, ToolOperation
 
 SOURCE = "sample climate data, not a forecast"
 MAX_DAYS = 14

@@ -19,11 +19,10 @@ from moorage.agents.interface import AgentEvent
 from moorage.asking import here
 from moorage.asking.jobs import HearText, SessionMemory, Task, TellWhy, job_of, performed
 from moorage.client import LocalMoorage
-from moorage.core.agent import AgentDefinition, AgentRole
+from moorage.core.agent import AgentDefinition, AgentRole, Tool, ToolAnswer, Toolbox
 from moorage.core.answer import Answer
 from moorage.core.errors import IdTaken
 from moorage.core.render import like
-from moorage.core.tool import Tool, ToolAnswer, Toolbox
 from moorage.core.turn import Turn
 from moorage.launcher.embedded import Embedded
 from moorage.launcher.undisturbed import undisturbed

@@ -19,12 +19,12 @@ from msgspec import Struct, to_builtins
 
 from moorage.core.approval import Approval
 from moorage.core.codec import canonical
-from moorage.core.delegation import Delegation
 from moorage.core.document import Document
 from moorage.core.entry import Entry
 from moorage.core.family import Tombstone
 from moorage.core.inbox import Item
 from moorage.core.once import Once
+from moorage.core.policy import Delegation
 from moorage.core.record import Record
 from moorage.core.run import Run
 from moorage.core.session import Session

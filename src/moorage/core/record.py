@@ -284,7 +284,7 @@ class _Draft:
     def drop(self, wish: Drop) -> None:
         name = RecordName(wish.namespace, wish.key)
         if wish.prefix:
-            gone = [each for each in self._found if _is_below(each, name)]
+            gone = [each for each in self._found if each.namespace == name.namespace and each.key.startswith(name.key)]
             self._numbers[name] = 0
         else:
             self._living(name, wish.version)
@@ -331,10 +331,6 @@ def _conflict(name: RecordName, expected: int, actual: int) -> MoorageError:
     detail = f"{where} is at version {actual}, not {expected}; read it again and repeat the change"
     facts = {"namespace": name.namespace, "key": name.key, "expected": expected, "actual": actual}
     return error_from("version_conflict", detail, facts)
-
-
-def _is_below(name: RecordName, start: RecordName) -> bool:
-    return name.namespace == start.namespace and name.key.startswith(start.key)
 
 
 def _parts_of(record: Record) -> RecordName:

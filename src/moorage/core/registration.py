@@ -11,9 +11,8 @@ from datetime import datetime, timedelta
 
 from msgspec import Struct, field
 
-from moorage.core.agent import AgentDefinition, AgentKind, AgentRole, check_endpoint, check_name
+from moorage.core.agent import AgentDefinition, AgentKind, AgentRole, Tool, ToolOperation, check_endpoint, check_name
 from moorage.core.errors import InvalidField
-from moorage.core.tool import Tool, ToolOperation
 
 USUAL_LEASE = 30.0  # seconds
 LONGEST_LEASE = 3600.0

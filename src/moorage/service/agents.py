@@ -21,8 +21,7 @@ from moorage.core.registration import Registration, agents_of, check_room, tools
 from moorage.service.documents import Collection
 
 if TYPE_CHECKING:
-    from moorage.core.agent import AgentDefinition
-    from moorage.core.tool import Tool
+    from moorage.core.agent import AgentDefinition, Tool
     from moorage.ports import Clock, Documents
 
 AgentDocument = dict[str, Any]

@@ -15,9 +15,9 @@ from typing import Any
 from msgspec import Struct
 
 from moorage.core.brief import brief
-from moorage.core.delegation import Delegation, Span
 from moorage.core.errors import utc_text
 from moorage.core.fact import Fate, SessionFact
+from moorage.core.policy import Delegation, Span
 from moorage.core.query import check_choice, each_item, each_page
 from moorage.core.render import like
 from moorage.core.session import FINAL_STATES, State

@@ -7,10 +7,9 @@ from typing import Any
 from msgspec import Struct
 
 from moorage.core.brief import brief
-from moorage.core.delegation import Delegation, Span
 from moorage.core.errors import InvalidField, NotFound, SessionCorrupt
 from moorage.core.ids import check_label, check_session_id
-from moorage.core.policy import Verdict, verdict_on, verdict_without
+from moorage.core.policy import Delegation, Span, Verdict, verdict_on, verdict_without
 from moorage.core.query import Page, SessionQuery, check_limit
 from moorage.core.session import Phase, Session
 from moorage.service.deps import Caller, Deps, shown

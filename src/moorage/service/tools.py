@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from moorage.core.agent import Occasion, Refused, ToolAnswer, Toolbox
 from moorage.core.codec import check_json, encode_text
 from moorage.core.errors import InvalidField, ToolNotFound, ToolUnreachable
 from moorage.core.ids import check_label
-from moorage.core.tool import Occasion, Refused, ToolAnswer, Toolbox
 from moorage.service.conversation import append_messages
 from moorage.service.deps import Caller, Deps
 

@@ -16,10 +16,10 @@ import msgspec
 from msgspec.structs import asdict
 
 from moorage.core.approval import Approval
-from moorage.core.delegation import Span
 from moorage.core.entry import Entry, Kind
 from moorage.core.errors import EncryptionKeyMissing, InvalidCursor, SessionCorrupt
 from moorage.core.family import Tombstone
+from moorage.core.policy import Span
 from moorage.core.query import MAX_POSITION, make_cursor, read_cursor
 from moorage.core.session import Session, Stamp
 from moorage.stores import SEALED

@@ -30,13 +30,13 @@ from moorage.core.context import (
     put_key,
     replace_all,
 )
-from moorage.core.delegation import Span
 from moorage.core.dump import DumpKind
 from moorage.core.entry import Entry, Message, check_message
 from moorage.core.event import Event
 from moorage.core.fact import SessionFact
 from moorage.core.family import FamilyLimits, Member, NewSession, Tombstone, born, check_deletion, forked
 from moorage.core.inbox import ItemState
+from moorage.core.policy import Span
 from moorage.core.query import LogQuery, SessionQuery
 from moorage.core.record import CONTEXT, Record, RecordName, RecordQuery
 from moorage.core.run import RunQuery

@@ -22,10 +22,9 @@ from msgspec.structs import replace
 
 from moorage.core.approval import ApprovalQuery
 from moorage.core.bundle import Bundle
-from moorage.core.delegation import Delegation, Span
 from moorage.core.entry import ROLES, Kind, Message
 from moorage.core.family import Tombstone
-from moorage.core.policy import Limit, Retention, why_removable
+from moorage.core.policy import Delegation, Limit, Retention, Span, why_removable
 from moorage.core.query import SORTS, LogQuery
 from moorage.core.session import OUTCOMES, WORKING_PHASES, Session, State, Update
 from moorage.core.status import Status

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from moorage import sync
-from moorage.core.delegation import Delegation
+from moorage.core.policy import Delegation
 from moorage.stores.sqlite.store import SqliteStore
 from moorage.testing.builders import a_session, drive, finalized
 from tests.doors.cli.running import Cli, Terminal, a_terminal, run

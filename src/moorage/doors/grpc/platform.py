@@ -17,13 +17,12 @@ from moorage import __version__, config
 from moorage.agents.grpc import LOST, UNREACHABLE, texts_of
 from moorage.agents.router import router
 from moorage.asking.jobs import SessionMemory, Task
-from moorage.core.agent import AgentDefinition, AgentKind, AgentRole
+from moorage.core.agent import AgentDefinition, AgentKind, AgentRole, Tool, ToolOperation
 from moorage.core.answer import Answer
 from moorage.core.codec import as_text, encode_text
 from moorage.core.errors import AgentFailed, AgentNotFound, AgentUnreachable, InvalidField, TaskNotFound
 from moorage.core.key import Scope
 from moorage.core.registration import USUAL_LEASE, new_registration
-from moorage.core.tool import Tool, ToolOperation
 from moorage.doors.grpc.calls import Rpc, RpcCall
 from moorage.doors.grpc.door import Rpcs
 from moorage.doors.grpc.sessions import filled

@@ -28,8 +28,8 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from moorage.core.delegation import Delegation
 from moorage.core.errors import InvalidField, utc_text
+from moorage.core.policy import Delegation
 from moorage.core.session import Session
 from moorage.doors.hooks import words
 from moorage.doors.hooks.context import HookContext, HookReply, Json, caller_as

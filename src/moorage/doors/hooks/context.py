@@ -10,8 +10,8 @@ from msgspec import Struct, field, json, to_builtins
 
 from moorage import config
 from moorage.clocks import SystemClock
-from moorage.core.delegation import Delegation
 from moorage.core.errors import MoorageError, StoreError
+from moorage.core.policy import Delegation
 from moorage.doors.hooks.spool import Spool
 from moorage.service.deps import Caller, Deps
 from moorage.service.inline import drive

@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from moorage import config
 from moorage.compat.pre_delegate import read_question
-from moorage.core.delegation import Delegation
 from moorage.core.errors import InvalidField, MoorageError, SessionCorrupt, StoreError
 from moorage.core.ids import uuid7
+from moorage.core.policy import Delegation
 from moorage.doors.hooks import claude_code, plain
 from moorage.doors.hooks.context import HookContext, delegation_item, parent_of_host
 from moorage.service.inline import drive

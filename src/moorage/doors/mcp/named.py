@@ -16,13 +16,12 @@ from msgspec.json import format as indented
 
 from moorage.agents.grpc import LOST, UNREACHABLE
 from moorage.asking.jobs import Task
-from moorage.core.agent import AgentDefinition
+from moorage.core.agent import NUMBERS, AgentDefinition, Tool
 from moorage.core.answer import Answer
 from moorage.core.codec import as_text, encode_text
 from moorage.core.errors import AgentUnreachable, InvalidField, ToolNotFound
 from moorage.core.key import Scope
 from moorage.core.render import like, to_json
-from moorage.core.tool import NUMBERS, Tool
 from moorage.doors.http.reading import read_fields
 from moorage.doors.mcp.answers import MAX_TEXT
 from moorage.doors.mcp.calls import ToolCall

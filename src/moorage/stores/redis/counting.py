@@ -9,10 +9,10 @@ from functools import partial
 from msgspec.json import Decoder
 
 from moorage.core.codec import encode_text
-from moorage.core.delegation import Delegation, Span
 from moorage.core.entry import Kind
 from moorage.core.fact import Backlog, Fate, SessionFact, Size, Totals, callback_counts, tokens_of
 from moorage.core.inbox import ItemKind, ItemState
+from moorage.core.policy import Delegation, Span
 from moorage.core.query import Page
 from moorage.core.session import Session, State
 from moorage.stores import Stale

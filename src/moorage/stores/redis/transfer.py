@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from moorage.core import dump as dumps
 from moorage.core.approval import Approval
 from moorage.core.codec import encode_text
-from moorage.core.delegation import Delegation
 from moorage.core.document import LOAD_MARK, NOT_COPIED, Document, DocumentKind
 from moorage.core.dump import DumpKind, DumpRecord
 from moorage.core.family import Tombstone
 from moorage.core.inbox import Item, ItemState
 from moorage.core.once import Once
+from moorage.core.policy import Delegation
 from moorage.core.query import Page
 from moorage.core.record import PutRecord, Record
 from moorage.core.run import Run

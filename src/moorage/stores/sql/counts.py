@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec.structs import astuple
 
-from moorage.core.delegation import Delegation, Span
+from moorage.core.policy import Delegation, Span
 from moorage.core.query import Page
 from moorage.stores.rows import Row, SortPlace, cursor_at, instant, micros, micros_or_none, start
 from moorage.stores.sql.db import Db

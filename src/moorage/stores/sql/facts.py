@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from moorage.core.delegation import Span
 from moorage.core.fact import CallbackCounts, Fate, SessionFact, callback_counts, tokens_in
 from moorage.core.inbox import ItemState
+from moorage.core.policy import Span
 from moorage.core.query import Page
 from moorage.core.session import State
 from moorage.stores.rows import RARE, Row, SortPlace, cursor_at, micros, micros_or_none, start

@@ -15,13 +15,13 @@ import msgspec
 
 from moorage.core import dump as dumps
 from moorage.core.approval import Approval
-from moorage.core.delegation import Delegation
 from moorage.core.document import LOAD_MARK, NOT_COPIED
 from moorage.core.dump import DumpKind, DumpRecord
 from moorage.core.errors import StoreCorrupt
 from moorage.core.family import Tombstone
 from moorage.core.inbox import Item
 from moorage.core.once import Once
+from moorage.core.policy import Delegation
 from moorage.core.query import Page
 from moorage.core.run import Run
 from moorage.core.session import Session

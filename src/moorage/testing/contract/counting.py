@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from moorage.core.delegation import Delegation, Span
 from moorage.core.errors import InvalidCursor
 from moorage.core.fact import CallbackCounts, Fate, SessionFact
+from moorage.core.policy import Delegation, Span
 from moorage.core.query import Page
 from moorage.core.session import State
 from moorage.ports import Store

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from moorage.core.delegation import Delegation
 from moorage.core.document import LOAD_MARK, DocumentKind
 from moorage.core.dump import DumpedSession, DumpKind, DumpRecord
 from moorage.core.errors import MoorageError
 from moorage.core.once import OnceKey
+from moorage.core.policy import Delegation
 from moorage.core.session import Needs
 from moorage.core.token import SigningSecret
 from moorage.core.turn import Launcher

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from moorage.core.approval import ApprovalQuery
-from moorage.core.delegation import Delegation, Span
 from moorage.core.errors import (
     ApprovalNotFound,
     ItemNotFound,
@@ -20,6 +19,7 @@ from moorage.core.errors import (
     TurnNotFound,
     Unsupported,
 )
+from moorage.core.policy import Delegation, Span
 from moorage.core.query import SessionQuery
 from moorage.core.record import RecordName, RecordQuery
 from moorage.core.run import RunQuery

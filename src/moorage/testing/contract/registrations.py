@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from moorage.core.agent import AgentRole
+from moorage.core.agent import AgentRole, ToolOperation
 from moorage.core.registration import Registration
-from moorage.core.tool import ToolOperation
 from moorage.ports import Store
 from moorage.service.agents import live_registrations, save_registration
 from moorage.testing.builders import *

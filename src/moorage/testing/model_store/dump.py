@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from moorage.core import dump as dumps
 from moorage.core.approval import Approval
 from moorage.core.codec import encode
-from moorage.core.delegation import Delegation
 from moorage.core.dump import DumpKind, DumpRecord
 from moorage.core.entry import Entry
 from moorage.core.family import Tombstone
 from moorage.core.inbox import Item
 from moorage.core.once import Once
+from moorage.core.policy import Delegation
 from moorage.core.record import PutRecord, sort_key
 from moorage.core.run import Run
 from moorage.core.session import Change

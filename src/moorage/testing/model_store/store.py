@@ -24,7 +24,6 @@ from msgspec.structs import replace
 from moorage.core.approval import PENDING, Approval, ApprovalQuery, ApprovalState
 from moorage.core.bundle import Bundle, as_restored
 from moorage.core.codec import encode
-from moorage.core.delegation import Delegation, Span
 from moorage.core.document import LOAD_MARK, NOT_COPIED, Document, DocumentKind
 from moorage.core.dump import DumpedDocument, DumpedSession, DumpKind, DumpRecord
 from moorage.core.entry import Entry, Kind, Message, searchable_text
@@ -45,6 +44,7 @@ from moorage.core.family import EVERY_TOMBSTONE, Deletion, Member, Tombstone, To
 from moorage.core.ids import looks_like_ref
 from moorage.core.inbox import OPEN_ITEMS, Item, ItemKind, ItemState, inbox_fingerprint
 from moorage.core.once import Once
+from moorage.core.policy import Delegation, Span
 from moorage.core.query import MAX_POSITION, OLDEST, LogQuery, Page, SessionQuery, make_cursor, read_cursor
 from moorage.core.record import PutRecord, Record, RecordName, RecordNeeds, RecordQuery, RecordWrite
 from moorage.core.run import Run, RunQuery, RunState
