@@ -293,16 +293,16 @@ MUTANTS = (
     ),
     Mutant(
         "secrets of an import",
-        "moorage/service/importing.py",
-        "    whole = _without_secrets(deps, bundle)[0]\n    whole = replace(whole,",
-        "    whole = bundle\n    whole = replace(whole,",
+        "moorage/service/transfer.py",
+        "        whole = self._without_secrets(bundle)[0]\n        whole = replace(whole,",
+        "        whole = bundle\n        whole = replace(whole,",
         ("tests/service/test_transfer.py::test_import_redacts_secrets_and_places_a_root_as_one",),
     ),
     Mutant(
         "depth of an imported root",
-        "moorage/service/importing.py",
-        "        return replace(own, root_session_id=own.session_id, depth=0)\n",
-        "        return own\n",
+        "moorage/service/transfer.py",
+        "            return as_root\n",
+        "            return own\n",
         ("tests/service/test_transfer.py::test_import_redacts_secrets_and_places_a_root_as_one",),
     ),
     Mutant(
@@ -386,7 +386,7 @@ MUTANTS = (
     ),
     Mutant(
         "size of an imported session",
-        "moorage/service/importing.py",
+        "moorage/service/transfer.py",
         "if current is not None and (size > max_bytes",
         "if False and (size > max_bytes",
         (f"{IMPORTS}::test_large_session_does_not_block_others_and_a_larger_one_is_refused",),

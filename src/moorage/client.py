@@ -37,7 +37,6 @@ from moorage.service import (
     conversation,
     delegation,
     family,
-    importing,
     records,
     retention,
     sessions,
@@ -45,9 +44,9 @@ from moorage.service import (
 )
 from moorage.service.delegation import Delegated, DelegationQuestion, WorkPlace
 from moorage.service.deps import Caller, Deps, once_key
-from moorage.service.importing import ImportReport
 from moorage.service.retention import Cleanup
 from moorage.service.sessions import SessionRequest
+from moorage.service.transfer import ImportReport
 
 if TYPE_CHECKING:
     from asyncio import Task
@@ -564,7 +563,7 @@ class LocalMoorage(OnStore, Connection):
 
     # Transfer and care ----------------------------------------------------------------------------
 
-    import_ = served(importing.import_lines)
+    import_ = served(transfer.import_lines)
     stats = served_later(lambda: analytics.analytics)
 
     async def export(self, ref: str, *, tree: bool = False, format: str = "jsonl") -> AsyncIterator[str]:

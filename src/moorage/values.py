@@ -35,12 +35,12 @@ from moorage.service.analytics import Analytics as Analytics
 from moorage.service.context import ContextWritten as ContextWritten
 from moorage.service.delegation import Delegated as Delegated
 from moorage.service.family import TreeNode as TreeNode
-from moorage.service.importing import ImportReport as ImportReport
 from moorage.service.keys import NewKey as NewKey
 from moorage.service.packet import HeldPacket as HeldPacket
 from moorage.service.packet import ResumePacket as ResumePacket
 from moorage.service.retention import Cleanup as Cleanup
 from moorage.service.sessions import Checkpoint as Checkpoint
+from moorage.service.transfer import ImportReport as ImportReport
 
 # `list` is a method of the API, so the answers that are lists have names of their own.
 SessionList = list[Session]

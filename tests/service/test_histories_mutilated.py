@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from moorage import sync
 from moorage.core.errors import InvalidImport
 from moorage.core.window import unanswered_calls
-from moorage.service.importing import ImportReport
+from moorage.service.transfer import ImportReport
 from tests.fuzz.inputs import kept, many, tried
 from tests.service.doors import Timed, timed_on
 from tests.service.histories import EXPLORER, HOST, OLD, PROJECT, READER, STATE

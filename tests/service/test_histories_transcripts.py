@@ -11,7 +11,7 @@ import pytest
 
 from moorage import sync
 from moorage.core.entry import Entry
-from moorage.service.importing import ImportReport
+from moorage.service.transfer import ImportReport
 from tests.service.doors import Timed
 from tests.service.histories import (
     EXPLORER,

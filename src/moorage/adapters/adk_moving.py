@@ -18,7 +18,7 @@ from moorage.adapters.channel import ConnectTarget
 from moorage.adapters.foreign_ids import session_id_of
 from moorage.adapters.moving import Tables, leave_out, tables_of
 from moorage.core.errors import InvalidField
-from moorage.service.importing import ImportReport
+from moorage.service.transfer import ImportReport
 
 SESSIONS = "SELECT app_name, user_id, id, state, update_time FROM sessions ORDER BY update_time"
 EVENTS = """

@@ -17,7 +17,7 @@ from moorage.config import without_password
 from moorage.core.errors import InvalidField
 from moorage.core.extras import provided_by
 from moorage.remote.background import Background
-from moorage.service.importing import MAX_TOLD, ImportReport, LeftOut
+from moorage.service.transfer import MAX_TOLD, ImportReport, LeftOut
 
 Row = tuple[Any, ...]
 POSTGRES = re.compile(r"postgres(ql)?(\+\w+)?://")  # SQLAlchemy's URLs may name a driver

@@ -11,7 +11,7 @@ from moorage.adapters.foreign_ids import session_id_of
 from moorage.adapters.moving import Tables, leave_out, tables_of
 from moorage.adapters.openai_agents import MoorageSession
 from moorage.core.record import MAX_MESSAGES
-from moorage.service.importing import ImportReport
+from moorage.service.transfer import ImportReport
 
 SESSIONS = "SELECT session_id FROM agent_sessions ORDER BY created_at, session_id"
 ITEMS = "SELECT id, message_data FROM agent_messages WHERE session_id = $1 ORDER BY id"

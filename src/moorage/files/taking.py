@@ -14,7 +14,7 @@ from moorage.service.histories.kinds import CONTEXTS, MOORAGE, OPENAI, STATE
 from moorage.service.histories.message_lists import read_messages
 from moorage.service.histories.state_files import read_rows, read_state
 from moorage.service.histories.transcripts import Transcripts
-from moorage.service.importing import History, ImportReport, bring_in, bring_in_history, exported
+from moorage.service.transfer import History, Importer, ImportReport, exported
 
 T = TypeVar("T")
 FileProgress = Callable[[int, int], None]  # called with the number of bytes read, and their total
@@ -100,13 +100,14 @@ class _StoreTaker:
         self._deps, self._caller, self._detach, self._dry_run = deps, caller, detach, dry_run
 
     async def exports(self, bundles: AsyncIterator[Bundle], *, dry_run: bool) -> ImportReport:
-        report = ImportReport()
+        importer = Importer(self._deps, self._caller, detach=self._detach, dry_run=dry_run)
         async for bundle in bundles:
-            await bring_in(self._deps, self._caller, bundle, report, detach=self._detach, dry_run=dry_run)
-        return report
+            await importer.bring_in(bundle)
+        return importer.report
 
     async def history(self, history: History, report: ImportReport) -> None:
-        await bring_in_history(self._deps, self._caller, history, report, detach=self._detach, dry_run=self._dry_run)
+        importer = Importer(self._deps, self._caller, report, detach=self._detach, dry_run=self._dry_run)
+        await importer.bring_in_history(history)
 
     async def finish(self, report: ImportReport) -> None:
         """Do nothing: everything is stored already."""

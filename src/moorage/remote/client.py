@@ -40,8 +40,8 @@ from moorage.remote.records import RemoteRecords
 from moorage.remote.transport import DEADLINE, Ask, Headers, Interrupted, QueryPairs, Transport, lines_of, messages_of
 from moorage.service.conversation import deletion_of
 from moorage.service.deps import Caller
-from moorage.service.importing import ImportReport
 from moorage.service.retention import Cleanup
+from moorage.service.transfer import ImportReport
 from moorage.service.words import Spoken, Transcript
 
 T = TypeVar("T")

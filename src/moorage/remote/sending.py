@@ -10,8 +10,7 @@ from typing import Any
 from moorage.core.bundle import Bundle
 from moorage.core.codec import check_items, encode
 from moorage.core.errors import InvalidImport
-from moorage.service.importing import History, ImportReport
-from moorage.service.transfer import bundle_lines, first_line
+from moorage.service.transfer import History, ImportReport, bundle_lines, first_line
 
 IN_MEMORY = 8 * 1024 * 1024  # bytes; longer data waits in a file
 SendFiles = Callable[..., Awaitable[ImportReport]]

@@ -7,7 +7,7 @@ from typing import Any
 from moorage.adapters.projection import Part, message
 from moorage.core.entry import Message
 from moorage.service.histories.blocks import NotOurs, parts_of
-from moorage.service.importing import Notes
+from moorage.service.transfer import Notes
 
 FRAMEWORK = "claude-agent-sdk"
 

@@ -15,7 +15,7 @@ from moorage.adapters.langgraph.saver import MoorageSaver
 from moorage.adapters.langgraph.stored import config_of
 from moorage.adapters.moving import Row, Tables, is_postgres, leave_out, tables_of
 from moorage.core.errors import InvalidField
-from moorage.service.importing import ImportReport
+from moorage.service.transfer import ImportReport
 
 SQLITE, POSTGRES = {"checkpoints", "writes"}, {"checkpoints", "checkpoint_blobs", "checkpoint_writes"}
 WITH_SENDS = 4  # the first format of checkpoints that contain their `Send`s

@@ -23,7 +23,7 @@ from moorage.doors.cli.output import complain, is_terminal, printable, reading, 
 from moorage.doors.cli.verdicts import NO
 from moorage.doors.cli.wording import counted
 from moorage.files.finding import AUTO, SOURCES
-from moorage.service.importing import ImportReport
+from moorage.service.transfer import ImportReport
 
 FILE = click.Path(exists=True, dir_okay=False)
 HEADER = '{"type":"moorage"'

@@ -20,7 +20,7 @@ from moorage.doors.http.refusals import TooManyImports
 from moorage.doors.http.visit import Visit, Visitor
 from moorage.files.finding import kind_of_stream
 from moorage.service.histories.kinds import MOORAGE
-from moorage.service.importing import ImportReport, bring_in, exported, import_histories
+from moorage.service.transfer import Importer, ImportReport, exported, import_histories
 
 MAX_IMPORT = 512 * 1024 * 1024  # bytes of one request
 MAX_LINE = 16 * 1024 * 1024  # bytes; decoding a longer one would block all other requests
@@ -135,10 +135,11 @@ def add_to(door: Door) -> None:
                 return await moor.import_files([file], detach=detach, dry_run=dry_run)
             file.seek(0)
             bundles = exported(file, max_bytes=MAX_SESSION, max_entries=MAX_ENTRIES)
-            deps, report = door.deps_of(visitor.caller.owner), ImportReport()
+            deps = door.deps_of(visitor.caller.owner)
+            importer = Importer(deps, visitor.caller, detach=detach, dry_run=dry_run)
             while (bundle := await to_thread(next, bundles, None)) is not None:  # it says what is wrong, and where
-                await bring_in(deps, visitor.caller, bundle, report, detach=detach, dry_run=dry_run)
-            return report
+                await importer.bring_in(bundle)
+            return importer.report
 
         await _import(exchange, query, imports, import_)
 

@@ -16,7 +16,7 @@ import msgspec
 
 from moorage.core.entry import check_message
 from moorage.core.errors import TooLarge
-from moorage.service.importing import Notes
+from moorage.service.transfer import Notes
 
 Block = dict[str, Any]
 Part = dict[str, Any]

@@ -25,7 +25,7 @@ from moorage.core.ids import check_label, check_session_id
 from moorage.core.session import check_metadata
 from moorage.service.histories.blocks import NotOurs, Part, by_speaker, decoded, output_of, parts_of
 from moorage.service.histories.scribe import Conversation, EntryDraft, Scribe, Speaker, as_utc
-from moorage.service.importing import History, Notes
+from moorage.service.transfer import History, Notes
 
 INTERFACE = "openai"
 KEPT = "imported"  # metadata key for fields that we do not have

@@ -20,7 +20,7 @@ from moorage.core.errors import InvalidRequest
 from moorage.core.session import BY_PERSON, MAX_TEXT, Phase, Session, State
 from moorage.core.window import whole_upto
 from moorage.service.histories.blocks import Part, cut_text, fitting
-from moorage.service.importing import History
+from moorage.service.transfer import History
 
 INTERFACE = "claude-code"
 MAX_COUNT = 1 << 53

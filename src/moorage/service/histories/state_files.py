@@ -26,7 +26,7 @@ from moorage.core.ids import check_label, check_session_id
 from moorage.core.session import FINAL_PHASES, RESUMABLE_PHASES, Phase, Session, State
 from moorage.service.histories.blocks import decoded
 from moorage.service.histories.scribe import Ledger, as_utc
-from moorage.service.importing import History
+from moorage.service.transfer import History
 
 INTERFACE = "state.json"
 KEPT = "imported"  # metadata key for fields that we do not have

@@ -22,7 +22,7 @@ from moorage.core.errors import InvalidField, InvalidRequest
 from moorage.core.ids import check_label
 from moorage.service.histories.blocks import Block, NotOurs, Part, by_speaker, cut_text, decoded, parts_of
 from moorage.service.histories.scribe import INTERFACE, Conversation, EntryDraft, Scribe, Speaker, SubAgentCall, as_utc
-from moorage.service.importing import History
+from moorage.service.transfer import History
 
 AGENT = INTERFACE  # agent name of the host's own sessions
 DEFAULT_AGENT = "general-purpose"  # the host's default kind of sub-agent
