@@ -6,13 +6,13 @@ and the ids of resumed sessions stay in memory until the end: medians and counts
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from moorage.core.brief import brief
 from moorage.core.errors import utc_text
@@ -43,9 +43,9 @@ class Goal(Struct, frozen=True):
 
     def measured(self, value: float | None, *, is_known: bool = True) -> Measure:
         """Return a value with its target; `met` is None if it is not known."""
-        if value is None or not is_known:
-            return Measure(value=value, unit=self.unit, target=self.text, met=None)
-        is_met = value > self.limit if self.is_floor else value < self.limit
+        is_met = None
+        if value is not None and is_known:
+            is_met = value > self.limit if self.is_floor else value < self.limit
         return Measure(value=value, unit=self.unit, target=self.text, met=is_met)
 
 
@@ -215,40 +215,36 @@ async def _tallied(deps: Deps, owner: str, span: Span, by: str | None) -> dict[G
 
 async def _fates(deps: Deps, owner: str, session_ids: set[str]) -> dict[str, Fate]:
     """Return the fate of each of these sessions."""
-    wanted, known = sorted(session_ids), {}
+    wanted, known = sorted(session_ids), dict[str, Fate]()
     for first in range(0, len(wanted), PAGE):
-        for fate in await deps.store.fates(owner, wanted[first : first + PAGE]):
-            known[fate.session_id] = fate
+        known |= {fate.session_id: fate for fate in await deps.store.fates(owner, wanted[first : first + PAGE])}
     return known
 
 
-_SUMS = (
-    "sessions", "ended", "with_errors", "delegations", "resumed", "delivered", "waiting", "dead_letters", "telling",
-    "input", "output",
-)  # fmt: skip
-
-
-class _Tally:
+class _Tally(Struct):
     """The counts of one group while it is read."""
 
-    __slots__ = (*_SUMS, "durations", "picked_up", "states")
-
-    def __init__(self) -> None:
-        self.sessions = self.ended = self.with_errors = self.delegations = self.resumed = self.telling = 0
-        self.delivered = self.waiting = self.dead_letters = 0
-        self.input: float = 0
-        self.output: float = 0
-        self.states: dict[State, int] = {}
-        self.durations: list[float] = []
-        self.picked_up: set[str] = set()
+    sessions: int = 0
+    ended: int = 0
+    with_errors: int = 0
+    delegations: int = 0
+    resumed: int = 0
+    delivered: int = 0
+    waiting: int = 0
+    dead_letters: int = 0
+    telling: int = 0  # sessions that report tokens
+    input: float = 0
+    output: float = 0
+    states: Counter[State] = field(default_factory=Counter)
+    durations: list[float] = field(default_factory=list)
+    picked_up: set[str] = field(default_factory=set)
 
     def add_fact(self, fact: SessionFact) -> None:
         """Count a session."""
-        state = fact.state
         self.sessions += 1
-        self.states[state] = self.states.get(state, 0) + 1
+        self.states[fact.state] += 1
         self.with_errors += fact.has_errors
-        if state in FINAL_STATES:
+        if fact.state in FINAL_STATES:
             self.ended += 1
             if fact.duration_seconds is not None:
                 self.durations.append(fact.duration_seconds)
@@ -271,10 +267,9 @@ class _Tally:
 
     def add(self, other: _Tally) -> None:
         """Count all of another tally."""
-        for name in _SUMS:
+        for name in self.__struct_fields__[:-3]:  # the numbers
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for state, count in other.states.items():
-            self.states[state] = self.states.get(state, 0) + count
+        self.states += other.states
         self.durations += other.durations
         self.picked_up |= other.picked_up
 
@@ -284,29 +279,23 @@ class _Tally:
         ended = sum(fate.has_ended for fate in known)
         completed = sum(fate.state is State.COMPLETED for fate in known)
         durations = sorted(self.durations)
-        return Counts(
+        return like(
+            Counts,
+            self,
             key=key,
-            sessions=self.sessions,
             states={state.value: self.states[state] for state in State if state in self.states},
-            ended=self.ended,
-            with_errors=self.with_errors,
-            delegations=self.delegations,
-            resumed=self.resumed,
             resumed_sessions=len(self.picked_up),
             resumed_ended=ended,
             resumed_completed=completed,
             resumed_open=len(known) - ended,
-            callbacks=Callbacks(delivered=self.delivered, waiting=self.waiting, dead_letters=self.dead_letters),
-            tokens=Tokens(input=self.input, output=self.output, sessions=self.telling) if self.telling else None,
+            callbacks=like(Callbacks, self),
+            tokens=like(Tokens, self, sessions=self.telling) if self.telling else None,
             resume_rate=RESUME_RATE.measured(_share(self.resumed, self.delegations)),
             resume_success=RESUME_SUCCESS.measured(_share(completed, ended)),
             duration_median=MEDIAN.measured(_percentile(durations, 0.5)),
             duration_p95=P95.measured(_percentile(durations, 0.95)),
             error_rate=ERROR_RATE.measured(_share(self.with_errors, self.sessions)),
         )
-
-
-# Measuring --------------------------------------------------------------------------------------
 
 
 def _share(part: int, whole: int) -> float | None:

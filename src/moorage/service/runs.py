@@ -195,11 +195,6 @@ def _send_key(session: Session, client_key: str) -> str:
     return check_label("idempotency_key", f"send:{session.session_id}:{check_label('client_key', client_key)}")
 
 
-def _given_key(key: str, session: Session) -> str:
-    """Return a run's idempotency key as the caller gave it."""
-    return key.removeprefix(f"send:{session.session_id}:").removeprefix(CREATES)
-
-
 async def _asked(deps: Deps, caller: Caller, session: Session, request: _Request) -> RunAnswer:
     """Add a run to a session. A repeated request with the same key gets the same answer."""
     request = replace(request, agent=request.agent or session.agent_name, session_id=session.session_id)
@@ -211,8 +206,7 @@ async def _asked(deps: Deps, caller: Caller, session: Session, request: _Request
             await check_not_above(deps, caller, parent, session)
         return await _put(deps, caller, session.session_id, request, {agent.name: agent}, parent=parent)
     except (Conflict, AgentNotFound):
-        known = await _known(deps, caller, request)
-        if known is None:
+        if (known := await _known(deps, caller, request)) is None:
             raise
         return known
 
@@ -308,27 +302,23 @@ async def _known(deps: Deps, caller: Caller, request: _Request) -> RunAnswer | N
         caller.owner, run.session_id, LogQuery(after=max(first, 0), before=last, kinds=_MESSAGES)
     )
     if not request.is_met_by(session) or not await _is_for(deps, caller, request, run, said):
-        raise KeyReused(_given_key(key, session))
+        as_given = key.removeprefix(f"send:{session.session_id}:").removeprefix(CREATES)
+        raise KeyReused(as_given)
     return await _told(deps, session, run, said)
 
 
 async def _is_for(deps: Deps, caller: Caller, request: _Request, run: Run, said: list[Entry]) -> bool:
     """Return whether a run that a message requested equals a request."""
-    wish = request.wish
+    wish, parent = request.wish, request.wish.parent
     asked = (request.agent, check_mode(wish.mode), check_join(wish.join), wish.correlation, wish.parameters or {})
     if asked != (run.agent_name, run.mode, run.join, run.correlation, run.parameters):
         return False
     in_it = run.asked_entry == FIRST_ASKED if request.session_id is None else run.session_id == request.session_id
-    if not in_it or not await _is_by(deps, caller, wish.parent, run):
-        return False
+    if in_it and parent is not None and parent != run.parent_session_id:
+        parent = (await parent_of(deps, caller, parent)).session_id
     asked_for = [(message.role, message.content) for message in request.messages]
-    return [(entry.role, entry.content) for entry in said] == asked_for
-
-
-async def _is_by(deps: Deps, caller: Caller, parent: str | None, run: Run) -> bool:
-    if parent is None or parent == run.parent_session_id:
-        return parent == run.parent_session_id
-    return (await parent_of(deps, caller, parent)).session_id == run.parent_session_id
+    is_same_text = [(entry.role, entry.content) for entry in said] == asked_for
+    return in_it and parent == run.parent_session_id and is_same_text
 
 
 def asker_of(caller: Caller, run: Run, wish: Wish) -> Asker | None:
@@ -359,21 +349,16 @@ async def _parent_run(deps: Deps, caller: Caller, parent: Session, named: str | 
 
     An id that is not an open run of that session counts as none.
     """
-    if named is not None and await _is_open_run_of(deps, caller, parent, named):
-        return named
+    if named is not None:
+        with suppress(RunNotFound):
+            run = await deps.store.run(caller.owner, named)
+            if run.session_id == parent.session_id and not run.is_settled:
+                return named
     if parent.live_turn is None:
         return None
     query = RunQuery(session_id=parent.session_id, state=RunState.RUNNING.value, limit=MOST_AT_WORK)
     at_work = (await deps.store.runs(caller.owner, query)).items
     return at_work[-1].run_id if at_work else None  # the oldest, as agents are told
-
-
-async def _is_open_run_of(deps: Deps, caller: Caller, parent: Session, run_id: str) -> bool:
-    try:
-        run = await deps.store.run(caller.owner, run_id)
-    except RunNotFound:
-        return False
-    return run.session_id == parent.session_id and not run.is_settled
 
 
 async def new_run(
@@ -441,7 +426,7 @@ async def told_runs(deps: Deps, owner: str, runs: list[Run]) -> list[Run]:
         runs = [await deps.store.run(owner, run.run_id) if run.session_id in changed else run for run in runs]
     by_id = {head.session_id: head for head in now}
     wanted = {(run.session_id, run.agent_name): None for run in runs if run.session_id in by_id}
-    waiting = [_as_its_runs_wait(replace(by_id[session_id], agent_name=agent)) for session_id, agent in wanted]
+    waiting = [_as_its_runs_wait(by_id[session_id], agent) for session_id, agent in wanted]
     found = dict(zip(wanted, await reasons(deps, waiting), strict=True))
     return [_with_reason(run, found.get((run.session_id, run.agent_name))) for run in runs]
 
@@ -456,10 +441,10 @@ def _with_reason(run: Run, because: Because | None) -> Run:
     return replace(run, because=because) if is_meant else run
 
 
-def _as_its_runs_wait(head: Session) -> Session:
+def _as_its_runs_wait(head: Session, agent: str | None) -> Session:
     """Keep the reason of a queued run that waits for its child while a turn of another run is running."""
     is_for_another = not head.waits and head.awaited_child is not None
-    return replace(head, live_turn=None) if is_for_another else head
+    return replace(head, agent_name=agent, live_turn=None if is_for_another else head.live_turn)
 
 
 async def wait_for_run(
