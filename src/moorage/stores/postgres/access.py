@@ -15,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -152,10 +151,8 @@ class Pool(StoreServer):
         self._options, self._sealer, self._prepare = options, sealer, prepare
         self._statements = Statements(options.schema)
         self._idle: list[PostgresConnection] = []
-        self._waiting: deque[asyncio.Future[None]] = deque()
-        self._count = 0
-        self._is_prepared = False
-        self._preparing: asyncio.Lock | None = None
+        self._free = asyncio.Semaphore(options.pool)
+        self._is_prepared, self._preparing = False, asyncio.Lock()
 
     def connection(self, patience: Retries) -> Lent:
         """Lend a connection. Raises StoreBusy if all stay in use, LostConnection if none can be opened."""
@@ -164,23 +161,19 @@ class Pool(StoreServer):
     async def take(self, patience: Retries) -> PostgresConnection:
         """Return a connection that the caller has to give back."""
         self.process.check()
-        while True:
+        try:
+            async with asyncio.timeout(max(patience.left, 0) if self._free.locked() else None):
+                await self._free.acquire()
+        except TimeoutError:
+            raise StoreBusy(self.shown) from None
+        try:
             while self._idle:
                 if not (db := self._idle.pop()).raw.is_closed():
                     return db
-                self._count -= 1
-            if self._count < self._options.pool:
-                return await self._made(patience)
-            await self._wait_for_one(patience)
-
-    async def _made(self, patience: Retries) -> PostgresConnection:
-        self._count += 1
-        try:
             db = await self.new(max(patience.left, 0.1))
             await self._prepare_once(db)
         except BaseException:
-            self._count -= 1
-            self._wake_one()
+            self._free.release()
             raise
         return db
 
@@ -188,22 +181,17 @@ class Pool(StoreServer):
         """Open a separate connection. Raises StoreUnavailable, or LostConnection if a retry may succeed."""
         try:
             raw = await connect(self._options, timeout)
-        except (OSError, asyncpg.InterfaceError) as error:
-            if _is_about_settings(error):
-                raise StoreUnavailable(f"{self._options.shown}: {error}", store=self._options.shown) from error
-            raise LostConnection(error, is_certain=True) from error
-        except asyncpg.PostgresError as error:
-            if (error.sqlstate or "").startswith(_NEVER_MIND):
-                raise StoreUnavailable(f"{self._options.shown}: {error}", store=self._options.shown) from error
+        except (OSError, asyncpg.InterfaceError, asyncpg.PostgresError) as error:
+            if _is_hopeless(error):
+                raise StoreUnavailable(f"{self.shown}: {error}", store=self.shown) from error
             raise LostConnection(error, is_certain=True) from error
         self.is_known = True
-        return PostgresConnection(raw, self._options.shown, self._statements, self._sealer)
+        return PostgresConnection(raw, self.shown, self._statements, self._sealer)
 
     async def _prepare_once(self, db: PostgresConnection) -> None:
         """Let the first connection bring the schema up to date; the others wait for that."""
         if self._is_prepared:
             return
-        self._preparing = self._preparing or asyncio.Lock()
         try:
             async with self._preparing:
                 if not self._is_prepared:
@@ -215,21 +203,6 @@ class Pool(StoreServer):
                 raise LostConnection(error, is_certain=True) from error
             raise
 
-    async def _wait_for_one(self, patience: Retries) -> None:
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(turn)
-        try:
-            async with asyncio.timeout(max(patience.left, 0)):
-                await turn
-        except BaseException as error:
-            if turn in self._waiting:
-                self._waiting.remove(turn)
-            if turn.done() and not turn.cancelled():  # the connection was granted after the caller gave up
-                self._wake_one()
-            if isinstance(error, TimeoutError):
-                raise StoreBusy(self._options.shown) from None
-            raise
-
     def distrust(self, db: PostgresConnection, error: BaseException) -> None:
         """Never reuse a connection after an error halfway through; drop all connections to a dead server."""
         db.raw.terminate()
@@ -239,20 +212,11 @@ class Pool(StoreServer):
 
     def give_back(self, db: PostgresConnection) -> None:
         """Return a connection to the pool."""
-        if db.raw.is_closed() or self.process.is_closed:
-            self._count -= 1
-            if not db.raw.is_closed():
-                db.raw.terminate()
-        else:
+        if self.process.is_closed:
+            db.raw.terminate()
+        elif not db.raw.is_closed():
             self._idle.append(db)
-        self._wake_one()
-
-    def _wake_one(self) -> None:
-        while self._waiting:
-            turn = self._waiting.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
+        self._free.release()
 
     async def close(self) -> None:
         """Close idle connections; those in use are closed when they are given back."""
@@ -281,8 +245,10 @@ class Lent:
         self._pool.give_back(self._db)
 
 
-def _is_about_settings(error: Exception) -> bool:
-    """Return whether waiting cannot help: an untrusted certificate, a server without TLS, a wrong URL."""
+def _is_hopeless(error: Exception) -> bool:
+    """Return whether waiting cannot help: wrong settings, an untrusted certificate, a server without TLS."""
+    if isinstance(error, asyncpg.PostgresError):
+        return (error.sqlstate or "").startswith(_NEVER_MIND)
     nonsense = isinstance(error, ssl.SSLCertVerificationError | asyncpg.ClientConfigurationError)
     return nonsense or "rejected SSL upgrade" in str(error)
 
