@@ -16,9 +16,9 @@ from moorage.core.session import MAX_CHECKPOINT_BYTES, Change, Needs, Stamp, Vie
 from moorage.service.deps import Caller, Deps, done_once, id_of, once_key, stamp_of
 
 if TYPE_CHECKING:
-    from moorage.core.once import OnceKey
     from moorage.core.session import Session
     from moorage.core.turn import Turn
+    from moorage.ports import Decision
 
 MAX_OPTIONS = 20
 MAX_GIVEN_ITEMS = 1000  # items of a turn that are searched for an answer
@@ -68,8 +68,17 @@ async def request_approval(
         change = view.ask(approval, stamp, token=token)
         return change if once is None else once.on(change, approval.approval_id, stamp.at)
 
+    def replay(view: View) -> Change:
+        from moorage.core import work  # needed only to start agents
+
+        token = None if turn is None else view.session.token_of(turn)
+        change = work.replayed(view, approval.approval_id, stamp, waits=waits, token=token)
+        if once is None or not change.turns or view.approval is None:
+            return change
+        return once.on(change, view.approval.approval_id, stamp.at)
+
     async def act() -> Approval:
-        if (answered := await _replayed(deps, caller, session, approval, stamp, once=once, asker=turn)) is not None:
+        if (answered := await _replayed(deps, caller, session, approval, replay)) is not None:
             return answered
         change = await deps.store.apply(caller.owner, session.session_id, decide)
         deps.expect_end(approval.expires_at)
@@ -79,14 +88,7 @@ async def request_approval(
 
 
 async def _replayed(
-    deps: Deps,
-    caller: Caller,
-    session: Session,
-    wanted: Approval,
-    stamp: Stamp,
-    *,
-    once: OnceKey | None,
-    asker: Turn | None,
+    deps: Deps, caller: Caller, session: Session, wanted: Approval, replay: Decision
 ) -> Approval | None:
     """Return the answer that the run of a live turn got to the same question before it was cut off, or None."""
     if session.live_turn is None:
@@ -96,25 +98,14 @@ async def _replayed(
         return await deps.store.approval(caller.owner, known)
     if not turn.cut_off:
         return None
-    from moorage.core import work  # needed only to start agents
-
-    def decide(view: View) -> Change:
-        token = None if asker is None else view.session.token_of(asker)
-        change = work.replayed(view, wanted.approval_id, stamp, waits=wanted.waits, token=token)
-        if once is None or not change.turns or view.approval is None:
-            return change
-        return once.on(change, view.approval.approval_id, stamp.at)
-
     given = await deps.store.inbox(caller.owner, ref=session.session_id, states=("given",), limit=MAX_GIVEN_ITEMS)
     for item in given.items:
         if item.kind != "decision":
             continue
         earlier = await deps.store.approval(caller.owner, item.body["approval_id"])
         if earlier.is_same_question(wanted):
-            change = await deps.store.apply(
-                caller.owner, session.session_id, decide, needs=Needs(approval=earlier.approval_id)
-            )
-            if change.turns:
+            needs = Needs(approval=earlier.approval_id)
+            if (await deps.store.apply(caller.owner, session.session_id, replay, needs=needs)).turns:
                 return earlier
     return None
 

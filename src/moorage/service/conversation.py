@@ -86,63 +86,23 @@ async def window(
     *,
     before: int | None = None,
     after: int | None = None,
+    tail: Tail | None = None,
 ) -> Page[Entry]:
-    """Return the messages that a model gets. `next` is the number before which older messages are."""
+    """Return the messages that a model gets; of `tail` without reading it again, if it was read before.
+
+    `next` is the number before which older messages are.
+    """
     check_numbers(before, after)
-    is_tail = before is None and after is None
-    tail = await deps.store.tail(caller.owner, ref, _chunk(size)) if is_tail else None
-    return await _window(deps, caller, ref, size, tail, before, after or 0, count_tokens)
-
-
-async def windows_of(
-    deps: Deps, caller: Caller, session_ids: list[str], size: WindowSize, *, before: int | None = None
-) -> list[Page[Entry]]:
-    """Return the window of each session, read together; an empty one for a missing session."""
-    check_numbers(before)
-    tails = await deps.store.tails(caller.owner, session_ids, _chunk(size), before=before)
-    return [
-        await _window(deps, caller, session_id, size, tail) for session_id, tail in zip(session_ids, tails, strict=True)
-    ]
-
-
-async def session_with_window(deps: Deps, caller: Caller, ref: str, size: WindowSize) -> Session:
-    """Return the session, with its window as `messages`."""
-    session, page = await session_and_window(deps, caller, ref, size)
-    return replace(session, messages=page.items)
-
-
-async def session_and_window(deps: Deps, caller: Caller, ref: str, size: WindowSize) -> tuple[Session, Page[Entry]]:
-    """Return the session and its window, in one read."""
-    tail = await deps.store.tail(caller.owner, ref, _chunk(size), with_session=True)
-    page = await _window(deps, caller, ref, size, tail)
-    assert tail.session is not None
-    return await told_one(deps, tail.session), page
-
-
-def _chunk(size: WindowSize) -> int:
-    """Return how many messages to read at once: one more than wanted shows whether there are older ones."""
-    return min(PAGE, (size.last or PAGE) + 1)
-
-
-async def _window(
-    deps: Deps,
-    caller: Caller,
-    ref: str,
-    size: WindowSize,
-    tail: Tail | None,
-    before: int | None = None,
-    after: int = 0,
-    count_tokens: TokenCounter | None = None,
-) -> Page[Entry]:
-    """Return the window at the end of the log, or between two numbers."""
     builder, chunk = WindowBuilder(size, count_tokens or deps.settings.count_tokens), _chunk(size)
+    if tail is None and before is None and after is None:
+        tail = await deps.store.tail(caller.owner, ref, chunk)
     pinned = tail.pinned if tail is not None else []
     summed_up = (entry.data["upto"] for entry in pinned if entry.kind == Kind.SUMMARY and entry.data)
-    after = max(after, *summed_up, 0)
+    begin = max(after or 0, *summed_up, 0)
 
     async def older_than(number: int | None) -> list[Entry]:
         return await deps.store.log(
-            caller.owner, ref, LogQuery(after=after, before=number, limit=chunk, kinds=_MESSAGES, newest_first=True)
+            caller.owner, ref, LogQuery(after=begin, before=number, limit=chunk, kinds=_MESSAGES, newest_first=True)
         )
 
     builder.reserve(pinned)
@@ -156,6 +116,35 @@ async def _window(
     messages = builder.messages()
     cursor = str(messages[0].number) if builder.is_full and messages else None
     return Page(with_pinned(messages, pinned), cursor)
+
+
+async def windows_of(
+    deps: Deps, caller: Caller, session_ids: list[str], size: WindowSize, *, before: int | None = None
+) -> list[Page[Entry]]:
+    """Return the window of each session, read together; an empty one for a missing session."""
+    check_numbers(before)
+    tails = await deps.store.tails(caller.owner, session_ids, _chunk(size), before=before)
+    found = zip(session_ids, tails, strict=True)
+    return [await window(deps, caller, session_id, size, tail=tail) for session_id, tail in found]
+
+
+async def session_with_window(deps: Deps, caller: Caller, ref: str, size: WindowSize) -> Session:
+    """Return the session, with its window as `messages`."""
+    session, page = await session_and_window(deps, caller, ref, size)
+    return replace(session, messages=page.items)
+
+
+async def session_and_window(deps: Deps, caller: Caller, ref: str, size: WindowSize) -> tuple[Session, Page[Entry]]:
+    """Return the session and its window, in one read."""
+    tail = await deps.store.tail(caller.owner, ref, _chunk(size), with_session=True)
+    page = await window(deps, caller, ref, size, tail=tail)
+    assert tail.session is not None
+    return await told_one(deps, tail.session), page
+
+
+def _chunk(size: WindowSize) -> int:
+    """Return how many messages to read at once: one more than wanted shows whether there are older ones."""
+    return min(PAGE, (size.last or PAGE) + 1)
 
 
 async def read_log(
@@ -201,10 +190,8 @@ async def compact(
     idempotency_key: str | None = None,
 ) -> Entry:
     """Add a summary that replaces the messages up to `upto` in every later window; the log stays."""
-    text, once = (
-        check_said("summary", summary, "say what happened so far"),
-        once_key("compact", idempotency_key, [ref, summary, upto]),
-    )
+    text = check_said("summary", summary, "say what happened so far")
+    once = once_key("compact", idempotency_key, [ref, summary, upto])
     session = await deps.store.get(caller.owner, ref)
     wanted = session.last_entry if upto is None else upto
     if type(wanted) is not int or not 1 <= wanted <= session.last_entry:

@@ -47,8 +47,14 @@ async def should_resume(
 async def _verdict_on_newest(deps: Deps, caller: Caller, place: WorkPlace, holder: str) -> Verdict:
     newest: Verdict | None = None
     for filters in _where_to_look(place):
-        for found in _ready, _ready_for_approval, _latest:
-            fitting = [each for each in await found(deps, caller, place, filters) if _is_of_this_task(each, place)]
+        ready = {"agent": place.agent, "active_only": True, "resume_ready": True, **filters}
+        for wanted in (
+            ready,
+            {**ready, "phase": Phase.APPROVAL.value},  # these stay fresh for days: newer ones may have become stale
+            filters or {"agent": place.agent},  # of any agent and state: searching further would read the whole store
+        ):
+            [page] = await deps.store.find(caller.owner, SessionQuery(limit=NEWEST, **wanted))
+            fitting = [each for each in page.items if _fits(each, place)]
             verdicts = [verdict_on(each, deps.settings.resume, deps.clock.now(), holder) for each in fitting]
             if resumable := next((verdict for verdict in verdicts if verdict.decision), None):
                 return resumable
@@ -63,26 +69,14 @@ def _where_to_look(place: WorkPlace) -> list[dict[str, Any]]:
     return given or ([{}] if place.agent is not None else [])
 
 
-async def _ready(deps: Deps, caller: Caller, place: WorkPlace, filters: dict[str, Any]) -> list[Session]:
-    query = SessionQuery(agent=place.agent, active_only=True, resume_ready=True, limit=NEWEST, **filters)
-    return (await deps.store.find(caller.owner, query))[0].items
+def _fits(session: Session, place: WorkPlace) -> bool:
+    """Return whether it is open work of this agent, and not for another task.
 
-
-async def _ready_for_approval(deps: Deps, caller: Caller, place: WorkPlace, filters: dict[str, Any]) -> list[Session]:
-    """Return sessions that wait for a person: they stay fresh for days, while newer ones may have become stale."""
-    return await _ready(deps, caller, place, {"phase": Phase.APPROVAL.value, **filters})
-
-
-async def _latest(deps: Deps, caller: Caller, place: WorkPlace, filters: dict[str, Any]) -> list[Session]:
-    """Return the newest sessions of any agent and state: searching further would read the whole store."""
-    query = SessionQuery(limit=NEWEST, **(filters or {"agent": place.agent}))
-    found = (await deps.store.find(caller.owner, query))[0].items
-    return [each for each in found if not each.is_final and place.agent in (None, each.agent_name)]
-
-
-def _is_of_this_task(session: Session, place: WorkPlace) -> bool:
-    """Return whether it is not work for another task: its own task id, or its family's, is a generated one."""
-    return place.task_id in (None, session.task_id) or session.task_id in (session.session_id, session.root_session_id)
+    A task id that is the session's own, or its family's, was generated.
+    """
+    is_of_task = place.task_id in (None, session.task_id)
+    is_of_any = session.task_id in (session.session_id, session.root_session_id)
+    return not session.is_final and place.agent in (None, session.agent_name) and (is_of_task or is_of_any)
 
 
 async def resumable_sessions(deps: Deps, caller: Caller, *, agent: str | None = None, limit: int = 20) -> list[Session]:
@@ -153,7 +147,7 @@ async def decide(deps: Deps, caller: Caller, question: DelegationQuestion) -> De
     judged = session.session_id if session is not None else verdict.session_id
     return Delegated(
         verdict=verdict,
-        delegation=_as_delegation(deps, place, verdict, judged, question.delegation_id),
+        delegation=_recorded(deps, question, verdict, judged),
         session=None if session is None else shown(session),
         created=created,
     )
@@ -187,11 +181,10 @@ async def _opened(deps: Deps, caller: Caller, question: DelegationQuestion) -> S
     )
 
 
-def _as_delegation(
-    deps: Deps, place: WorkPlace, verdict: Verdict, session_id: str | None, delegation_id: str | None
-) -> Delegation:
+def _recorded(deps: Deps, question: DelegationQuestion, verdict: Verdict, session_id: str | None) -> Delegation:
+    place, known = question.place, question.delegation_id
     return Delegation(
-        delegation_id=deps.new_id() if delegation_id is None else check_label("delegation_id", delegation_id),
+        delegation_id=deps.new_id() if known is None else check_label("delegation_id", known),
         at=deps.clock.now(),
         resumed=verdict.decision,
         reason=verdict.reason,

@@ -129,17 +129,14 @@ async def ask(
     request.
     """
     request = _Request(agent=agent, messages=[check_message(prompt)], wish=wish or Wish())
-    asked = await _asked_unread(deps, caller, ref, request)
-    if asked is not None:
+    if (asked := await _asked_unread(deps, caller, ref, request)) is not None:
         return asked
     session = await deps.store.get(caller.owner, ref)
     await deps.look_for(agent or session.agent_name)
     return await _asked(deps, caller, session, request)
 
 
-async def _asked_unread(
-    deps: Deps, caller: Caller, ref: str, request: _Request, *, client_key: str | None = None
-) -> RunAnswer | None:
+async def _asked_unread(deps: Deps, caller: Caller, ref: str, request: _Request) -> RunAnswer | None:
     """Request a run without reading the session first, as most requests can; return None if the session must be read.
 
     It must be read if a parent asks, if the agent is unknown here, or if the key may have been used before.
@@ -149,11 +146,11 @@ async def _asked_unread(
     if request.agent is not None:
         check_is_text(request.agent, "agent")
     try:
-        return await _put(deps, caller, ref, request, deps.startable(), client_key=client_key)
+        return await _put(deps, caller, ref, request, deps.startable())
     except _NotKnownHere:
         return None
     except Conflict:
-        if client_key is None and request.wish.idempotency_key is None:
+        if request.client_key is None and request.wish.idempotency_key is None:
             raise
         return None
 
@@ -164,9 +161,7 @@ async def _put(
     ref: str,
     request: _Request,
     known: dict[str, AgentDefinition],
-    *,
     parent: Session | None = None,
-    client_key: str | None = None,
 ) -> RunAnswer:
     """Add a run of the requested agent, or of the session's own. Raises _NotKnownHere if it is not among the known."""
     wish, (*before, message) = request.wish, request.messages
@@ -177,7 +172,7 @@ async def _put(
         found = known.get(request.agent or view.session.agent_name or "")
         if found is None:
             raise _NotKnownHere
-        key = unnamed.idempotency_key if client_key is None else _send_key(view.session, client_key)
+        key = unnamed.idempotency_key if request.client_key is None else _send_key(view.session, request.client_key)
         run = replace(unnamed, agent_name=found.name, max_turns=found.max_turns, idempotency_key=key)
         return work.ask(view, run, message, stamp, before=tuple(before), asking=how)
 
@@ -204,7 +199,7 @@ async def _asked(deps: Deps, caller: Caller, session: Session, request: _Request
         parent = None if request.wish.parent is None else await parent_of(deps, caller, request.wish.parent)
         if parent is not None and check_mode(request.wish.mode) is not Mode.ASYNC_POLL:
             await check_not_above(deps, caller, parent, session)
-        return await _put(deps, caller, session.session_id, request, {agent.name: agent}, parent=parent)
+        return await _put(deps, caller, session.session_id, request, {agent.name: agent}, parent)
     except (Conflict, AgentNotFound):
         if (known := await _known(deps, caller, request)) is None:
             raise
@@ -254,9 +249,8 @@ async def post(
     if run is False or said[-1].role != "user" or (run is None and deps.find_agent is None):
         return kept(await deps.store.append(caller.owner, ref, said, stamp_of(deps, caller), token=wish.token))
     key, said_without_keys = said[-1].client_key, [replace(each, client_key=None) for each in said]
-    request = _Request(agent=agent, messages=said_without_keys, wish=wish)
-    asked = await _asked_unread(deps, caller, ref, request, client_key=key)
-    if asked is not None:
+    request = _Request(agent=agent, messages=said_without_keys, wish=wish, client_key=key)
+    if (asked := await _asked_unread(deps, caller, ref, request)) is not None:
         return asked
     session = await deps.store.get(caller.owner, ref)
     await deps.look_for(agent or session.agent_name, unless_younger=timedelta(0) if run else KNOWN_FOR)
@@ -275,6 +269,7 @@ class _Request(Struct, frozen=True, kw_only=True):
     session_id: str | None = None  # None: of a session created for it
     messages: list[Message]  # the last one is the prompt
     wish: Wish
+    client_key: str | None = None  # of the prompt: it stands for an idempotency key in its session
     new: SessionRequest = SessionRequest()
 
     def is_met_by(self, session: Session) -> bool:

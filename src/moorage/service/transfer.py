@@ -299,28 +299,21 @@ def _is_sound(bundle: Bundle, history: History) -> bool:
     return True
 
 
-class Importer:
+class Importer(Struct):
     """Imports sessions one by one, and reports them."""
 
-    def __init__(
-        self,
-        deps: Deps,
-        caller: Caller,
-        report: ImportReport | None = None,
-        *,
-        detach: bool = False,
-        dry_run: bool = False,
-    ) -> None:
-        self.report = report or ImportReport()
-        self._store, self._redactor, self._owner = deps.store, deps.redactor, caller.owner
-        self._detach, self._dry_run = detach, dry_run
+    deps: Deps
+    caller: Caller
+    report: ImportReport = field(default_factory=ImportReport)
+    detach: bool = False
+    dry_run: bool = False
 
     async def bring_in(self, bundle: Bundle) -> bool:
         """Import one session and count it; return False if it exists already."""
         whole = self._without_secrets(bundle)[0]
         whole = replace(whole, session=await self._placed(whole.session))
         await self._check_approvals_are_its_own(whole)
-        new = self._would_come(whole) if self._dry_run else self._store.restore(self._owner, whole)
+        new = self._would_come(whole) if self.dry_run else self.deps.store.restore(self.caller.owner, whole)
         if not await new:
             self.report.already_there.append(whole.session.session_id)
             return False
@@ -354,14 +347,14 @@ class Importer:
         session, task_id = bundle.session, bundle.session.task_id
         if session.parent_session_id is not None:
             with suppress(NotFound):
-                task_id = (await self._store.get(self._owner, session.parent_session_id)).task_id
+                task_id = (await self.deps.store.get(self.caller.owner, session.parent_session_id)).task_id
         return replace(bundle, session=replace(session, task_id=task_id))
 
     def _without_secrets(self, bundle: Bundle) -> tuple[Bundle, int]:
         """Return a bundle with metadata and context redacted as `create` does, and the number of redactions."""
-        metadata, redacted = self._redactor.clean(bundle.session.metadata)
+        metadata, redacted = self.deps.redactor.clean(bundle.session.metadata)
         items = items_in(bundle.records)
-        values, forgotten = self._redactor.clean({key: item.value for key, item in items.items()})
+        values, forgotten = self.deps.redactor.clean({key: item.value for key, item in items.items()})
         context = [record_of(key, replace(item, value=values[key])) for key, item in items.items()]
         records = context + [record for record in bundle.records if record.namespace != CONTEXT]
         clean = replace(bundle, session=replace(bundle.session, metadata=metadata), records=records)
@@ -369,21 +362,21 @@ class Importer:
 
     async def _placed(self, session: Session) -> Session:
         """Return the session under its parent as it is in this store, or as a root."""
-        own = replace(session, owner=self._owner, hold=None)
+        own = replace(session, owner=self.caller.owner, hold=None)
         as_root = replace(own, root_session_id=own.session_id, depth=0)
         if session.parent_session_id is None:
             return as_root
         try:
-            parent = await self._store.get(self._owner, session.parent_session_id)
+            parent = await self.deps.store.get(self.caller.owner, session.parent_session_id)
         except NotFound:
-            return replace(as_root, parent_session_id=None, parent_session_name=None) if self._detach else own
+            return replace(as_root, parent_session_id=None, parent_session_name=None) if self.detach else own
         return replace(own, root_session_id=parent.root_session_id, depth=parent.depth + 1)
 
     async def _check_approvals_are_its_own(self, bundle: Bundle) -> None:
         """Check that an imported session does not take over the approvals of another session."""
         for approval in bundle.approvals:
             with suppress(ApprovalNotFound):
-                known = await self._store.approval(self._owner, approval.approval_id)
+                known = await self.deps.store.approval(self.caller.owner, approval.approval_id)
                 if known.session_id != bundle.session.session_id:
                     raise InvalidImport(f"approval {approval.approval_id} belongs to session {known.session_id}")
 
@@ -391,11 +384,11 @@ class Importer:
         """Return the result of `restore` without importing. Raises SessionGone, ParentNotFound like it."""
         new, parent = bundle.session.session_id, bundle.session.parent_session_id
         with suppress(SessionNotFound):
-            if (await self._store.get(self._owner, new)).session_id == new:
+            if (await self.deps.store.get(self.caller.owner, new)).session_id == new:
                 return False
         if parent is not None and parent not in self.report.imported:
             try:
-                await self._store.get(self._owner, parent)
+                await self.deps.store.get(self.caller.owner, parent)
             except NotFound:
                 raise ParentNotFound(parent) from None
         return True
