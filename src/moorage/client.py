@@ -33,7 +33,6 @@ from moorage.core.query import Page, SessionQuery
 from moorage.core.session import Session
 from moorage.service import (
     approvals,
-    context,
     conversation,
     delegation,
     family,
@@ -586,12 +585,12 @@ class LocalMoorage(OnStore, Connection):
 class LocalContext(OnStore, Context):
     """`moor.context` on one store."""
 
-    get = served(context.read_context)
-    items = served(context.read_items)
-    put = served(context.put_context)
-    merge = served(context.merge_context)
-    replace = served(context.replace_context)
-    delete = served(context.delete_context)
+    get = served(records.read_context)
+    items = served(records.read_items)
+    put = served(records.put_context)
+    merge = served(records.merge_context)
+    replace = served(records.replace_context)
+    delete = served(records.delete_context)
 
 
 class LocalRecords(OnStore):

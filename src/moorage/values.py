@@ -32,12 +32,12 @@ from moorage.records import Memory as Memory
 from moorage.records import Records as Records
 from moorage.service.agents import AgentList as AgentList
 from moorage.service.analytics import Analytics as Analytics
-from moorage.service.context import ContextWritten as ContextWritten
 from moorage.service.delegation import Delegated as Delegated
 from moorage.service.family import TreeNode as TreeNode
 from moorage.service.keys import NewKey as NewKey
 from moorage.service.packet import HeldPacket as HeldPacket
 from moorage.service.packet import ResumePacket as ResumePacket
+from moorage.service.records import ContextWritten as ContextWritten
 from moorage.service.retention import Cleanup as Cleanup
 from moorage.service.sessions import Checkpoint as Checkpoint
 from moorage.service.transfer import ImportReport as ImportReport

@@ -26,8 +26,8 @@ from moorage.launcher.handles import InProcessHandle
 from moorage.launcher.undisturbed import undisturbed
 from moorage.service import calls, conversation, runs
 from moorage.service.calls import Call, RecordedCall
-from moorage.service.context import remember
 from moorage.service.deps import Caller, Deps
+from moorage.service.records import remember
 from moorage.service.turns import TurnDispatcher
 
 LOOK_AGAIN = 1.0  # seconds: a wake-up is a hint and may get lost

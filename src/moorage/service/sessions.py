@@ -290,7 +290,7 @@ async def context_for_agent(deps: Deps, caller: Caller, session: Session) -> dic
     """Return the whole context; skip the read if it was never written."""
     if not session.context_version and Capability.SHARED_CONTEXT not in deps.store.capabilities:
         return {}
-    from moorage.service.context import read_context  # hooks rarely need it
+    from moorage.service.records import read_context  # hooks rarely need it
 
     found: dict[str, Any] = await read_context(deps, caller, session.session_id)
     return found

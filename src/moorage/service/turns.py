@@ -40,10 +40,10 @@ from moorage.core.turn import LEASE, LOST_AFTER, Launcher, Retry, Turn
 from moorage.core.work import Claim, TurnEnd
 from moorage.ports import Claimed, Decision
 from moorage.service import approvals
-from moorage.service.context import remember
 from moorage.service.conversation import repair, window
 from moorage.service.deps import Caller, Deps, stamp_of
 from moorage.service.leases import judgement, note_launcher, trusted_now
+from moorage.service.records import remember
 from moorage.service.sessions import context_for_agent
 
 if TYPE_CHECKING:

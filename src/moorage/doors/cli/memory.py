@@ -18,7 +18,7 @@ from moorage.doors.cli.edge import UsageProblem
 from moorage.doors.cli.output import is_terminal, say, warn_of_secrets
 from moorage.doors.cli.tables import page_options, show_list, show_rows, wide_option
 from moorage.doors.cli.wording import ago
-from moorage.service.context import ContextWritten
+from moorage.service.records import ContextWritten
 
 NAMES = "namespace", "key", "version", "size", "updated_at", "expires_at"
 

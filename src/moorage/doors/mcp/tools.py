@@ -23,8 +23,7 @@ from moorage.doors.mcp.answers import MAX_SHORT, MAX_TEXT, Brief, RunBrief, next
 from moorage.doors.mcp.calls import ToolCall
 from moorage.doors.mcp.table import TOOLS as TOOLS  # all of them, once this module is loaded
 from moorage.doors.mcp.table import tool
-from moorage.service.context import ContextWritten
-from moorage.service.records import WrittenRecord
+from moorage.service.records import ContextWritten, WrittenRecord
 
 Ref = Annotated[str | None, Meta(description="The session, by id or name; by default the caller's own")]
 ModeField = Annotated[
