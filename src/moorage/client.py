@@ -25,8 +25,8 @@ from moorage.api import Context, EventListener, Moorage, WordListener
 from moorage.connection import Connection, LaunchOptions, implements
 from moorage.core.codec import check_list
 from moorage.core.duration import check_wait
+from moorage.core.entry import Event
 from moorage.core.errors import InvalidField, StoreError, StoreUnavailable
-from moorage.core.event import Event
 from moorage.core.ids import check_is_text
 from moorage.core.policy import Verdict
 from moorage.core.query import Page, SessionQuery

@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from moorage.core.approval import PENDING, Approval, ApprovalQuery
-from moorage.core.entry import Entry, Message
-from moorage.core.event import Event, Hit
+from moorage.core.entry import Entry, Event, Hit, Message
 from moorage.core.family import EVERY_TOMBSTONE, Deletion, Member, Tombstone, TombstoneQuery
 from moorage.core.policy import Delegation, Span
 from moorage.core.query import OLDEST, LogQuery, Page, SessionQuery

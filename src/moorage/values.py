@@ -14,8 +14,8 @@ from moorage.core.answer import RunAnswer as RunAnswer
 from moorage.core.approval import Approval as Approval
 from moorage.core.context import ContextItem as ContextItem
 from moorage.core.entry import Entry as Entry
-from moorage.core.event import Event as Event
-from moorage.core.event import Hit as Hit
+from moorage.core.entry import Event as Event
+from moorage.core.entry import Hit as Hit
 from moorage.core.family import Deletion as Deletion
 from moorage.core.family import Tombstone as Tombstone
 from moorage.core.inbox import Item as Item

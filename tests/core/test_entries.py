@@ -15,13 +15,15 @@ from moorage.core.entry import (
     Message,
     check_message,
     check_messages,
+    event_of,
+    search_words,
     searchable_text,
+    snippet_of,
     text_of,
     tool_calls,
     tool_results,
 )
 from moorage.core.errors import InvalidField, InvalidJson, MoorageError, TooLarge
-from moorage.core.event import deletion_event, event_of, search_words, snippet_of
 from moorage.core.family import Tombstone
 from moorage.testing.builders import NOON
 
@@ -144,7 +146,7 @@ def test_an_events_id_is_the_entrys_number_or_the_feeds_cursor() -> None:
 
 def test_a_deletion_is_an_event_that_names_its_root() -> None:
     tombstone = Tombstone(session_id="s-2", state="active", root_of_deletion="s-1", deleted_at=NOON, deleted_by="ann")
-    event = deletion_event(tombstone, 9)
+    event = tombstone.event(9)
     assert (event.id, event.type, event.session_id) == (9, "session_deleted", "s-2")
     assert event.data == {
         "session_name": None,

@@ -22,8 +22,8 @@ from moorage import sync
 from moorage.api import Moorage
 from moorage.connection import caller_for
 from moorage.core import errors
+from moorage.core.entry import Event
 from moorage.core.errors import MoorageError, ServerUnreachable, edge_of
-from moorage.core.event import Event
 from moorage.remote.background import Background
 from moorage.remote.client import RemoteMoorage
 from moorage.remote.transport import Ask, check_url

@@ -12,8 +12,8 @@ import pytest
 
 import moorage
 from moorage import sync
+from moorage.core.entry import Event
 from moorage.core.errors import SessionNotFound, StoreUnavailable
-from moorage.core.event import Event
 from moorage.testing.faults import Worker
 from tests.service.doors import Place, Timed
 

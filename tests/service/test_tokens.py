@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from moorage.core.errors import InvalidField, SessionNotFound, Unauthorized
-from moorage.core.token import SessionToken, SigningSecret, is_session_token, new_token, sign, verify
+from moorage.core.key import SessionToken, SigningSecret, is_session_token, new_token, sign, verify
 from moorage.service.deps import Caller, Deps
 from moorage.service.inline import drive
 from moorage.service.keys import authenticate, create_key, reaches, read_token, session_token

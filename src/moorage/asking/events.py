@@ -8,8 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from moorage.core.approval import Approval
-from moorage.core.entry import Kind, problem_in, text_of
-from moorage.core.event import SESSION_DELETED, Event
+from moorage.core.entry import SESSION_DELETED, Event, Kind, problem_in, text_of
 from moorage.core.session import BY_PERSON
 from moorage.service.words import Transcript
 

@@ -20,9 +20,8 @@ from moorage.asking.events import ExecutionEvent
 from moorage.connection import Connection
 from moorage.core.answer import Answer
 from moorage.core.approval import Approval
-from moorage.core.entry import Kind
+from moorage.core.entry import Event, Kind
 from moorage.core.errors import SessionGone, SessionRunning
-from moorage.core.event import Event
 from moorage.core.run import Run
 from moorage.core.session import Session
 from moorage.core.turn import TurnState

@@ -1,11 +1,12 @@
 """The log: numbered entries, the authoritative record of a session.
 
 An entry is written once and never rewritten. Its `kind` says what happened;
-messages have `role` and `content`, all other entries have `data`.
+messages have `role` and `content`, all other entries have `data`. Streams show entries as events.
 """
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from enum import StrEnum
 from typing import Any
@@ -22,6 +23,7 @@ MAX_MESSAGES_PER_APPEND = 1000
 ROLES = ("user", "assistant", "system", "tool")
 MAX_LINE = 200  # characters of a line with a problem
 _OURS = ("line", "key", "doubtful")  # added to an event by a launcher
+SESSION_DELETED = "session_deleted"  # the type of the last event of a session, which is no entry
 NATIVE = "native"  # the type of a part with what a framework stored, beside the same content in our format
 
 
@@ -216,6 +218,66 @@ def _part_values(entry: Entry, kind: str, name: str) -> list[str]:
     if not isinstance(entry.content, list):
         return []
     return [part[name] for part in entry.content if part.get("type") == kind]
+
+
+# Events and hits --------------------------------------------------------------------------------
+# A stream is the log after a cursor. In the stream of one session, the id of an event is the number of the entry; in
+# the feed over all sessions of an owner, it is the cursor of the feed.
+
+
+@brief("id", "type", "data", "timestamp", "session_id")
+class Event(Struct, frozen=True, kw_only=True):
+    """Something that happened to a session."""
+
+    id: int
+    type: str
+    session_id: str
+    timestamp: datetime
+    data: dict[str, Any]
+
+
+@brief("session_id", "number", "kind", "role", "snippet")
+class Hit(Struct, frozen=True, kw_only=True):
+    """An entry that a search found."""
+
+    session_id: str
+    number: int
+    kind: str
+    role: str | None
+    at: datetime
+    snippet: str
+
+
+def event_of(entry: Entry, session_id: str, cursor: int | None = None) -> Event:
+    """Return an entry as an event; its id is the feed's cursor if given, else the entry's number."""
+    data: dict[str, Any] = {"number": entry.number, "by": entry.by, "interface": entry.interface}
+    if entry.is_message:
+        data |= {"role": entry.role, "content": entry.content, "client_key": entry.client_key}
+    else:
+        data |= entry.data or {}
+        data["number"] = entry.number  # streams use the entry's number, whatever its data has
+    return Event(
+        id=entry.number if cursor is None else cursor,
+        type=entry.kind,
+        session_id=session_id,
+        timestamp=entry.at,
+        data=data,
+    )
+
+
+def search_words(text: str) -> list[str]:
+    """Return the words of a query: letters and digits; a `*` after a word makes it a prefix."""
+    return re.findall(r"[^\W_]+\*?", text)
+
+
+def snippet_of(text: str, words: list[str], width: int = 160) -> str:
+    """Return the part of a text around the first word found."""
+    flat = " ".join(text.split())
+    lower = flat.lower()
+    found = [place for place in (lower.find(word.lower()) for word in words) if place >= 0]
+    start = max(0, min(found, default=0) - width // 3)
+    cut = flat[start : start + width]
+    return f"{'…' if start else ''}{cut}{'…' if start + width < len(flat) else ''}"
 
 
 # Problems: lines of an agent that violate its protocol -------------------------------------------

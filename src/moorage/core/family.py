@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from moorage.core.brief import brief
 from moorage.core.codec import canonical
-from moorage.core.entry import Kind
+from moorage.core.entry import SESSION_DELETED, Event, Kind
 from moorage.core.errors import FamilyLimit, HasChildren, OwnAncestor, SessionGone, SessionRunning
 from moorage.core.session import Birth, Change, Session, Stamp, merged_metadata
 
@@ -164,6 +164,11 @@ class Tombstone(Struct, frozen=True, kw_only=True):
     def gone(self) -> SessionGone:
         """Return the error for a request that names this session."""
         return SessionGone(self.session_id, at=self.deleted_at, by=self.deleted_by, why=self.reason)
+
+    def event(self, cursor: int) -> Event:
+        """Return the event of the deletion, which is the last of the session."""
+        told = {name: getattr(self, name) for name in ("session_name", "root_of_deletion", "deleted_by", "reason")}
+        return Event(id=cursor, type=SESSION_DELETED, session_id=self.session_id, timestamp=self.deleted_at, data=told)
 
 
 class TombstoneQuery(Struct, frozen=True, kw_only=True):

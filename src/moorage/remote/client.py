@@ -27,9 +27,8 @@ from moorage.connection import Connection, implements
 from moorage.core.answer import Answer, RunAnswer, answer_of
 from moorage.core.codec import check_list, decode
 from moorage.core.duration import check_wait
-from moorage.core.entry import Entry, Kind, Message, check_messages, text_of
+from moorage.core.entry import SESSION_DELETED, Entry, Event, Kind, Message, check_messages, text_of
 from moorage.core.errors import MoorageError, NotFound, ServerUnreachable, SessionGone
-from moorage.core.event import SESSION_DELETED, Event
 from moorage.core.query import Page
 from moorage.core.run import Mode, Run, check_mode
 from moorage.core.session import check_metadata

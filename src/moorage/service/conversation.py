@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from moorage.core.codec import check_list
-from moorage.core.entry import Entry, Kind, Message, check_messages
+from moorage.core.entry import SESSION_DELETED, Entry, Event, Hit, Kind, Message, check_messages, event_of
 from moorage.core.errors import EntryNotFound, InvalidField, SessionGone
-from moorage.core.event import SESSION_DELETED, Event, Hit, event_of
 from moorage.core.query import LogQuery, Page, check_limit, check_number, check_numbers, number_of
 from moorage.core.session import Change, Session, View, check_said, check_text
 from moorage.core.window import (

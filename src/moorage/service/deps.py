@@ -22,9 +22,8 @@ from moorage.ports import Clock, Entropy, Store
 
 if TYPE_CHECKING:
     from moorage.core.agent import AgentDefinition
-    from moorage.core.key import Key
+    from moorage.core.key import Key, SigningSecret
     from moorage.core.once import OnceKey
-    from moorage.core.token import SigningSecret
     from moorage.service.agents import Registered
 
 T = TypeVar("T")

@@ -20,16 +20,20 @@ from moorage.core.ids import check_is_text, check_label
 from moorage.core.key import (
     ID_BYTES,
     SECRET_BYTES,
+    SECRET_ID_BYTES,
     Key,
     Scope,
+    SessionToken,
+    SigningSecret,
     check_scopes,
     is_secret_of,
     key_text,
+    new_token,
     read_key,
     secret_digest,
+    sign,
+    verify,
 )
-from moorage.core.token import SECRET_BYTES as SIGNING_BYTES
-from moorage.core.token import SECRET_ID_BYTES, SessionToken, SigningSecret, new_token, sign, verify
 from moorage.ports import Documents
 from moorage.service.deps import Deps
 from moorage.service.documents import Collection
@@ -237,7 +241,7 @@ async def _signing_secret(deps: Deps) -> SigningSecret:
     if deps.signing_secret is None:
         proposed = SigningSecret(
             secret_id=deps.entropy(SECRET_ID_BYTES).hex(),
-            value=deps.entropy(SIGNING_BYTES).hex(),
+            value=deps.entropy(SECRET_BYTES).hex(),
             created_at=deps.clock.now(),
         )
         deps.signing_secret = await first_secret(deps.store, proposed)

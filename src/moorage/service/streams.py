@@ -16,8 +16,8 @@ from math import ceil
 
 from msgspec.structs import replace
 
+from moorage.core.entry import SESSION_DELETED, Event
 from moorage.core.errors import InvalidCursor
-from moorage.core.event import SESSION_DELETED, Event
 from moorage.core.query import check_numbers
 from moorage.service.conversation import LOOK_AGAIN, PAGE, check_feed_cursor, session_page
 from moorage.service.deps import Caller, Deps

@@ -31,8 +31,7 @@ from moorage.core.context import (
     replace_all,
 )
 from moorage.core.dump import DumpKind
-from moorage.core.entry import Entry, Message, check_message
-from moorage.core.event import Event
+from moorage.core.entry import Entry, Event, Message, check_message
 from moorage.core.fact import SessionFact
 from moorage.core.family import FamilyLimits, Member, NewSession, Tombstone, born, check_deletion, forked
 from moorage.core.inbox import ItemState

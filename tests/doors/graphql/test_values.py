@@ -8,8 +8,7 @@ import pytest
 from graphql import GraphQLEnumType, GraphQLList, GraphQLNonNull, GraphQLObjectType, get_named_type, is_leaf_type
 
 from moorage.core.approval import Approval, ApprovalState
-from moorage.core.entry import ROLES, Entry
-from moorage.core.event import Event
+from moorage.core.entry import ROLES, Entry, Event
 from moorage.core.family import Deletion
 from moorage.core.query import STATUSES
 from moorage.core.record import Record

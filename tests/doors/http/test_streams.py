@@ -16,7 +16,7 @@ from httpx_sse import aconnect_sse
 
 from moorage import config
 from moorage.connection import LaunchOptions
-from moorage.core.event import Event
+from moorage.core.entry import Event
 from moorage.core.render import to_json
 from moorage.doors.http.streams import StreamSettings
 from moorage.service.deps import Deps, ServerSettings

@@ -14,9 +14,8 @@ from typing import Any
 import msgspec
 
 from moorage.core.codec import encode, encode_text
-from moorage.core.entry import NATIVE, Entry, Kind, problem_in, text_of
+from moorage.core.entry import NATIVE, SESSION_DELETED, Entry, Event, Kind, problem_in, text_of
 from moorage.core.errors import utc_text
-from moorage.core.event import SESSION_DELETED, Event
 from moorage.doors.cli.output import fields, printable
 from moorage.doors.cli.terminal import paint, width_of, wrapped
 from moorage.doors.cli.wording import counted, short_id

@@ -18,8 +18,8 @@ import msgspec
 from msgspec import Struct
 
 from moorage.core.codec import encode
+from moorage.core.entry import Event
 from moorage.core.errors import MoorageError
-from moorage.core.event import Event
 from moorage.doors.graphql.asking import OperationContext, WantedEvents
 from moorage.doors.graphql.limits import (
     InvalidQuery,

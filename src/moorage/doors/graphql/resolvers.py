@@ -11,9 +11,8 @@ from msgspec import UNSET, Struct
 
 from moorage.core.answer import Answer
 from moorage.core.approval import Approval, ApprovalState
-from moorage.core.entry import ROLES, Entry, check_message
+from moorage.core.entry import ROLES, Entry, Event, check_message
 from moorage.core.errors import OutOfReach
-from moorage.core.event import Event
 from moorage.core.key import Scope
 from moorage.core.query import MAX_LIMIT, STATUSES, Page, SessionQuery, check_limit, number_of
 from moorage.core.record import Record

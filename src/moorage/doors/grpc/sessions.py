@@ -10,9 +10,8 @@ import msgspec
 
 from moorage.core.approval import Approval
 from moorage.core.codec import encode_text
-from moorage.core.entry import Entry
+from moorage.core.entry import Entry, Event
 from moorage.core.errors import InvalidField
-from moorage.core.event import Event
 from moorage.core.key import Scope, check_held
 from moorage.core.query import Page
 from moorage.core.session import PUBLIC_FIELDS, Session

@@ -14,9 +14,8 @@ from msgspec import Meta, Struct
 
 from moorage.core.answer import Answer
 from moorage.core.codec import encode
-from moorage.core.entry import Kind, check_message, problem_in, text_of
+from moorage.core.entry import SESSION_DELETED, Event, Kind, check_message, problem_in, text_of
 from moorage.core.errors import InvalidField, MoorageError
-from moorage.core.event import SESSION_DELETED, Event
 from moorage.core.key import Scope
 from moorage.core.render import to_json
 from moorage.core.status import Reason

@@ -18,9 +18,8 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from moorage.core.codec import encode
-from moorage.core.entry import Kind
+from moorage.core.entry import SESSION_DELETED, Event, Kind
 from moorage.core.errors import AccessError, InvalidField, MoorageError
-from moorage.core.event import SESSION_DELETED, Event
 from moorage.core.key import Scope
 from moorage.core.query import Page, check_numbers
 from moorage.doors.http.app import Door

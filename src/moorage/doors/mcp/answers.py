@@ -8,7 +8,7 @@ from typing import Annotated, Any, Self
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct, field
 from msgspec.structs import fields
 
-from moorage.core.event import Hit
+from moorage.core.entry import Hit
 from moorage.core.render import like
 from moorage.core.run import Run
 from moorage.core.session import PUBLIC_FIELDS, Session

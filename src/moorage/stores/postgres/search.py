@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from moorage.core.entry import searchable_text
-from moorage.core.event import Hit, search_words
+from moorage.core.entry import Hit, search_words, searchable_text
 from moorage.stores import sql
 from moorage.stores.postgres.connection import PostgresConnection
 

@@ -11,9 +11,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from moorage.core.entry import Entry, Kind, Message
+from moorage.core.entry import Entry, Event, Kind, Message, event_of
 from moorage.core.errors import NotFound, SessionCorrupt
-from moorage.core.event import Event, deletion_event, event_of
 from moorage.core.query import OLDEST, LogQuery
 from moorage.core.session import HOLD_FOR, Stamp, message_entries
 from moorage.ports import Tail
@@ -307,7 +306,7 @@ def _told_op(keys: Keys, each: _Told, after: int, limit: int) -> Op:
 
 def _event(db: RedisDb, each: _Told, head: list[bytes | None], read: Any) -> list[Event]:
     if not each.last:
-        return [] if read is None else [deletion_event(heads.read_tombstone(read), each.cursor)]
+        return [] if read is None else [heads.read_tombstone(read).event(each.cursor)]
     if head[0] is None:  # it was deleted, and the feed reports that instead
         return []
     entries = [entry_of(db, item, each.session_id, None, int(head[0])) for item in read]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from moorage.core.entry import Hit
 from moorage.core.errors import Unsupported
-from moorage.core.event import Hit
 from moorage.ports import Capability
 from moorage.stores.redis.approvals import RedisApprovals
 from moorage.stores.redis.checking import problems_of

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from moorage.core.entry import Entry, Kind, searchable_text, text_of
+from moorage.core.entry import Entry, Event, Hit, Kind, event_of, searchable_text, snippet_of, text_of
 from moorage.core.errors import SessionCorrupt
-from moorage.core.event import Event, Hit, deletion_event, event_of, snippet_of
 from moorage.stores import SEALED
 from moorage.stores.rows import ENTRY, ENTRY_OF_E, TOMBSTONE_OF_T, Row, entry_of, readable, tombstone_of
 from moorage.stores.sql.db import FEED_ROOM, Db
@@ -36,7 +35,7 @@ def _event(db: Db, row: Row, base: int) -> Event | None:
     entry_columns, tombstone_columns = row[4:_ENTRY_ENDS], row[_ENTRY_ENDS:]
     if last == 0:
         is_there = tombstone_columns[0] is not None
-        return deletion_event(tombstone_of(tombstone_columns), feed_id - base) if is_there else None
+        return tombstone_of(tombstone_columns).event(feed_id - base) if is_there else None
     if entry_columns[0] is None:
         return None
     try:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol
 
 from moorage import ports
-from moorage.core.event import Event, Hit, search_words
+from moorage.core.entry import Event, Hit, search_words
 from moorage.core.family import Deletion
 from moorage.core.query import Page, SessionQuery
 from moorage.core.session import Session, Stamp

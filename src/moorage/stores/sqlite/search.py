@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from moorage.core.entry import searchable_text
-from moorage.core.event import Hit
+from moorage.core.entry import Hit, searchable_text
 from moorage.stores import sql
 from moorage.stores.sqlite.driven import Driven
 

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from moorage.core.document import LOAD_MARK, DocumentKind
 from moorage.core.dump import DumpedSession, DumpKind, DumpRecord
 from moorage.core.errors import MoorageError
+from moorage.core.key import SigningSecret
 from moorage.core.once import OnceKey
 from moorage.core.policy import Delegation
 from moorage.core.session import Needs
-from moorage.core.token import SigningSecret
 from moorage.core.turn import Launcher
 from moorage.ports import Store
 from moorage.service.copying import all_records

@@ -8,8 +8,7 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
-from moorage.core.entry import Kind
-from moorage.core.event import SESSION_DELETED, event_of
+from moorage.core.entry import SESSION_DELETED, Kind, event_of
 from moorage.core.session import Phase
 from moorage.ports import Store
 from moorage.testing.builders import *

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from moorage.core.errors import KeyNotFound
-from moorage.core.key import Key, Scope
-from moorage.core.token import SigningSecret
+from moorage.core.key import Key, Scope, SigningSecret
 from moorage.ports import Store
 from moorage.service.keys import all_keys, end_key, find_key, first_secret, note_use, save_key
 from moorage.testing.builders import *

@@ -26,7 +26,7 @@ from moorage.core.bundle import Bundle, as_restored
 from moorage.core.codec import encode
 from moorage.core.document import LOAD_MARK, NOT_COPIED, Document, DocumentKind
 from moorage.core.dump import DumpedDocument, DumpedSession, DumpKind, DumpRecord
-from moorage.core.entry import Entry, Kind, Message, searchable_text
+from moorage.core.entry import Entry, Event, Hit, Kind, Message, event_of, search_words, searchable_text, snippet_of
 from moorage.core.errors import (
     ApprovalNotFound,
     EntryNotFound,
@@ -38,7 +38,6 @@ from moorage.core.errors import (
     SessionGone,
     SessionNotFound,
 )
-from moorage.core.event import Event, Hit, deletion_event, event_of, search_words, snippet_of
 from moorage.core.fact import Backlog, CallbackCounts, Fate, SessionFact, Totals, callback_counts, tokens_of
 from moorage.core.family import EVERY_TOMBSTONE, Deletion, Member, Tombstone, TombstoneQuery
 from moorage.core.ids import looks_like_ref
@@ -1009,7 +1008,7 @@ class Partition:
         for cursor in range(max(after, 0) + 1, self.feed_end + 1):
             news = self.feed.get(cursor)
             if isinstance(news, Tombstone):
-                yield deletion_event(news, cursor)
+                yield news.event(cursor)
             elif news is not None:
                 record, number = news
                 yield event_of(_read_entry(self.segments[record.serial][number]), record.session_id, cursor)
