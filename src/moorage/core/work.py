@@ -209,7 +209,8 @@ def claim(view: View, wish: Claim, stamp: Stamp) -> Change:
         draft.wake()
         return draft.change()
     if (hold := draft.head.hold) is not None and hold.lives(stamp.at):
-        draft.put_turn(replace(turn, not_before=hold.until))  # the holder that resumed the session drives it until then
+        # The holder that resumed the session drives it until then.
+        draft.turns[turn.turn_id] = replace(turn, not_before=hold.until)
         return draft.change()
     draft.give(turn, due, wish)
     return draft.change()
@@ -502,8 +503,7 @@ def _tell_to_stop(draft: WorkDraft, turn: Turn) -> None:
     if turn.started_at is None:
         _stopped(draft, replace(turn, stop_requested=True))
     elif not turn.stop_requested:
-        draft.running = replace(turn, stop_requested=True)
-        draft.put_turn(draft.running)
+        draft.running = draft.turns[turn.turn_id] = replace(turn, stop_requested=True)
 
 
 def settled_with(view: View, change: Change, outcome: State, stamp: Stamp) -> Change:
@@ -525,10 +525,9 @@ def settled_with(view: View, change: Change, outcome: State, stamp: Stamp) -> Ch
 
 def callbacks_of_deleted(runs: Iterable[Run], deleted: set[str], stamp: Stamp) -> list[Callback]:
     """Return the callbacks to parents outside a deleted tree for its open runs."""
-    ended = [
-        replace(run, state=RunState.STOPPED, settled_at=stamp.at, reason="deleted") for run in runs if run.calls_back
-    ]
-    return [_callback(run, stamp) for run in ended if run.parent_session_id not in deleted]
+    outside = [run for run in runs if run.calls_back and run.parent_session_id not in deleted]
+    end = {"state": RunState.STOPPED, "settled_at": stamp.at, "reason": "deleted"}
+    return [_callback(replace(run, **end), stamp) for run in outside]
 
 
 # Callbacks and decisions ------------------------------------------------------------------------
@@ -753,12 +752,7 @@ class WorkDraft:
 
     def hear(self, turn: Turn, approval: Approval, asked_id: str) -> None:
         """Record that the agent of a live turn gets an answer to what it asked under that id."""
-        self.running = replace(turn, heard={**turn.heard, asked_id: approval.approval_id})
-        self.put_turn(self.running)
-
-    def put_turn(self, turn: Turn) -> None:
-        """Store the current state of a turn."""
-        self.turns[turn.turn_id] = turn
+        self.running = self.turns[turn.turn_id] = replace(turn, heard={**turn.heard, asked_id: approval.approval_id})
 
     def unqueue(self, reason: str) -> None:
         """Cancel the queued turn, if there is one."""
