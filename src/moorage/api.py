@@ -494,12 +494,7 @@ class Moorage(Protocol):
         """Delete a session with its tree; with `dry_run`, only return what would be deleted."""
 
     async def deleted(
-        self,
-        *,
-        reason: str | None = None,
-        since: datetime | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
+        self, *, reason: str | None = None, since: datetime | None = None, limit: int = 100, cursor: str | None = None
     ) -> Page[Tombstone]:
         """Return deleted sessions, newest first: when, by whom and why."""
 

@@ -253,8 +253,7 @@ class AmbiguousReference(InvalidRequest):
     def __init__(self, prefix: str, candidates: list[str], *, cut: bool = False, noun: str = "session") -> None:
         count = f"{len(candidates)} {noun}s{' or more' if cut else ''}"
         super().__init__(
-            f"{prefix!r} fits {count}: {', '.join(candidates)}; give more characters",
-            candidates=candidates,
+            f"{prefix!r} fits {count}: {', '.join(candidates)}; give more characters", candidates=candidates
         )
 
 
@@ -380,9 +379,7 @@ class AgentNotFound(NotFound):
         what = f"there is no agent {shown!r} that could be started" if shown else "no agent is named; name one"
         meant = f"; did you mean {' or '.join(nearest)}?" if nearest else ";"
         super().__init__(
-            f"{what}{meant} `moorage agents list` lists all agents",
-            agent_name=shown,
-            nearest=list(nearest),
+            f"{what}{meant} `moorage agents list` lists all agents", agent_name=shown, nearest=list(nearest)
         )
 
     @classmethod
@@ -671,10 +668,7 @@ class RateLimited(AccessError):
 
 class SessionCorrupt(StoreError):
     def __init__(self, session_id: str, why: str) -> None:
-        super().__init__(
-            f"session {session_id} is corrupt ({why}); run `moorage doctor`",
-            session_id=session_id,
-        )
+        super().__init__(f"session {session_id} is corrupt ({why}); run `moorage doctor`", session_id=session_id)
 
 
 class StoreBusy(StoreError):
@@ -816,18 +810,13 @@ def edge_of(error: MoorageError) -> Edge:
 # Errors from remote doors -----------------------------------------------------------------------
 
 _FAMILY_BY_STATUS: dict[int | None, type[MoorageError]] = {
-    400: InvalidRequest,
+    **dict.fromkeys((400, 413, 422), InvalidRequest),
     401: Unauthorized,
     403: AccessError,
-    404: NotFound,
+    **dict.fromkeys((404, 410), NotFound),
     409: Conflict,
-    410: NotFound,
-    413: InvalidRequest,
-    422: InvalidRequest,
     429: RateLimited,
-    502: StoreError,
-    503: StoreError,
-    504: StoreError,
+    **dict.fromkeys((502, 503, 504), StoreError),
 }
 CODED_ONE_BY_ONE = (InvalidId, InvalidField, TooLarge, FamilyLimit, ApprovalClosed)  # coded per error, not per class
 
