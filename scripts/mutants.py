@@ -1207,7 +1207,7 @@ MUTANTS = (
     ),
     Mutant(
         "an agent goes with its supervisor",
-        "moorage/launcher/spawn.py",
+        "moorage/launcher/agent_process.py",
         "            processes.die_with_parent()\n",
         "",
         (f"{SUPERVISOR}::test_the_agent_goes_with_a_supervisor_that_is_killed",),

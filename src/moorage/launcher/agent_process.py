@@ -1,4 +1,7 @@
-"""The agent's processes: its pipes, its end, and the processes it started.
+"""The agent's processes: its start, its pipes, its end, and the processes it started.
+
+The new process waits for a start signal until the supervisor has recorded its process id; without
+the signal it never becomes the agent. If the supervisor is killed later, the agent is killed too.
 
 The agent leads its own session and process group. Its processes that left the group are found too, as soon
 as their parents have ended: the supervisor adopts orphans.
@@ -7,52 +10,94 @@ as their parents have ended: the supervisor adopts orphans.
 from __future__ import annotations
 
 import os
-import selectors
 import signal
 import time
+from selectors import EVENT_READ, EVENT_WRITE
 
 from moorage.launcher import processes
 from moorage.launcher.drivers.base import Exit
-from moorage.launcher.spawn import SpawnedProcess
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from selectors import BaseSelector
+    from typing import NoReturn
 
     HearBytes = Callable[[bytes], None]
 
 READ_SIZE = 64 * 1024
 CLOSED = -1
+IGNORED_BY_PYTHON = ("SIGPIPE", "SIGXFSZ", "SIGHUP")  # an agent expects their default handlers
+
+
+class CannotStart(Exception):
+    """The agent could not be started; `is_missing` if there is no such program or folder."""
+
+    def __init__(self, message: str, *, is_missing: bool) -> None:
+        super().__init__(message)
+        self.is_missing = is_missing
 
 
 class AgentProcess:
     """One agent, from its start signal to the end of its last process."""
 
     def __init__(
-        self,
-        argv: list[str],
-        env: dict[str, str],
-        cwd: str,
-        selector: selectors.BaseSelector,
-        *,
-        out: HearBytes,
-        err: HearBytes,
+        self, argv: list[str], env: dict[str, str], cwd: str, selector: BaseSelector, *, out: HearBytes, err: HearBytes
     ) -> None:
-        self._child = SpawnedProcess(argv, env, cwd)
-        self.pid = self._child.pid
+        processes.libc()  # before the fork, so that the new process only has to become the agent
+        self._argv, self._env, self._cwd, self._selector = argv, env, cwd, selector
+        (self._their_input, self._input), (output, self._their_output) = os.pipe(), os.pipe()
+        (errors, self._their_errors), (self._start_signal, self._key) = os.pipe(), os.pipe()
+        self._trouble, self._their_trouble = os.pipe()
+        parent = os.getpid()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._become_agent(parent)
+        for end in (self._their_input, self._their_output, self._their_errors, self._start_signal, self._their_trouble):
+            os.close(end)
         self.exit: Exit | None = None
-        self._selector = selector
-        self._open = {self._child.output: out, self._child.errors: err}
-        self._input, self._unsent, self._input_ends = self._child.input, bytearray(), False
+        self._open = {output: out, errors: err}
+        self._unsent, self._input_ends = bytearray(), False
         self._signalled: set[int] = set()
         os.set_blocking(self._input, False)
         for end in self._open:
             os.set_blocking(end, False)
-            selector.register(end, selectors.EVENT_READ, lambda end=end: self._read(end))
+            selector.register(end, EVENT_READ, lambda end=end: self._read(end))
 
     def let_in(self) -> None:
-        """Let the process become the agent. Raises CannotStart."""
-        self._child.let_in()
+        """Send the start signal. Raises CannotStart if the program cannot be executed."""
+        os.write(self._key, b"1")
+        os.close(self._key)
+        said = b""
+        while more := os.read(self._trouble, 4096):
+            said += more
+        os.close(self._trouble)
+        if said:
+            os.waitpid(self.pid, 0)
+            kind, _, message = said.decode(errors="replace").partition(" ")
+            raise CannotStart(message, is_missing=kind == "missing")
+
+    def _become_agent(self, parent: int) -> NoReturn:
+        try:
+            os.setsid()
+            processes.die_with_parent()
+            os.close(self._key)  # our copy would keep the signal pipe open
+            if os.getppid() != parent or os.read(self._start_signal, 1) == b"":
+                os._exit(127)
+            self._exec()
+        except BaseException as error:
+            os.write(self._their_trouble, _trouble(error, self._argv[0], self._cwd))
+        finally:
+            os._exit(127)
+
+    def _exec(self) -> NoReturn:
+        os.chdir(self._cwd)
+        for number, end in enumerate((self._their_input, self._their_output, self._their_errors)):
+            os.dup2(end, number)
+        for name in IGNORED_BY_PYTHON:
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.execvpe(self._argv[0], self._argv, self._env)
 
     # Pipes
 
@@ -60,11 +105,6 @@ class AgentProcess:
     def is_silent(self) -> bool:
         """Return whether its pipes are closed, and all their output has been read."""
         return not self._open
-
-    def hang_up(self) -> None:
-        """Close its pipes."""
-        for end in list(self._open):
-            self._close(end)
 
     def send(self, data: bytes) -> None:
         """Write to its standard input as soon as it reads."""
@@ -101,7 +141,7 @@ class AgentProcess:
                 del self._unsent[: os.write(self._input, self._unsent)]
         except BlockingIOError:
             if self._input not in self._selector.get_map():
-                self._selector.register(self._input, selectors.EVENT_WRITE, self._write)
+                self._selector.register(self._input, EVENT_WRITE, self._write)
             return
         except OSError:  # the agent has closed its input, which is no error
             self._unsent.clear()
@@ -150,7 +190,8 @@ class AgentProcess:
 
     def reap(self) -> None:
         """End all remaining processes, including those that were started just now."""
-        self.hang_up()
+        for end in list(self._open):
+            self._close(end)
         self._unsent.clear()
         self.close_input()
         while True:
@@ -162,6 +203,14 @@ class AgentProcess:
                 for left in processes.children():
                     _kill(os.kill, left, signal.SIGKILL)
                 time.sleep(0.005)
+
+
+def _trouble(error: BaseException, program: str, cwd: str) -> bytes:
+    """Return the error for the parent process: whether a file is missing, and which one."""
+    is_missing = isinstance(error, (FileNotFoundError, NotADirectoryError))
+    why = getattr(error, "strerror", None) or repr(error)
+    what = f"the program {program!r}" if os.path.isdir(cwd) else f"the folder {cwd!r}"
+    return f"{'missing' if is_missing else 'other'} {what} cannot be used: {why}".encode(errors="replace")
 
 
 def _exit(status: int, *, killed: bool) -> Exit:

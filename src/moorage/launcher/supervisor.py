@@ -30,11 +30,10 @@ import time
 
 from moorage.agents.allowance import Allowance
 from moorage.launcher import processes
-from moorage.launcher.agent_process import AgentProcess
+from moorage.launcher.agent_process import AgentProcess, CannotStart
 from moorage.launcher.drivers import driver_for
 from moorage.launcher.outbox import Follower, Outbox, StderrTail
 from moorage.launcher.processes import clock
-from moorage.launcher.spawn import CannotStart
 from moorage.launcher.turn_file import locked, write_private, write_turn
 
 TYPE_CHECKING = False
