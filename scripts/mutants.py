@@ -414,7 +414,7 @@ MUTANTS = (
     ),
     Mutant(
         "launcher whose database is gone at the end",
-        "moorage/launcher/standalone.py",
+        "moorage/launcher/loop.py",
         "        on_signal()\n",
         "",
         ("tests/postgres/test_stopping.py::test_launcher_whose_database_is_gone_stops_soon",),
@@ -491,7 +491,7 @@ MUTANTS = (
     ),
     Mutant(
         "runs that were not cut off",
-        "moorage/launcher/job.py",
+        "moorage/launcher/loop.py",
         "turn.cut_off and (not given.runs or any(run.cut_off for run in given.runs))",
         "turn.cut_off",
         (f"{SILENT}::test_stop_after_a_kill_settles_and_tells_no_other_run_of_it",),
@@ -1221,7 +1221,7 @@ MUTANTS = (
     ),
     Mutant(
         "one launcher in a folder",
-        "moorage/launcher/turn_file.py",
+        "moorage/launcher/turn_files.py",
         "        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
         "        pass\n",
         ("tests/launcher/test_processes.py::test_one_launcher_works_in_one_folder",),

@@ -16,7 +16,7 @@ from moorage.core.agent import (
 )
 from moorage.core.duration import duration_text
 from moorage.launcher.drivers.jsonl import _HANDLERS
-from moorage.launcher.turn_file import turn_of
+from moorage.launcher.turn_files import turn_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "agents.md").read_text() + (DOCS / "reference" / "agent-file.md").read_text()

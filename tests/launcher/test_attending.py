@@ -14,17 +14,15 @@ from moorage.core.approval import Approval, ApprovalState
 from moorage.core.entry import Problem
 from moorage.core.session import Session
 from moorage.core.turn import Retry, Turn
-from moorage.launcher.attending import TurnAtWork
+from moorage.launcher.attending import AgentHandle, TurnAtWork
 from moorage.service import runs
 from moorage.service.turns import TurnDispatcher
 from moorage.testing.work import a_launcher
 from tests.launcher.stage import echo, on
 
 
-class UntilStopped:
+class UntilStopped(AgentHandle):
     """An agent that works until it is told to stop."""
-
-    dies_with_us = True
 
     def __init__(self) -> None:
         self._is_stopped = asyncio.Event()
@@ -36,18 +34,6 @@ class UntilStopped:
     async def tell(self, command: dict[str, Any]) -> None:
         if command["type"] == "stop":
             self._is_stopped.set()
-
-    async def kept(self, entry: int) -> None:
-        pass
-
-    async def adopting(self, turn: Turn, launcher_id: str) -> None:
-        pass
-
-    async def adopted(self, turn: Turn) -> None:
-        pass
-
-    async def close(self) -> None:
-        pass
 
 
 async def test_stop_that_comes_while_the_agent_starts_does_not_wait_for_a_renewal(tmp_path: Path) -> None:

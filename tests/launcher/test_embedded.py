@@ -20,7 +20,7 @@ from moorage.core.run import Run
 from moorage.core.turn import LOST_AFTER
 from moorage.launcher.embedded import Embedded
 from moorage.launcher.folder import TurnFolder
-from moorage.launcher.turn_file import locked
+from moorage.launcher.turn_files import locked
 from moorage.service import runs
 from moorage.service.presence import SEEN_GONE, clear_up
 from moorage.testing.faults import PATIENCE

@@ -16,7 +16,7 @@ import pytest
 from moorage import sync
 from moorage.core.errors import StoreUnavailable
 from moorage.core.run import Run
-from moorage.launcher.standalone import alone_in
+from moorage.launcher.loop import alone_in
 
 PATIENCE = 60.0
 LEASE, LOST_AFTER, PATIENT = "0.6s", "3s", "60s"

@@ -522,7 +522,7 @@ def test_on_a_full_disk_the_agent_is_still_ended(turns: Turns) -> None:
 
 FILLING = """
 import resource, signal
-from moorage.launcher.outbox import Outbox
+from moorage.launcher.turn_files import Outbox
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 outbox = Outbox("out.jsonl")
 limit = resource.getrlimit(resource.RLIMIT_FSIZE)

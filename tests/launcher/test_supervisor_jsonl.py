@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from moorage.agents.interface import AgentEvent
 from moorage.core.entry import check_message
 from moorage.launcher.drivers.acp import AcpDriver
-from moorage.launcher.drivers.base import MAX_LINE, MAX_MESSAGE_BYTES, Exit
+from moorage.launcher.drivers.base import MAX_LINE, MAX_MESSAGE_BYTES, Exit, TextDriver
 from moorage.launcher.drivers.jsonl import JsonlDriver
-from moorage.launcher.drivers.text import TextDriver
-from moorage.launcher.outbox import Follower
+from moorage.launcher.turn_files import Follower
 from tests.fuzz.inputs import kept, many, tried
 from tests.launcher.turns import Turns, python, shell
 
@@ -293,7 +292,7 @@ def test_a_flood_of_nonsense_is_counted_but_not_repeated() -> None:
 
 def test_a_character_that_is_none_does_not_spoil_the_line(tmp_path: Path) -> None:
     [event, _] = told(b'{"type": "chunk", "text": "half \\ud83d a pair"}')
-    from moorage.launcher.outbox import Outbox
+    from moorage.launcher.turn_files import Outbox
 
     outbox = Outbox(str(tmp_path / "out.jsonl"))
     outbox.put(event)

@@ -21,9 +21,8 @@ from moorage.core.render import like
 from moorage.core.run import Run
 from moorage.core.turn import Turn, TurnState
 from moorage.core.work import AnotherTurn, TurnEnd
-from moorage.launcher.attending import TurnAtWork, failing
+from moorage.launcher.attending import TurnAtWork, failing, undisturbed
 from moorage.launcher.handles import InProcessHandle
-from moorage.launcher.undisturbed import undisturbed
 from moorage.service import calls, conversation, runs
 from moorage.service.calls import Call, RecordedCall
 from moorage.service.deps import Caller, Deps

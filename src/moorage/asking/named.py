@@ -24,8 +24,8 @@ from moorage.core.answer import Answer
 from moorage.core.errors import IdTaken
 from moorage.core.render import like
 from moorage.core.turn import Turn
+from moorage.launcher.attending import undisturbed
 from moorage.launcher.embedded import Embedded
-from moorage.launcher.undisturbed import undisturbed
 from moorage.service import runs
 from moorage.service.calls import recalled, stop_call
 from moorage.service.deps import Caller, Deps

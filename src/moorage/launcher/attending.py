@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import aclosing, suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, TypeVar
 
 from msgspec import to_builtins
 
@@ -25,7 +25,6 @@ from moorage.core.work import TurnEnd, cut
 from moorage.launcher.dispatcher import Dispatcher
 from moorage.launcher.drivers.base import KEPT_PROBLEMS
 from moorage.launcher.processes import clock
-from moorage.launcher.undisturbed import undisturbed
 
 log = logging.getLogger(__name__)
 
@@ -34,17 +33,19 @@ LOOK_FOR_STOPS = 1.0
 BACKOFF = (0.05, 5.0)  # seconds between attempts to reach an unavailable store
 NEVER_STORED = ("chunk", "result")  # events that are shown at once; all others only after they are stored
 
+T = TypeVar("T")
 TurnListener = Callable[[Turn, AgentEvent], None]
 SendReport = Callable[[], Awaitable[Any]]
 
 
-class AgentHandle(Protocol):
-    """The running agent of one turn."""
+class AgentHandle:
+    """The running agent of one turn. One that ends with its launcher keeps nothing, and is never adopted."""
 
-    dies_with_us: bool  # whether it ends with the launcher
+    dies_with_us = True  # whether it ends with the launcher
 
     def events(self) -> Any:
         """Return its events as an asynchronous iterator; the last one is its result."""
+        raise NotImplementedError
 
     async def tell(self, command: AgentEvent) -> None:
         """Send the agent a command: renewed, stop, decision."""
@@ -249,8 +250,12 @@ class TurnAtWork:
 
     async def _ask(self, handle: AgentHandle, event: AgentEvent) -> Approval | None:
         """Ask a person the agent's question before later events of the agent are stored: its end may be next."""
+        options = {name: event[name] for name in ("plan", "options", "expires_in") if event.get(name)}
+        question = str(event.get("question") or "").strip() or "May I?"
+        options |= {"key": event["key"], "waits": bool(event.get("wait"))}
+        request = partial(self._dispatcher.request_approval, self._owner, self.turn, question, **options)
         try:
-            approval: Approval = await insist(lambda: self._request(event))
+            approval: Approval = await insist(request)
         except (TurnLost, NotFound):
             raise
         except MoorageError as error:  # an invalid question is never answered
@@ -270,13 +275,6 @@ class TurnAtWork:
                 approval = await insist(look)
             decision = approval.decision or approval.state.value
             await handle.tell({**_told(event), "decision": decision, "note": approval.note})
-
-    async def _request(self, event: AgentEvent) -> Approval:
-        options = {name: event[name] for name in ("plan", "options", "expires_in") if event.get(name)}
-        question, waits = str(event.get("question") or "").strip() or "May I?", bool(event.get("wait"))
-        return await self._dispatcher.request_approval(
-            self._owner, self.turn, question, key=event["key"], waits=waits, **options
-        )
 
 
 def turn_end(event: AgentEvent, said: list[str], usage: Usage, context: dict[str, Any], problems: int = 0) -> TurnEnd:
@@ -331,6 +329,27 @@ async def insist(report: SendReport, again: SendReport | None = None) -> Any:
             if error.code == "hold_lost":
                 raise TurnLost("", 0) from error
             raise
+
+
+async def undisturbed(work: Coroutine[Any, Any, T]) -> T:
+    """Finish the work even if the caller is cancelled: a closing terminal both ends the input and sends a signal."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([task])
+    return task.result()
+
+
+async def first_of(*waits: Any) -> None:
+    """Wait until one of these has ended; cancel the others, except for the futures among them."""
+    tasks = [asyncio.ensure_future(each) for each in waits]
+    own = [task for task, each in zip(tasks, waits, strict=True) if task is not each]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in own:
+            task.cancel()
+        await asyncio.gather(*own, return_exceptions=True)
 
 
 def _told(event: AgentEvent) -> AgentEvent:

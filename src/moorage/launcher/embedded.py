@@ -25,7 +25,7 @@ from moorage.service.turns import TurnDispatcher
 SLOTS = 32
 
 
-class Embedded:
+class Embedded(Loop):
     """A launcher for the duration of a block."""
 
     def __init__(
@@ -44,38 +44,20 @@ class Embedded:
         now, launcher_id = deps.clock.now(), deps.new_id()
         self._folder, self._lock = presence.make(launcher_id)
         name = f"embedded:{os.getpid()}"
-        self.launcher = this_process(launcher_id, now, name=name, slots=SLOTS, owners=(owner,), root=root)
+        launcher = this_process(launcher_id, now, name=name, slots=SLOTS, owners=(owner,), root=root)
+        dispatcher = TurnDispatcher(deps, lease=lease, lost_after=lost_after)
+        starter = StarterByKind(os.path.join(self._folder, presence.TURNS), dies_with_us=True)
+        super().__init__(dispatcher, launcher, starter, agents, listener=listener, environment=environment)
         self._stop = asyncio.Event()
-        self._loop = Loop(
-            TurnDispatcher(deps, lease=lease, lost_after=lost_after),
-            self.launcher,
-            StarterByKind(os.path.join(self._folder, presence.TURNS), dies_with_us=True),
-            agents,
-            listener=listener,
-            environment=environment,
-        )
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> Embedded:
         await asyncio.to_thread(presence.clear_up)
-        self._task = asyncio.create_task(self._loop.run(self._stop), name="moorage-launcher")
+        self._task = asyncio.create_task(self.run(self._stop), name="moorage-launcher")
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
-
-    @property
-    def at_work(self) -> set[str]:
-        """Return the sessions whose turns run here."""
-        return self._loop.at_work
-
-    async def works_on(self, session_id: str) -> bool:
-        """Return whether a turn of a session runs here, or is being claimed."""
-        return await self._loop.works_on(session_id)
-
-    async def give_back(self, session_id: str) -> None:
-        """End the agent of a session, and return its turn as cut off."""
-        await self._loop.give_back(session_id)
 
     async def close(self, *, drain: bool = True) -> None:
         """Let agents end for a while, or not at all without `drain`; then end the rest and return their turns.
@@ -85,13 +67,13 @@ class Embedded:
         self._stop.set()
         cancelled: asyncio.CancelledError | None = None
         if not drain:
-            self._loop.hurry()
+            self.hurry()
         while self._task is not None and not self._task.done():
             try:
                 await asyncio.wait([self._task])
             except asyncio.CancelledError as error:
                 cancelled = error
-                self._loop.hurry()
+                self.hurry()
         await asyncio.to_thread(shutil.rmtree, self._folder, True)
         if self._lock is not None:
             os.close(self._lock)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from moorage.agents.interface import AgentCommand, AgentEvent, Job
 from moorage.launcher import processes
-from moorage.launcher.turn_file import locked, private, write_private
+from moorage.launcher.turn_files import locked, private, write_private
 
 
 class Who(Struct, frozen=True):

@@ -83,10 +83,8 @@ class StarterByKind:
         return left
 
 
-class InProcessHandle:
+class InProcessHandle(AgentHandle):
     """An agent that runs inside the launcher."""
-
-    dies_with_us = True
 
     def __init__(self, job: Job, run: RunJob = run_here) -> None:
         self._events: asyncio.Queue[AgentEvent] = asyncio.Queue()
@@ -110,20 +108,11 @@ class InProcessHandle:
             self._is_over = event["type"] == "result"
             yield _keyed(event, self._job, number)
 
-    async def kept(self, entry: int) -> None:
-        """Do nothing: the agent ends with its launcher."""
-
     async def tell(self, command: AgentEvent) -> None:
         """Pass a command on; cancel an agent that does not stop in time."""
         if command["type"] == "stop" and self._stopping is None:
             self._stopping = asyncio.get_running_loop().call_later(STOP_WITHIN, self._task.cancel)
         await self._commands.put(command)
-
-    async def adopting(self, turn: Turn, launcher_id: str) -> None:
-        """Do nothing: such an agent ends with its launcher and is never adopted."""
-
-    async def adopted(self, turn: Turn) -> None:
-        """Do nothing: such an agent is never adopted."""
 
     async def close(self) -> None:
         """Release the agent's task."""
@@ -134,7 +123,7 @@ class InProcessHandle:
             await asyncio.gather(self._task, return_exceptions=True)
 
 
-class SupervisedHandle:
+class SupervisedHandle(AgentHandle):
     """An agent under a supervisor, identified by its folder."""
 
     def __init__(

@@ -1,30 +1,44 @@
-"""The loop: claim turns, and run each in its own task until it ends (`attending`)."""
+"""The loop: claim turns, and run each in its own task until it ends (`attending`); `serve` is a process of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
+import signal
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from moorage.agents.interface import NOT_STARTED
+from moorage.agents.interface import NOT_STARTED, Job, Limits
 from moorage.core.agent import AgentDefinition
+from moorage.core.codec import encode_text
 from moorage.core.errors import MoorageError, NotFound, StoreError, StoreUnavailable, TurnLost
+from moorage.core.ids import uuid7
+from moorage.core.inbox import composed
 from moorage.core.turn import Launcher, Turn, name_of
-from moorage.launcher.attending import AgentHandle, TurnAtWork, TurnListener, failing, insist, stop_agent
+from moorage.launcher.attending import (
+    AgentHandle,
+    TurnAtWork,
+    TurnListener,
+    failing,
+    first_of,
+    insist,
+    stop_agent,
+    undisturbed,
+)
 from moorage.launcher.dispatcher import Dispatcher
-from moorage.launcher.job import job_for
+from moorage.launcher.handles import StarterByKind
 from moorage.launcher.processes import clock
-from moorage.launcher.undisturbed import first_of, undisturbed
+from moorage.launcher.turn_files import locked
 from moorage.ports import Claimed
 from moorage.service.about import working_on
+from moorage.service.turns import Given
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +49,7 @@ AT_ONCE = 16  # turns claimed concurrently
 IDLE_LOOK = 1.0  # seconds; a wake-up is a hint and may get lost
 FAREWELL = 2.0  # seconds to report that no turn runs here any more
 DRAIN = 30.0  # seconds for turns whose agents end with the launcher, when it is told to drain
+SLOTS = 16
 
 
 class AgentStarter(Protocol):
@@ -63,7 +78,7 @@ class Loop:
         beat_every: float = HEARTBEAT,
     ) -> None:
         """Create a loop. With `ends_when_drained`, it stops once the launcher is draining and has no running turns."""
-        self._dispatcher, self._launcher, self._starter, self._find_agents = dispatcher, launcher, starter, find_agent
+        self._dispatcher, self.launcher, self._starter, self._find_agents = dispatcher, launcher, starter, find_agent
         self._listener, self._environment = listener, environment or {}
         self._ends_when_drained, self._beat_every, self._is_to_drain = ends_when_drained, beat_every, False
         self._turns: dict[str, asyncio.Task[None]] = {}  # a task is called by its agent, and its session's name or id
@@ -126,9 +141,9 @@ class Loop:
 
     async def _room(self) -> int:
         """Return the number of free slots. A turn that waits for a child takes none."""
-        free = self._launcher.slots - len(self._turns)
+        free = self.launcher.slots - len(self._turns)
         if free <= 0:
-            waiting = await self._dispatcher.waiting(self._launcher.launcher_id)
+            waiting = await self._dispatcher.waiting(self.launcher.launcher_id)
             free += len(waiting & self._turns.keys())
         return free
 
@@ -143,7 +158,7 @@ class Loop:
         retries = {name: agent.retry for name, agent in agents.items()}
         full = tuple(name for name, agent in agents.items() if self._is_full(agent))
         at_once = 1 if any(agent.max_concurrent is not None for agent in agents.values()) else self._at_once
-        wishes = [self._dispatcher.claim(self._launcher, retries, full=full) for _ in range(min(room, at_once))]
+        wishes = [self._dispatcher.claim(self.launcher, retries, full=full) for _ in range(min(room, at_once))]
         answers = await asyncio.gather(*wishes, return_exceptions=True)  # a failed claim does not affect the others
         claimed = [each for each in answers if isinstance(each, Claimed)]
         for each in claimed:
@@ -158,8 +173,8 @@ class Loop:
 
     def _note_agents(self, agents: dict[str, AgentDefinition]) -> None:
         """Register the agents that this launcher starts, if they changed; without names, it starts all."""
-        if self._launcher.agents and self._launcher.agents != (names := tuple(agents)):
-            self._launcher = replace(self._launcher, agents=names)
+        if self.launcher.agents and self.launcher.agents != (names := tuple(agents)):
+            self.launcher = replace(self.launcher, agents=names)
             self._has_news.set()
 
     def _is_full(self, agent: AgentDefinition) -> bool:
@@ -182,10 +197,8 @@ class Loop:
 
     async def _carry(self, claimed: Claimed, agent: AgentDefinition) -> None:
         """Run a claimed turn to its end."""
-        session, run_id = claimed.session, claimed.runs[0].run_id if claimed.runs else None
-        with working_on(
-            session=session.session_id, session_name=session.session_name, task=session.task_id, run=run_id
-        ):
+        session, run = claimed.session, claimed.runs[0].run_id if claimed.runs else None
+        with working_on(session=session.session_id, session_name=session.session_name, task=session.task_id, run=run):
             log.info("%s begins a turn", agent.name)
             await self._start(claimed, agent)
 
@@ -203,13 +216,14 @@ class Loop:
             log.exception("agent %s could not be started", agent.name)
             await work.finish(failing(NOT_STARTED, error))
         else:
-            if _is_cancelled():
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # while it was undisturbed
                 await undisturbed(work.give_back(handle))
             else:
                 await self._attend(owner, work, handle)
 
     def _at_work(self, owner: str, turn: Turn) -> TurnAtWork:
-        return TurnAtWork(self._dispatcher, self._launcher.launcher_id, owner, turn, self._listener)
+        return TurnAtWork(self._dispatcher, self.launcher.launcher_id, owner, turn, self._listener)
 
     async def _attend(self, owner: str, work: TurnAtWork, handle: AgentHandle) -> None:
         """Attend a turn whose agent has started until it ends."""
@@ -234,9 +248,9 @@ class Loop:
 
     async def _take_over(self, owner: str, turn: Turn, handle: AgentHandle) -> None:
         """Adopt a turn as soon as the server answers; its agent keeps running meanwhile."""
-        await handle.adopting(turn, self._launcher.launcher_id)
+        await handle.adopting(turn, self.launcher.launcher_id)
         try:
-            mine = await insist(partial(self._dispatcher.adopt, owner, turn, self._launcher.launcher_id))
+            mine = await insist(partial(self._dispatcher.adopt, owner, turn, self.launcher.launcher_id))
         except (TurnLost, NotFound):
             await stop_agent(handle)
             self._confirm(owner, turn)
@@ -256,7 +270,7 @@ class Loop:
         recent = clock() - TELL_ENDED_FOR
         self._ended_sessions = {name: at for name, at in self._ended_sessions.items() if at >= recent}
         told = replace(
-            self._launcher,
+            self.launcher,
             running=len(self._turns),
             draining=self._is_draining,
             ended_sessions=tuple(self._ended_sessions),
@@ -299,14 +313,123 @@ def this_process(launcher_id: str, at: datetime, **facts: Any) -> Launcher:
     return Launcher(launcher_id=launcher_id, registered_at=at, seen_at=at, host=host, pid=pid, **facts)
 
 
-def _is_cancelled() -> bool:
-    """Return whether this task was cancelled while it was undisturbed."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 async def _cancelled(tasks: list[asyncio.Task[None]]) -> None:
     """Cancel all of these, and wait until they have ended."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def job_for(given: Given, agent: AgentDefinition, environment: dict[str, str]) -> Job:
+    """Return the job of a turn. The turn's session is the parent of sessions that the agent starts.
+
+    Only the runs that a lost turn worked on learn that it was cut off: for the turn of another run the log is repaired.
+    """
+    session, turn = given.session, given.turn
+    run = given.runs[0] if given.runs else None
+    run_id = None if run is None else run.run_id
+    parameters = {} if run is None else run.parameters  # a run with its own parameters has its own turn
+    name = session.session_name or session.session_id
+    was_cut_off = turn.cut_off and (not given.runs or any(run.cut_off for run in given.runs))
+    return Job(
+        owner=given.owner,
+        session_id=session.session_id,
+        session_name=session.session_name,
+        task_id=session.task_id,
+        agent=agent.for_session(session_id=session.session_id, session_name=name),
+        turn_id=turn.turn_id,
+        epoch=turn.epoch,
+        run_id=run_id,
+        prompt=_with_parameters(composed(given.items, cut_off=was_cut_off), agent, parameters),
+        parameters=parameters,
+        tools=[] if run is None else list(run.tools),
+        turns=session.turns - 1,
+        items=[{"kind": item.kind.value, **item.body} for item in given.items],
+        history=given.history,
+        system_prompt=agent.system_prompt,
+        checkpoint=given.checkpoint,
+        context=given.context,
+        cut_off=was_cut_off,
+        env={
+            **environment,
+            "AGENT_SESSION_ID": session.session_id,
+            "AGENT_SESSION_NAME": name,
+            "AGENT_TASK_ID": session.task_id,
+            **({} if run_id is None else {"AGENT_RUN_ID": run_id}),
+            **({} if given.token is None else {"MOORAGE_TOKEN": given.token}),
+        },
+        cwd=session.project_dir,
+        limits=Limits.of(agent),
+        lost_after=turn.lost_after.total_seconds(),
+    )
+
+
+def _with_parameters(prompt: str, agent: AgentDefinition, parameters: dict[str, Any]) -> str:
+    """Return the prompt of a program with the parameters, which it may have no other way to receive."""
+    if not parameters or not agent.is_supervised:
+        return prompt
+    return f"{prompt}\n\nParameters: {encode_text(parameters)}"
+
+
+# A process of its own ---------------------------------------------------------------------------
+
+
+async def serve(
+    open_dispatcher: Callable[[Launcher], Dispatcher],
+    agents: Callable[[], dict[str, AgentDefinition]],
+    *,
+    folder: str,
+    name: str,
+    slots: int = SLOTS,
+    environment: dict[str, str] | None = None,
+    stop: asyncio.Event | None = None,
+    beat_every: float = HEARTBEAT,
+    on_signal: Callable[[], None] = lambda: None,
+) -> None:
+    """Take turns until `stop`, or SIGTERM or SIGINT; then finish short turns and leave the rest to the next start.
+
+    The launcher outlives servers, and adopts the agents of its former process.
+    A second signal ends it at once. Without a `stop`, it also ends when it is draining and no agent runs any more.
+    """
+    with alone_in(folder):
+        now = datetime.now(UTC)
+        launcher_id = uuid7(int(now.timestamp() * 1000), os.urandom(10))
+        launcher = this_process(launcher_id, now, name=name, slots=slots, agents=tuple(agents()))
+        loop = Loop(
+            open_dispatcher(launcher),
+            launcher,
+            StarterByKind(os.path.join(folder, "turns")),
+            agents,
+            environment=environment,
+            ends_when_drained=stop is None,
+            beat_every=beat_every,
+        )
+        await loop.run(_told_by_signals(loop, on_signal) if stop is None else stop)
+
+
+def _told_by_signals(loop: Loop, on_signal: Callable[[], None]) -> asyncio.Event:
+    """Return an event that the first signal sets; a second signal ends the loop at once."""
+    stop = asyncio.Event()
+
+    def tell() -> None:
+        if stop.is_set():
+            loop.hurry()
+        stop.set()
+        on_signal()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, tell)
+    return stop
+
+
+@contextmanager
+def alone_in(folder: str) -> Iterator[None]:
+    """Hold the folder's lock: two launchers with one folder would adopt each other's agents."""
+    os.makedirs(os.path.join(folder, "turns"), mode=0o700, exist_ok=True)
+    lock = locked(os.path.join(folder, "lock"))
+    if lock is None:
+        raise StoreUnavailable(f"another launcher uses {folder}; give this one another --name", store=folder)
+    try:
+        yield
+    finally:
+        os.close(lock)

@@ -32,9 +32,8 @@ from moorage.agents.allowance import Allowance
 from moorage.launcher import processes
 from moorage.launcher.agent_process import AgentProcess, CannotStart
 from moorage.launcher.drivers import driver_for
-from moorage.launcher.outbox import Follower, Outbox, StderrTail
 from moorage.launcher.processes import clock
-from moorage.launcher.turn_file import locked, write_private, write_turn
+from moorage.launcher.turn_files import Follower, Outbox, StderrTail, locked, write_private, write_turn
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -49,14 +48,8 @@ WAKE_GRACE = 20.0  # seconds for a launcher to renew after the machine has slept
 SLEEP = 5.0  # a pause of this many seconds counts as sleep
 DRAIN = 1.0  # seconds to read the last output of an ended agent while another process still holds its pipes
 NOT_INHERITED = (
-    "AGENT_SESSION_ID",
-    "AGENT_SESSION_NAME",
-    "AGENT_TASK_ID",
-    "AGENT_RUN_ID",
-    "AGENT_MCP_CONFIG",
-    "MOORAGE_TOKEN",
-    "MOORAGE_KEY",
-    "MOORAGE_HOLDER",
+    *("AGENT_SESSION_ID", "AGENT_SESSION_NAME", "AGENT_TASK_ID", "AGENT_RUN_ID", "AGENT_MCP_CONFIG"),
+    *("MOORAGE_TOKEN", "MOORAGE_KEY", "MOORAGE_HOLDER"),
 )
 TAKEN = 3  # the exit code of a second supervisor
 
@@ -108,14 +101,20 @@ class Supervisor:
             self._agent.reap()
         self._conclude(self._driver.account.failing("supervisor_failed", why, cut_off=True))
 
-    def stop_soon(self) -> None:
-        """End the agent at the next step. Signal handlers may call this at any moment."""
-        self._is_to_stop = True
+    def hear_signals(self) -> None:
+        """Stop the agent at the step after a SIGTERM; wake up when a child ends."""
+        ours, theirs = os.pipe()
+        os.set_blocking(ours, False)
+        os.set_blocking(theirs, False)
+        self._selector.register(ours, selectors.EVENT_READ, lambda: os.read(ours, 4096))
+        signal.set_wakeup_fd(theirs, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop_soon)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
-    def wake_by(self, end: int) -> None:
-        """Wake up when data arrives in a pipe."""
-        os.set_blocking(end, False)
-        self._selector.register(end, selectors.EVENT_READ, lambda: os.read(end, 4096))
+    def _stop_soon(self, *_: object) -> None:
+        self._is_to_stop = True
 
     # The agent's line, for its driver (`DriverChannel`)
 
@@ -140,40 +139,33 @@ class Supervisor:
 
     def _start(self) -> AgentProcess:
         self._write_pids()
-        cwd = self._job["cwd"]
-        self._agent = AgentProcess(
-            self._driver.argv(), self._environment(), cwd, self._selector, out=self._hear, err=self._hear_errors
-        )
+        argv, env, cwd = self._driver.argv(), self._environment(), self._job["cwd"]
+        self._agent = AgentProcess(argv, env, cwd, self._selector, out=self._hear, err=self._hear_errors)
         self._write_pids()
         self._agent.let_in()
         return self._agent
 
     def _environment(self) -> dict[str, str]:
         """Return the agent's variables: ours, the driver's, the definition's, the job's, the turn's; later ones win."""
+        agent = self._job["agent"]
         env = {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}
-        env |= self._driver.env() | self._job["agent"].get("env", {}) | self._job.get("env", {})
-        env["PATH"] = os.pathsep.join((env.get("PATH") or os.defpath, *self._beside()))
+        env |= self._driver.env() | agent.get("env", {}) | self._job.get("env", {})
+        beside = [path for path in (agent.get("source"), sys.executable) if path]  # our folder has `moorage`
+        env["PATH"] = os.pathsep.join((env.get("PATH") or os.defpath, *map(os.path.dirname, beside)))
         env |= {"AGENT_TURN_FILE": self._path("turn.json"), "MOORAGE_MARK": self._mark}
-        if self._job["agent"].get("mcp_servers"):
+        if agent.get("mcp_servers"):
             env["AGENT_MCP_CONFIG"] = self._path("mcp.json")
         return env
-
-    def _beside(self) -> list[str]:
-        """Return folders appended to the search path: that of the definition, and ours, which has `moorage`."""
-        source = self._job["agent"].get("source")
-        return [os.path.dirname(path) for path in (source, sys.executable) if path]
 
     def _write_pids(self) -> None:
         """Write the process ids to disk before the agent can do anything."""
         me, agent = os.getpid(), self._agent
-        facts: AgentEvent = {
+        facts = {
             "supervisor": {"pid": me, "start_time": processes.start_time(me)},
-            "agent": None,
+            "agent": agent and {"pid": agent.pid, "pgid": agent.pid, "start_time": processes.start_time(agent.pid)},
             "boot_id": processes.boot_id(),
             "mark": self._mark,
         }
-        if agent is not None:
-            facts["agent"] = {"pid": agent.pid, "pgid": agent.pid, "start_time": processes.start_time(agent.pid)}
         write_private(self._path("pid.json"), json.dumps(facts).encode())
 
     def _path(self, name: str) -> str:
@@ -199,14 +191,12 @@ class Supervisor:
             self._driver.hear_end()
             return
         self._allowance.heard(clock())
-        if self._room is None:
-            self._driver.hear(data)
-            return
         self._driver.hear(data[: self._room])
-        if len(data) > self._room:
-            limit = self._limits["max_output_bytes"]
-            self._end("failed", "output_too_large", f"it printed more than {limit:,} bytes")
-        self._room = max(0, self._room - len(data))
+        if self._room is not None:
+            if len(data) > self._room:
+                limit = self._limits["max_output_bytes"]
+                self._end("failed", "output_too_large", f"it printed more than {limit:,} bytes")
+            self._room = max(0, self._room - len(data))
 
     def _hear_errors(self, data: bytes) -> None:
         self._allowance.heard(clock())
@@ -276,8 +266,8 @@ class Supervisor:
             self._term_at = now
         if self._term_at is None or (now < self._term_at and not self._driver.is_done):
             return
-        if self._kill_at is None:
-            self._kill_at = now + self._term_grace()
+        if self._kill_at is None:  # sooner if the turn is lost so early that everything must end sooner
+            self._kill_at = now + min(TERM_GRACE, (self._lost_after - patience(self._lost_after)) / 2)
         agent.signal(signal.SIGKILL if now >= self._kill_at else signal.SIGTERM)
 
     def _has_stayed_too_long(self, agent: AgentProcess, now: float) -> bool:
@@ -285,10 +275,6 @@ class Supervisor:
         if agent.exit is None:
             return self._leave_by is not None and now >= self._leave_by
         return self._is_drained(agent, now) and bool(agent.leftovers())
-
-    def _term_grace(self) -> float:
-        """Return five seconds; less if the turn is lost so early that everything must end sooner."""
-        return min(TERM_GRACE, (self._lost_after - patience(self._lost_after)) / 2)
 
     def _is_drained(self, agent: AgentProcess, now: float) -> bool:
         return agent.is_silent or (self._ended_at is not None and now >= self._ended_at + DRAIN)
@@ -298,9 +284,8 @@ class Supervisor:
         if self._verdict is None:
             return self._driver.result(agent.exit)
         outcome, reason, error = self._verdict
-        cut_off = True if reason == "launcher_silent" else None
-        words = self._driver.last_words()
-        return self._driver.account.ending(outcome, words, reason=reason, error=error, cut_off=cut_off)
+        facts = {"reason": reason, "error": error, "cut_off": reason == "launcher_silent" or None}
+        return self._driver.account.ending(outcome, self._driver.last_words(), **facts)
 
     def _conclude(self, ending: AgentEvent) -> None:
         """Write the last lines; on a full disk, retry for as long as a launcher may read them."""
@@ -335,7 +320,7 @@ def main(folder: str, *flags: str) -> int:
         return 0
     processes.adopt_orphans()
     supervisor = Supervisor(folder, _read_job(folder), parent=parent)
-    _hear_signals(supervisor)
+    supervisor.hear_signals()
     try:
         supervisor.run()
     except Exception as error:
@@ -374,18 +359,6 @@ def _read_job(folder: str) -> AgentEvent:
     job["system_prompt"] = job.get("system_prompt") or agent.get("system_prompt")
     job["turn_line"] = write_turn(folder, job)
     return job
-
-
-def _hear_signals(supervisor: Supervisor) -> None:
-    """Stop the agent on SIGTERM; wake up when a child ends."""
-    ours, theirs = os.pipe()
-    os.set_blocking(theirs, False)
-    supervisor.wake_by(ours)
-    signal.set_wakeup_fd(theirs, warn_on_full_buffer=False)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: supervisor.stop_soon())
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def _refuse(why: str) -> int:

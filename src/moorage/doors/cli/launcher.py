@@ -69,7 +69,7 @@ def launcher(app: App, name: str, slots: int, lease: str, lost_after: str, key: 
 
 
 async def _on_store(url: str, _: str | None, limits: dict[str, Any], options: dict[str, Any]) -> None:
-    from moorage.launcher.standalone import serve
+    from moorage.launcher.loop import serve
     from moorage.service.turns import TurnDispatcher
 
     deps = config.open_deps(url, threaded=True, is_known=True)  # it may start before its store
@@ -83,7 +83,7 @@ async def _on_store(url: str, _: str | None, limits: dict[str, Any], options: di
 
 
 async def _for_server(url: str, key: str | None, limits: dict[str, Any], options: dict[str, Any]) -> None:
-    from moorage.launcher.standalone import serve
+    from moorage.launcher.loop import serve
     from moorage.remote.definitions import ServerAgents
     from moorage.remote.dispatcher import RemoteDispatcher
     from moorage.remote.transport import Requester

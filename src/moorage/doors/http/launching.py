@@ -30,7 +30,7 @@ from moorage.core.work import TurnEnd
 from moorage.doors.http.app import Door, Handler, document
 from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.visit import Visitor
-from moorage.launcher.undisturbed import first_of
+from moorage.launcher.attending import first_of
 from moorage.ports import Claimed
 from moorage.remote import launching as wire
 from moorage.remote.definitions import Defined, Definitions

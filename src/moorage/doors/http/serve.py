@@ -48,7 +48,7 @@ from moorage.doors.http.exchange import MAX_BODY, AsgiApp
 from moorage.doors.http.monitoring import Heart, Meter, Traces, open_traces, watch_stalls
 from moorage.doors.http.protocol import BoundedProtocol
 from moorage.doors.mcp import door as mcp
-from moorage.launcher import standalone
+from moorage.launcher import loop
 from moorage.service import leases, presence
 from moorage.service.deps import Caller, Deps
 from moorage.service.keys import has_keys
@@ -78,7 +78,7 @@ class ServeOptions(Struct, frozen=True, kw_only=True):
     greets: bool = False  # whether a user at a terminal reads its log
     open_to_all: bool = False  # to everyone who can reach it, without a key
     fd: int | None = None  # a socket that already listens; `workers` shares one
-    slots: int = standalone.SLOTS
+    slots: int = loop.SLOTS
     grpc_port: int | None = None  # None: no gRPC
     grpc_given: bool = True  # whether the user named that port; if not, it may be taken
     grpc_shared: bool = False  # whether other workers use the port, too
@@ -399,7 +399,7 @@ def is_loopback(host: str) -> bool:
 
 async def _launch(door: Door, options: ServeOptions, address: str, stop: asyncio.Event) -> None:
     """Start the server's own launcher; its agents find the server by the environment."""
-    await standalone.serve(
+    await loop.serve(
         lambda _: TurnDispatcher(door.deps, tokens=True, words=door.words),
         partial(config.agents_of, door.deps),
         folder=config.launcher_folder(options.name),

@@ -10,18 +10,13 @@ if TYPE_CHECKING:
 def driver_for(job: JobTable, line: DriverChannel) -> Driver:
     """Return the driver for a job's kind of agent; only that one is loaded."""
     agent = job["agent"]
+    driver: type[Driver]
     if agent["kind"] == "acp":
-        from moorage.launcher.drivers.acp import AcpDriver
-
-        return AcpDriver(job, line)
-    if agent["kind"] == "python":
-        from moorage.launcher.drivers.jsonl import PythonDriver
-
-        return PythonDriver(job, line)
-    if agent.get("protocol") == "jsonl":
-        from moorage.launcher.drivers.jsonl import JsonlDriver
-
-        return JsonlDriver(job, line)
-    from moorage.launcher.drivers.text import TextDriver
-
-    return TextDriver(job, line)
+        from moorage.launcher.drivers.acp import AcpDriver as driver
+    elif agent["kind"] == "python":
+        from moorage.launcher.drivers.jsonl import PythonDriver as driver
+    elif agent.get("protocol") == "jsonl":
+        from moorage.launcher.drivers.jsonl import JsonlDriver as driver
+    else:
+        from moorage.launcher.drivers.base import TextDriver as driver
+    return driver(job, line)

@@ -12,6 +12,7 @@ from moorage.core.agent import AgentDefinition
 from moorage.core.errors import Conflict, NotFound, StoreError
 from moorage.core.run import Mode
 from moorage.core.turn import Launcher, Turn
+from moorage.launcher.attending import AgentHandle
 from moorage.launcher.handles import KEYED, REMEMBERED
 from moorage.launcher.loop import Loop
 from moorage.launcher.supervisor import patience
@@ -138,7 +139,7 @@ class Agent:
             await asyncio.sleep(2)
 
 
-class Handle:
+class Handle(AgentHandle):
     """A launcher's handle of a process."""
 
     def __init__(self, machine: Machine, life: Life, process: SimulatedAgent, *, again: bool) -> None:

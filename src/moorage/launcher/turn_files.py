@@ -1,25 +1,47 @@
-"""The supervisor's files: the agent's events as JSON lines, the end of its stderr, and the commands to it.
+"""The files of a turn, which its supervisor and its agent read and write.
 
-A full disk stops nothing: lines wait in memory and are written later.
+turn.json describes the turn: it is the first line of the JSON lines protocol, and a file for all other agents.
+mcp.json contains the MCP servers, in the format that most programs use for their configuration.
+`supervisor` describes the others. A full disk stops nothing: lines wait in memory and are written later.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 
 from moorage.launcher.processes import clock
-from moorage.launcher.turn_file import write_private
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+TOLD = (
+    *("prompt", "items", "history", "parameters", "system_prompt"),
+    *("session_id", "session_name", "task_id", "run_id", "turn_id", "checkpoint", "context", "cut_off"),
+)
 LASTING = ("message", "checkpoint", "approval", "result")  # written to disk before anything else happens
 CHUNK_EVERY = 0.05  # seconds; smaller pieces of an answer are sent together
 CHUNK_SIZE = 16 * 1024
 STDERR_SIZE = 64 * 1024
 STDERR_EVERY = 1.0
+
+
+def turn_of(job: dict[str, Any]) -> dict[str, Any]:
+    """Return the public part of a job."""
+    agent = job["agent"]
+    told = {key: job.get(key) for key in TOLD}
+    return {"type": "turn", **told, "agent_name": agent["name"], "mcp_servers": agent.get("mcp_servers") or {}}
+
+
+def write_turn(folder: str, job: dict[str, Any]) -> bytes:
+    """Write the files; return the turn as a line."""
+    line = json.dumps(turn_of(job), ensure_ascii=False).encode("utf-8", "replace") + b"\n"
+    write_private(os.path.join(folder, "turn.json"), line)
+    if servers := job["agent"].get("mcp_servers"):
+        write_private(os.path.join(folder, "mcp.json"), json.dumps({"mcpServers": servers}).encode())
+    return line
 
 
 class Outbox:
@@ -121,8 +143,6 @@ class Follower:
                 return []
         while data := os.read(self._file, 64 * 1024):
             self._rest += data
-        if b"\n" not in self._rest:
-            return []
         *lines, self._rest = self._rest.split(b"\n")
         return [command for line in lines if (command := _command(line)) is not None]
 
@@ -133,3 +153,29 @@ def _command(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):
         return None
     return command if isinstance(command, dict) else None
+
+
+def write_private(path: str, data: bytes, *, lasting: bool = True) -> None:
+    """Write a file that only this user can read, completely or not at all; if it is `lasting`, sync it to disk."""
+    with open(f"{path}.part", "wb", opener=private) as file:
+        file.write(data)
+        if lasting:
+            file.flush()
+            os.fsync(file.fileno())
+    os.replace(f"{path}.part", path)
+
+
+def locked(path: str) -> int | None:
+    """Lock a file, created if needed; None if it is locked. The system releases the lock when its last holder ends."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file that only this user can read."""
+    return os.open(path, flags, 0o600)
