@@ -69,10 +69,10 @@ def _facts(job: Job, before: list[str]) -> dict[str, Any]:
 def hello(job: Job) -> AgentEvent:
     """Greet the user; the greeting differs if the session continues."""
     before = said_before(job)
-    if not before:
-        return completed("Hello! How can I help you today?", metadata=_facts(job, before))
-    again = f"Hello again! This is message {len(before) + 1} of our conversation. Before it you said: {before[-1]}"
-    return completed(again, metadata=_facts(job, before))
+    text = "Hello! How can I help you today?"
+    if before:
+        text = f"Hello again! This is message {len(before) + 1} of our conversation. Before it you said: {before[-1]}"
+    return completed(text, metadata=_facts(job, before))
 
 
 # itinerary-worker -------------------------------------------------------------------------------
@@ -142,24 +142,17 @@ def _day(interests: list[str], preferences: list[str], number: int) -> list[str]
 
 
 ANSWERS: dict[str, AnswerFunction] = {"echo-agent": echo, "hello-world": hello, "itinerary-worker": itinerary}
+_DESCRIPTIONS = {
+    "echo-agent": "Repeats what you say, and remembers it: /recall tells what you said before",
+    "hello-world": "Says hello, and hello again",
+    "itinerary-worker": "Plans a trip from sample data: destination, days, interests",
+}
 DEFINITIONS = {
-    definition.name: definition
-    for definition in (
-        AgentDefinition(
-            name="echo-agent",
-            kind=AgentKind.BUILTIN,
-            description="Repeats what you say, and remembers it: /recall tells what you said before",
-        ),
-        AgentDefinition(
-            name="hello-world",
-            kind=AgentKind.BUILTIN,
-            description="Says hello, and hello again",
-        ),
-        AgentDefinition(
-            name="itinerary-worker",
-            kind=AgentKind.BUILTIN,
-            role=AgentRole.WORKER,
-            description="Plans a trip from sample data: destination, days, interests",
-        ),
+    name: AgentDefinition(
+        name=name,
+        kind=AgentKind.BUILTIN,
+        role=AgentRole.WORKER if name.endswith("-worker") else AgentRole.AGENT,
+        description=description,
     )
+    for name, description in _DESCRIPTIONS.items()
 }

@@ -48,7 +48,9 @@ class Remote:
         from moorage.protobuf import agent_platform_pb2 as pb
 
         request, is_worker = task_request(job), job.agent.role is AgentRole.WORKER
-        options: dict[str, Any] = {"timeout": job.limits.timeout, "metadata": self._metadata(job.agent)}
+        name = job.agent.api_key_env
+        key = None if name is None or self._secret is None else self._secret(name)
+        options: dict[str, Any] = {"timeout": job.limits.timeout, "metadata": _authorized(key or None)}
         if job.streams and not is_worker and (ending := await self._streamed(job, request, emit, options)) is not None:
             return ending
         method = PROCESS if is_worker else EXECUTE
@@ -75,10 +77,6 @@ class Remote:
             raise
         return completed("".join(said)) if response is None else await _ending(response, emit)
 
-    def _metadata(self, agent: AgentDefinition) -> Metadata:
-        key = None if agent.api_key_env is None or self._secret is None else self._secret(agent.api_key_env)
-        return () if not key else (("authorization", f"Bearer {key}"),)
-
 
 def task_request(job: Job) -> Any:
     """Return a job as a request message."""
@@ -96,6 +94,10 @@ def task_request(job: Job) -> Any:
         session_id=job.session_id,
         memory=pb.Memory(history=history, context=encode_text(job.context) if job.context else "", turns=job.turns),
     )
+
+
+def _authorized(key: str | None) -> Metadata:
+    return () if key is None else (("authorization", f"Bearer {key}"),)
 
 
 def texts_of(values: dict[str, Any]) -> dict[str, str]:
@@ -126,23 +128,17 @@ def tool_of(agent: AgentDefinition) -> Tool:
 
 def calling(tool: Tool, key: str | None = None, secret: Secret | None = None) -> ToolFunction:
     """Return the async function that calls a tool at one of its endpoints."""
-    metadata: Metadata = () if key is None else (("authorization", f"Bearer {key}"),)
 
     async def call(operation: str, parameters: dict[str, Any], occasion: Occasion) -> Any:
         load_grpc()
         from moorage.protobuf import agent_platform_pb2 as pb
 
-        request = pb.ToolRequest(
-            tool_id=tool.name,
-            operation=operation,
-            parameters=texts_of(parameters),
-            session_id=occasion.session_id or "",
-        )
-        timeout = TOOL_WITHIN if occasion.timeout is None else occasion.timeout
+        told, session_id = texts_of(parameters), occasion.session_id or ""
+        request = pb.ToolRequest(tool_id=tool.name, operation=operation, parameters=told, session_id=session_id)
+        timeout, metadata = TOOL_WITHIN if occasion.timeout is None else occasion.timeout, _authorized(key)
+        ask = RemoteCall(tool.endpoints, TOOL, request, pb.ToolResponse.FromString, timeout, metadata)
         try:
-            response = await router(secret).unary(
-                RemoteCall(tool.endpoints, TOOL, request, pb.ToolResponse.FromString, timeout, metadata)
-            )
+            response = await router(secret).unary(ask)
         except Unreachable as error:
             raise ToolUnreachable(tool.name, str(error)) from error
         except RemoteFailure as error:

@@ -135,12 +135,5 @@ def stopped(reason: str = STOPPED) -> AgentEvent:
 
 def failed(reason: str, error: str, *, text: str = "", **more: Any) -> AgentEvent:
     """Return the last event of a failed turn, with its output so far."""
-    return {
-        "type": "result",
-        "outcome": "failed",
-        "text": text,
-        "said": False,
-        "error": error,
-        "reason": reason,
-        **more,
-    }
+    told = {"text": text, "said": False, "error": error, "reason": reason}
+    return {"type": "result", "outcome": "failed", **told, **more}

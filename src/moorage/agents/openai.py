@@ -121,14 +121,8 @@ def request_of(job: Job) -> dict[str, Any]:
     messages: list[AgentEvent] = [{"role": "system", "content": system}] if system else []
     for message in job.history:
         messages += _turned(message["role"], message["content"])
-    messages = _answered(messages)
-    messages.append({"role": "user", "content": job.prompt})
-    return {
-        "model": job.agent.model,
-        "messages": messages,
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
+    messages = [*_answered(messages), {"role": "user", "content": job.prompt}]
+    return {"model": job.agent.model, "messages": messages, "stream": True, "stream_options": {"include_usage": True}}
 
 
 def _turned(role: str, content: str | list[AgentEvent]) -> list[AgentEvent]:

@@ -87,13 +87,10 @@ class Endpoint:
             async with asyncio.timeout(within):
                 while state is not grpc.ChannelConnectivity.READY:
                     if state is grpc.ChannelConnectivity.TRANSIENT_FAILURE:
-                        return self._lost()
+                        raise TimeoutError
                     await self.channel.wait_for_state_change(state)
                     state = self.channel.get_state(try_to_connect=True)
                 return True
-        return self._lost()
-
-    def _lost(self) -> bool:
         self.is_well = False
         return False
 
@@ -168,7 +165,10 @@ class Router:
     async def _chosen(self, places: tuple[str, ...]) -> Endpoint:
         """Return the next endpoint in turn that can be reached; unhealthy ones come last."""
         if self._credentials is None and any(place.startswith(SCHEME) for place in places):
-            self._credentials = await self._trusted()
+            try:
+                self._credentials = await asyncio.to_thread(_credentials, self._secret)
+            except OSError as error:
+                raise Unreachable(f"{error.filename} cannot be read ({error.strerror})") from error
         start = next(self._turn) % max(1, len(places))
         in_turn = [self._endpoint(place) for place in (*places[start:], *places[:start])]
         in_turn.sort(key=lambda each: not each.is_well)
@@ -177,13 +177,6 @@ class Router:
                 if await endpoint.is_ready(within):
                     return endpoint
         raise Unreachable(f"none of {', '.join(places)} can be reached")
-
-    async def _trusted(self) -> Any:
-        """Return the credentials for TLS connections."""
-        try:
-            return await asyncio.to_thread(_credentials, self._secret)
-        except OSError as error:
-            raise Unreachable(f"{error.filename} cannot be read ({error.strerror})") from error
 
     async def is_reachable(self, places: tuple[str, ...]) -> bool:
         """Return whether one of these endpoints can be called now."""

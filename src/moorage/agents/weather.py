@@ -5,7 +5,6 @@ It needs no network: the same place and day always give the same answer, so agen
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import date, timedelta
 from math import cos, pi
 from typing import Any
@@ -56,25 +55,17 @@ WEATHER = Tool(
 
 def call(operation: str, parameters: dict[str, Any], occasion: Occasion) -> Any:
     """Answer a call of the tool. Raises Refused."""
-    return _OPERATIONS[operation](parameters, occasion.today)
-
-
-def _weather(parameters: dict[str, Any], today: date) -> dict[str, Any]:
-    return {**_day(_place(parameters), today), "source": SOURCE}
-
-
-def _forecast(parameters: dict[str, Any], today: date) -> dict[str, Any]:
-    place, days = _place(parameters), _days(parameters.get("days", 3))
-    found = [_day(place, today + timedelta(days=number)) for number in range(days)]
+    place = _place(parameters)
+    if operation == "get_weather":
+        return {**_day(place, occasion.today), "source": SOURCE}
+    days = _days(parameters.get("days", 3))
+    found = [_day(place, occasion.today + timedelta(days=number)) for number in range(days)]
     return {
         "location": place,
         **{name: found[0][name] for name in ("temperature", "condition")},  # of today
         "days": found,
         "source": SOURCE,
     }
-
-
-_OPERATIONS: dict[str, Callable[[dict[str, Any], date], Any]] = {"get_weather": _weather, "get_forecast": _forecast}
 
 
 def _place(parameters: dict[str, Any]) -> str:

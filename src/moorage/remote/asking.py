@@ -6,11 +6,12 @@ Values outside JSON are refused here, with the same errors as in a store; the se
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from enum import Enum
 from functools import cache, partial
 from math import isfinite
+from types import NoneType
 from typing import Any, TypeVar, get_args, get_origin
 from urllib.parse import quote
 from uuid import uuid4
@@ -23,7 +24,7 @@ from moorage.core.codec import check_json, encode, encode_text, is_text
 from moorage.core.context import check_key, check_values
 from moorage.core.duration import check_ttl, check_wait
 from moorage.core.entry import check_message
-from moorage.core.errors import InvalidField, MoorageError, Unsupported
+from moorage.core.errors import InvalidField, Unsupported
 from moorage.core.ids import check_session_id
 from moorage.core.query import Page
 from moorage.core.session import Session, check_checkpoint, check_metadata
@@ -67,7 +68,7 @@ def ask_for(name: str, given: Arguments) -> tuple[Operation, Ask]:
         content = encode(told[chosen.body])
     return chosen, Ask(
         verb=chosen.verb,
-        path=_path(chosen, told),
+        path=chosen.path.format_map({place: segment(name, told[name]) for place, name in chosen.in_path.items()}),
         query=query,
         body=content,
         headers=headers,
@@ -182,9 +183,14 @@ _CHECKS: dict[str, Any] = {
 
 # Places of values ------------------------------------------------------------------------------
 
-
-def _path(operation: Operation, told: Arguments) -> str:
-    return operation.path.format_map({place: segment(name, told[name]) for place, name in operation.in_path.items()})
+_NOT_FOUND = {
+    "approval_id": errors.ApprovalNotFound,
+    "run_id": errors.RunNotFound,
+    "item_id": errors.ItemNotFound,
+    "key_id": errors.KeyNotFound,
+    "name": errors.AgentNotFound,
+    "tool": errors.ToolNotFound,
+}
 
 
 def segment(name: str, value: object) -> str:
@@ -192,20 +198,8 @@ def segment(name: str, value: object) -> str:
     if isinstance(value, int) and not isinstance(value, bool):
         return str(value)
     if not isinstance(value, str) or not value or not is_text(value):
-        raise _unknown(name, value)
+        raise _NOT_FOUND.get(name, errors.SessionNotFound)(value)  # type: ignore[arg-type]  # whatever was given
     return quote(value, safe="").replace(".", "%2E") if value in (".", "..") else quote(value, safe="")
-
-
-def _unknown(name: str, value: Any) -> MoorageError:
-    kinds: dict[str, type[MoorageError]] = {
-        "approval_id": errors.ApprovalNotFound,
-        "run_id": errors.RunNotFound,
-        "item_id": errors.ItemNotFound,
-        "key_id": errors.KeyNotFound,
-        "name": errors.AgentNotFound,
-        "tool": errors.ToolNotFound,
-    }
-    return kinds.get(name, errors.SessionNotFound)(value)
 
 
 def _of_its_type(operation: Operation, fields: Arguments) -> Arguments:
@@ -214,9 +208,8 @@ def _of_its_type(operation: Operation, fields: Arguments) -> Arguments:
         msgspec.convert({name: value for name, value in fields.items() if value is not None}, operation.request)
     except msgspec.ValidationError as error:
         if wrong := _WRONG_TYPE.match(str(error)):
-            raise InvalidField(
-                operation.fields[wrong["name"]], f"must be {wrong['wanted']}, not {wrong['given']}"
-            ) from None
+            why = f"must be {wrong['wanted']}, not {wrong['given']}"
+            raise InvalidField(operation.fields[wrong["name"]], why) from None
     return fields
 
 
@@ -293,10 +286,6 @@ def _sessions_in(plain: Any, kind: Any) -> Iterator[dict[str, Any]]:
             yield from _sessions_in(item, get_args(kind)[0])
     elif isinstance(kind, type) and issubclass(kind, Struct):
         for field in msgspec.structs.fields(kind):
-            for part in get_args(field.type) if _is_optional(field.type) else (field.type,):
+            parts: tuple[Any, ...] = get_args(field.type)
+            for part in parts if NoneType in parts or UnsetType in parts else (field.type,):
                 yield from _sessions_in(plain.get(field.encode_name), part)
-
-
-def _is_optional(kind: Any) -> bool:
-    parts: Sequence[Any] = get_args(kind)
-    return type(None) in parts or UnsetType in parts

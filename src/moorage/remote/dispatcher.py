@@ -18,9 +18,18 @@ from urllib.parse import quote
 
 from msgspec.structs import replace
 
+from moorage.core.agent import AgentDefinition, definition_of
 from moorage.core.approval import Approval
 from moorage.core.entry import Message, Problem
-from moorage.core.errors import LauncherNotFound, MoorageError, NotFound, StoreError, TurnLost
+from moorage.core.errors import (
+    AccessError,
+    InvalidField,
+    LauncherNotFound,
+    MoorageError,
+    NotFound,
+    StoreError,
+    TurnLost,
+)
 from moorage.core.render import like
 from moorage.core.run import MAX_RESULT_BYTES
 from moorage.core.session import Session
@@ -35,11 +44,13 @@ from moorage.service.turns import Given
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Agents = dict[str, AgentDefinition]
 
 SEND_WORDS_EVERY = 0.1  # seconds between two pieces of an agent's partial output
 TOGETHER = 0.02  # seconds in which renewals join one request
 BACKOFF = (0.1, 5.0)  # seconds between attempts to reach an unreachable server
 MAX_ERROR_BYTES = 64 * 1024
+LOOK_FOR_AGENTS_EVERY = 2.0  # seconds
 
 
 class RemoteDispatcher(Dispatcher):
@@ -87,15 +98,10 @@ class RemoteDispatcher(Dispatcher):
         if self._is_registered:
             with suppress(LauncherNotFound):
                 return await self._line.post(path, body, kind, wait=wait)
-        await self._register()
-        return await self._line.post(path, body, kind, wait=wait)
-
-    async def _register(self) -> None:
-        launcher = self._launcher
-        await self._line.post(
-            "/launchers", like(wire.LauncherRegistration, launcher, agents=list(launcher.agents)), Launcher
-        )
+        told = like(wire.LauncherRegistration, self._launcher, agents=list(self._launcher.agents))
+        await self._line.post("/launchers", told, Launcher)
         self._is_registered = True
+        return await self._line.post(path, body, kind, wait=wait)
 
     # Claiming -----------------------------------------------------------------------------------
 
@@ -201,7 +207,7 @@ class RemoteDispatcher(Dispatcher):
             result=None if end.result is None else cut(end.result, MAX_RESULT_BYTES),
             error=None if end.error is None else cut(end.error, MAX_ERROR_BYTES),
         )
-        reported = await self._about(turn, self._line.post(f"{_path(turn)}/finish", told, wire.Reported))
+        reported = await self._about(turn, "finish", told)
         self._forget(turn)
         return _session(reported)
 
@@ -212,16 +218,14 @@ class RemoteDispatcher(Dispatcher):
         return adopted
 
     async def _report(self, owner: str, turn: Turn, **told: Any) -> wire.Reported:
-        report = wire.Report(epoch=turn.epoch, owner=owner, **told)
-        return await self._about(turn, self._line.post(f"{_path(turn)}/entries", report, wire.Reported))
+        return await self._about(turn, "entries", wire.Report(epoch=turn.epoch, owner=owner, **told))
 
-    async def _about(self, turn: Turn, report: Any) -> wire.Reported:
+    async def _about(self, turn: Turn, what: str, told: Any) -> wire.Reported:
         try:
-            answer: wire.Reported = await report
+            return await self._line.post(f"{_path(turn)}/{what}", told, wire.Reported)
         except (TurnLost, NotFound):
             self._forget(turn)
             raise
-        return answer
 
     def _forget(self, turn: Turn) -> None:
         if self._turns.get(turn.turn_id, ("", -1))[1] == turn.epoch:
@@ -247,10 +251,8 @@ class RemoteDispatcher(Dispatcher):
         return beaten
 
     async def _send_beat(self, running: int, turns: Sequence[wire.Held] = ()) -> wire.Beaten:
-        known = self._launcher
-        beat = wire.Heartbeat(
-            running=running, turns=list(turns), draining=known.draining, ended_sessions=list(known.ended_sessions)
-        )
+        ended = list(self._launcher.ended_sessions)
+        beat = like(wire.Heartbeat, self._launcher, running=running, turns=list(turns), ended_sessions=ended)
         return await self._at_launcher("heartbeat", beat, wire.Beaten)
 
     async def is_unwanted(self, owner: str, turn: Turn) -> bool:
@@ -384,6 +386,43 @@ class Together:
         await asyncio.sleep(TOGETHER)
         self._next = None
         return await self._send(turns)
+
+
+class ServerAgents:
+    """The agents that a server defines, and those of this machine; a local definition takes precedence."""
+
+    def __init__(self, line: Requester, local: Callable[[], Agents]) -> None:
+        self._line, self._local = line, local
+        self._theirs: Agents = {}
+
+    def __call__(self) -> Agents:
+        """Return all agents known now."""
+        local = self._local()
+        defined_here = {name: agent for name, agent in local.items() if agent.source is not None}
+        return {**local, **self._theirs, **defined_here}
+
+    async def watch(self) -> None:
+        """Poll for changes until cancelled; while the server does not answer, nothing changes."""
+        while True:
+            try:
+                await self.look()
+            except AccessError:
+                return  # the request for turns gets the same error, and ends
+            except MoorageError as error:
+                log.debug("the server's agents are not known: %s", error.message)
+            await asyncio.sleep(LOOK_FOR_AGENTS_EVERY)
+
+    async def look(self) -> None:
+        """Request the server's definitions."""
+        told = await self._line.get("/definitions", wire.Definitions)
+        self._theirs = {agent.name: agent for each in told.items if (agent := self._read(each)) is not None}
+
+    def _read(self, defined: wire.Defined) -> AgentDefinition | None:
+        try:
+            return definition_of(defined.definition, defined.role, source=self._line.url)
+        except InvalidField as error:  # from a newer version, perhaps
+            log.warning("an agent of %s makes no sense here: %s", self._line.url, error.message)
+            return None
 
 
 def _session(reported: wire.Reported) -> Session:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, field
 
+from moorage.core.agent import AgentRole
 from moorage.core.approval import Approval
 from moorage.core.entry import Problem
 from moorage.core.run import Usage
@@ -174,3 +175,17 @@ class TurnEnding(LauncherRequest, frozen=True, kw_only=True):
     usage: Usage = field(default_factory=dict)
     problems: Annotated[int, Meta(ge=0, le=2**53)] = 0  # lines that did not validate, besides those reported
     cut_off: bool = False
+
+
+class Defined(Struct, frozen=True, kw_only=True):
+    """A definition as it travels."""
+
+    role: AgentRole
+    definition: dict[str, Any]
+    text: str | None = None  # of its file, if requested
+
+
+class Definitions(Struct, frozen=True, kw_only=True):
+    """All definitions of a server."""
+
+    items: list[Defined]

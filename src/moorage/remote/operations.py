@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterable
 from functools import cached_property
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
@@ -27,37 +26,25 @@ _IN_PATH = re.compile(r"{(\w+)}")
 SESSION = "session_id"  # in a path: the session's id or name, which methods call `ref`
 
 
-class Operation:
+class Operation(Struct, dict=True, eq=False):
     """An operation that a caller can request: a method of `Moorage`, and its form over HTTP."""
 
-    def __init__(
-        self,
-        name: str,
-        verb: str,
-        path: str,
-        scope: Scope,
-        *,
-        wire: dict[str, str] | None = None,
-        also: dict[str, str] | None = None,
-        local: Iterable[str] = (),
-        refs: Iterable[str] = ("ref",),
-        body: str | None = None,
-        wraps: str | None = None,
-        status: int = 200,
-        to_token: bool = True,
-        or_scope: Scope | None = None,
-    ) -> None:
-        """Set up a row. `wire` maps parameters to their names on the wire, `also` maps further names to parameters.
+    name: str
+    verb: str
+    path: str
+    scope: Scope
+    wire: dict[str, str] = {}  # parameters, with their names on the wire
+    also: dict[str, str] = {}  # further names on the wire, with their parameters
+    local: tuple[str, ...] = ()  # parameters that are never sent
+    refs: tuple[str, ...] = ("ref",)  # those that name sessions, runs, approvals or items: a token has to reach them
+    body: str | None = None  # the parameter that is the whole body; the others are then in the query
+    wraps: str | None = None  # the field that holds a plain value
+    status: int = 200
+    to_token: bool = True  # whether a session's token may call it; else it needs a key
+    or_scope: Scope | None = None  # an alternative to the scope
 
-        `local` parameters are never sent. `refs` are those that name sessions, runs, approvals or items: a
-        session's token has to reach all that are given. `body` is the parameter that is the whole body; the others
-        are then in the query. `wraps` is the field that holds a plain value. Operations without `to_token` need a
-        key. `or_scope` is an alternative to the scope.
-        """
-        self.name, self.verb, self.path, self.scope, self.or_scope = name, verb, path, scope, or_scope
-        self.wire, self.also, self.local = wire or {}, also or {}, frozenset(local)
-        self.body, self.wraps, self.status, self.to_token = body, wraps, status, to_token
-        self.refs = tuple(ref for ref in refs if ref in self.parameters)
+    def __post_init__(self) -> None:
+        self.refs = tuple(ref for ref in self.refs if ref in self.parameters)
 
     @cached_property
     def function(self) -> Any:
@@ -103,7 +90,7 @@ class Operation:
     def parameters(self) -> dict[str, inspect.Parameter]:
         """Return the parameters that are sent."""
         every = dict(inspect.signature(self.function).parameters)
-        return {name: each for name, each in every.items() if name != "self" and name not in self.local}
+        return {name: each for name, each in every.items() if name not in ("self", *self.local)}
 
     @cached_property
     def in_path(self) -> dict[str, str]:
@@ -129,10 +116,8 @@ class Operation:
         for wire, name in self.fields.items():
             kind = on_the_wire(name, self.hints[name])
             kind = kind if self.has_body else _without_none(kind)
-            if self.is_required(name) and wire not in self.also:
-                fields.append((wire, kind))
-            else:
-                fields.append((wire, Union[kind, UnsetType], UNSET))  # noqa: UP007  kind is a value
+            is_required = self.is_required(name) and wire not in self.also
+            fields.append((wire, kind) if is_required else (wire, Union[kind, UnsetType], UNSET))  # noqa: UP007  a value
         fields.sort(key=len)  # required fields come first
         title = "".join(part.title() for part in re.split(r"[._]", self.name))
         return defstruct(f"{title}Request", fields, kw_only=True, forbid_unknown_fields=True)
@@ -143,21 +128,17 @@ class Operation:
     def arguments(self, request: Struct) -> Arguments:
         """Return the arguments of the method: the given fields and those without a default."""
         given: Arguments = dict.fromkeys(self._without_default)
-        for wire, name in self._reading:
+        # Backwards, because later ones win: first a parameter's own name, then the first alternative.
+        for wire, name in reversed(self.fields.items()):
             value = getattr(request, wire)
             if value is not UNSET and (value != "" or given.get(name) is None):  # an empty name hides no other
                 given[name] = value
         return given
 
     @cached_property
-    def _without_default(self) -> tuple[str, ...]:
+    def _without_default(self) -> list[str]:
         every = dict.fromkeys(self.fields.values())
-        return tuple(name for name in every if self.parameters[name].default is inspect.Parameter.empty)
-
-    @cached_property
-    def _reading(self) -> tuple[tuple[str, str], ...]:
-        """Return the fields, backwards: later ones win, first a parameter's own name, then the first alternative."""
-        return tuple(reversed(self.fields.items()))
+        return [name for name in every if self.parameters[name].default is inspect.Parameter.empty]
 
     @cached_property
     def numbers_in_path(self) -> frozenset[str]:
@@ -199,10 +180,15 @@ _TYPES: dict[str, Any] = {
 
 _R, _W, _A = Scope.READ, Scope.WRITE, Scope.APPROVE
 _NEW = {"agent": "agent_name", "name": "session_name", "ttl": "ttl_seconds"}
+_CHILD = {**_NEW, "parent": "parent_session_id"}
+_ASK = {**_NEW, "timeout": "wait"}
 _PARENT = {"parent_session_name": "parent"}
+_PARENTS = {"parent_session_id": "parent", **_PARENT}
+_BOTH = ("session", "parent")
 _TASK = {"task_id": "task"}
 _OF = {"ref": "session"}
 _FILTERS = {"agent_name": "agent", "parent_session_id": "parent", "root_session_id": "root"}  # as a session names them
+_RUN_FILTERS = {"session_id": "session", "agent_name": "agent", "parent_session_id": "parent"}
 _ONE = f"/sessions/{{{SESSION}}}"
 _KEY = f"{_ONE}/context/{{key}}"
 
@@ -210,16 +196,7 @@ OPERATIONS: tuple[Operation, ...] = (
     # The most frequent first: routes are searched in this order.
     Operation("get", "GET", _ONE, _R),
     Operation("messages", "GET", f"{_ONE}/messages", _R, local=("count_tokens",)),
-    Operation(
-        "create",
-        "POST",
-        "/sessions",
-        _W,
-        wire={**_NEW, "parent": "parent_session_id"},
-        also=_PARENT,
-        refs=("parent",),
-        status=201,
-    ),
+    Operation("create", "POST", "/sessions", _W, wire=_CHILD, also=_PARENT, refs=("parent",), status=201),
     # Sessions
     Operation("list", "GET", "/sessions", _R, wire=_TASK, also={**_FILTERS, "task_id": "task_id"}, refs=("parent",)),
     Operation("update", "PATCH", _ONE, _W),
@@ -267,25 +244,8 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("approval", "GET", "/approvals/{approval_id}", _R, refs=("approval_id",), or_scope=_A),
     Operation("decide", "POST", "/approvals/{approval_id}/decision", _A, to_token=False),
     # Runs
-    Operation(
-        "run",
-        "POST",
-        "/runs",
-        _W,
-        wire={**_NEW, "timeout": "wait"},
-        also={"parent_session_id": "parent", "parent_session_name": "parent"},
-        local=("on_event",),
-        refs=("session", "parent"),
-        status=201,
-    ),
-    Operation(
-        "runs",
-        "GET",
-        "/runs",
-        _R,
-        also={"session_id": "session", "agent_name": "agent", "parent_session_id": "parent"},
-        refs=("session", "parent"),
-    ),
+    Operation("run", "POST", "/runs", _W, wire=_ASK, also=_PARENTS, local=("on_event",), refs=_BOTH, status=201),
+    Operation("runs", "GET", "/runs", _R, also=_RUN_FILTERS, refs=_BOTH),
     Operation("get_run", "GET", "/runs/{run_id}", _R, refs=("run_id",)),
     Operation("result", "GET", "/runs/{run_id}/result", _R, refs=("run_id",)),
     Operation("stop_run", "POST", "/runs/{run_id}/stop", _W, refs=("run_id",)),

@@ -141,9 +141,8 @@ def written_as(request: RecordRequest) -> WriteDocument:
     """Return a write as it is sent."""
     if isinstance(request, (Drop, Touch)):
         return request
-    kind: Any = PutDocument if isinstance(request, Put) else AppendDocument
-    document: WriteDocument = like(kind, request, **_fields(request.value, request.form, request.parts))
-    return document
+    kind: type[PutDocument | AppendDocument] = PutDocument if isinstance(request, Put) else AppendDocument
+    return like(kind, request, **_fields(request.value, request.form, request.parts))
 
 
 def request_of(document: WriteDocument) -> RecordRequest:
@@ -153,9 +152,8 @@ def request_of(document: WriteDocument) -> RecordRequest:
     if [document.value, document.base64, document.upload].count(UNSET) != 2:
         raise InvalidField("value", "or base64 or upload: give one of the three")
     value, form = _value_of(document)
-    kind: Any = Put if isinstance(document, PutDocument) else Append
-    request: RecordRequest = like(kind, document, value=value, form=form)
-    return request
+    kind: type[Put | Append] = Put if isinstance(document, PutDocument) else Append
+    return like(kind, document, value=value, form=form)
 
 
 def _fields(value: bytes, form: str, parts: int) -> dict[str, Any]:
@@ -237,9 +235,7 @@ class RemoteRecords:
         check_requests(requests, memory)  # JSON has no way to send an invalid value
         body: dict[str, Any] = {"writes": [written_as(each) for each in requests]}
         if ref is not None:
-            said = (
-                [self._keyed(message) for message in check_messages(list(messages), MAX_MESSAGES)] if messages else None
-            )
+            said = [self._keyed(each) for each in check_messages(list(messages), MAX_MESSAGES)] if messages else None
             body |= {"messages": said, "token": token, "version": version}
         if memory:
             body["memory"] = [written_as(each) for each in memory]

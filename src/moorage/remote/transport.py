@@ -77,13 +77,7 @@ class Transport:
     """The connections to one server, for one event loop."""
 
     def __init__(
-        self,
-        url: str,
-        headers: Headers,
-        *,
-        key: str | None = None,
-        deadline: float = DEADLINE,
-        is_known: bool = False,
+        self, url: str, headers: Headers, *, key: str | None = None, deadline: float = DEADLINE, is_known: bool = False
     ) -> None:
         """Set up. `headers` are for every request. `is_known`: wait for the server if it does not answer."""
         self.url, self._headers, self._key, self._deadline = check_url(url), headers, key, deadline
@@ -270,18 +264,18 @@ async def _resolved(host: str) -> None:
     loop = asyncio.get_running_loop()
     found: asyncio.Future[None] = loop.create_future()
 
-    def settle(error: OSError | None) -> None:
+    def settle(how: Callable[[Any], None], outcome: OSError | None) -> None:
         if not found.done():
-            found.set_exception(error) if error else found.set_result(None)
+            how(outcome)
 
     def look_up() -> None:
-        error: OSError | None = None
-        try:
-            socket.getaddrinfo(host, None)
-        except OSError as failure:
-            error = failure
         with suppress(RuntimeError):  # the caller has given up, and its loop is closed
-            loop.call_soon_threadsafe(settle, error)
+            try:
+                socket.getaddrinfo(host, None)
+            except OSError as error:
+                loop.call_soon_threadsafe(settle, found.set_exception, error)
+            else:
+                loop.call_soon_threadsafe(settle, found.set_result, None)
 
     threading.Thread(target=look_up, daemon=True).start()
     await found
@@ -369,9 +363,8 @@ def _refusal(url: str, response: httpx2.Response) -> MoorageError:
     """Return the server's error; for a foreign answer, an error that this is not a Moorage server."""
     problem = _problem(response)
     if problem is None:
-        return ServerUnreachable(
-            url, f"something else answers there, with status {response.status_code}", is_unsure=False
-        )
+        why = f"something else answers there, with status {response.status_code}"
+        return ServerUnreachable(url, why, is_unsure=False)
     facts = {name: value for name, value in problem.items() if name not in NOT_FACTS}
     return error_from(str(problem["code"]), str(problem.get("detail", "")), facts, response.status_code)
 

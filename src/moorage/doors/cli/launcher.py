@@ -84,8 +84,7 @@ async def _on_store(url: str, _: str | None, limits: dict[str, Any], options: di
 
 async def _for_server(url: str, key: str | None, limits: dict[str, Any], options: dict[str, Any]) -> None:
     from moorage.launcher.loop import serve
-    from moorage.remote.definitions import ServerAgents
-    from moorage.remote.dispatcher import RemoteDispatcher
+    from moorage.remote.dispatcher import RemoteDispatcher, ServerAgents
     from moorage.remote.transport import Requester
 
     line = Requester(url, key)

@@ -33,7 +33,7 @@ from moorage.doors.http.visit import Visitor
 from moorage.launcher.attending import first_of
 from moorage.ports import Claimed
 from moorage.remote import launching as wire
-from moorage.remote.definitions import Defined, Definitions
+from moorage.remote.launching import Defined, Definitions
 from moorage.service.approvals import get_approval
 from moorage.service.launchers import all_launchers
 from moorage.service.leases import note_launcher
