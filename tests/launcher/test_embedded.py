@@ -19,7 +19,7 @@ from moorage.core.agent import AgentDefinition, AgentKind
 from moorage.core.run import Run
 from moorage.core.turn import LOST_AFTER
 from moorage.launcher.embedded import Embedded
-from moorage.launcher.folder import TurnFolder
+from moorage.launcher.handles import TurnFolder
 from moorage.launcher.turn_files import locked
 from moorage.service import runs
 from moorage.service.presence import SEEN_GONE, clear_up

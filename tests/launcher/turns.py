@@ -13,7 +13,7 @@ from typing import Any
 from moorage.agents.interface import AgentEvent, Job, Limits
 from moorage.core.agent import definition_of
 from moorage.launcher import processes
-from moorage.launcher.folder import TurnFolder
+from moorage.launcher.handles import TurnFolder
 
 PATIENCE = 30.0  # seconds that anything may take on a busy machine
 
@@ -153,7 +153,7 @@ def launcher_script(folder: TurnFolder, *, tied: bool) -> subprocess.Popen[str]:
     """A launcher in a process of its own, which starts the supervisor and then does nothing more."""
     source = (
         "import sys, time\n"
-        "from moorage.launcher.folder import TurnFolder\n"
+        "from moorage.launcher.handles import TurnFolder\n"
         f"process = TurnFolder({folder.path!r}).start(tied={tied})\n"
         "print(process.pid, flush=True)\n"
         "time.sleep(600)\n"

@@ -7,11 +7,11 @@ import logging
 import os
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -52,16 +52,6 @@ DRAIN = 30.0  # seconds for turns whose agents end with the launcher, when it is
 SLOTS = 16
 
 
-class AgentStarter(Protocol):
-    """Starts agents of any kind."""
-
-    async def start(self, job: Any, definition: AgentDefinition) -> AgentHandle:
-        """Start the agent of a turn."""
-
-    async def found(self) -> Sequence[tuple[Any, Turn, AgentHandle]]:
-        """Return the agents that a former launcher process left running: job, turn, handle."""
-
-
 class Loop:
     """Takes turns for a launcher until it is told to stop."""
 
@@ -69,7 +59,7 @@ class Loop:
         self,
         dispatcher: Dispatcher,
         launcher: Launcher,
-        starter: AgentStarter,
+        starter: StarterByKind,
         find_agent: Callable[[], dict[str, AgentDefinition]],
         *,
         listener: TurnListener | None = None,
@@ -131,8 +121,11 @@ class Loop:
         seen = self._dispatcher.pulse()
         self._ended.clear()
         try:
-            while not stop.is_set() and await self._claim_alone(await self._room()):
-                continue
+            is_more = True
+            while is_more and not stop.is_set():
+                room = await self._room()
+                async with self._claiming:
+                    is_more = await self._claim_some(room)
         except StoreError as error:
             log.warning("the store cannot be reached, trying again: %s", error)
             await first_of(stop.wait(), asyncio.sleep(IDLE_LOOK))
@@ -147,17 +140,14 @@ class Loop:
             free += len(waiting & self._turns.keys())
         return free
 
-    async def _claim_alone(self, room: int) -> bool:
-        async with self._claiming:
-            return await self._claim_some(room)
-
     async def _claim_some(self, room: int) -> bool:
         """Claim several turns concurrently, so that they share a commit; return whether there may be more."""
         agents = self._find_agents()
         self._note_agents(agents)
         retries = {name: agent.retry for name, agent in agents.items()}
-        full = tuple(name for name, agent in agents.items() if self._is_full(agent))
-        at_once = 1 if any(agent.max_concurrent is not None for agent in agents.values()) else self._at_once
+        most = {name: agent.max_concurrent for name, agent in agents.items() if agent.max_concurrent is not None}
+        full = tuple(name for name, limit in most.items() if self._agents[name] >= limit)
+        at_once = 1 if most else self._at_once
         wishes = [self._dispatcher.claim(self.launcher, retries, full=full) for _ in range(min(room, at_once))]
         answers = await asyncio.gather(*wishes, return_exceptions=True)  # a failed claim does not affect the others
         claimed = [each for each in answers if isinstance(each, Claimed)]
@@ -176,9 +166,6 @@ class Loop:
         if self.launcher.agents and self.launcher.agents != (names := tuple(agents)):
             self.launcher = replace(self.launcher, agents=names)
             self._has_news.set()
-
-    def _is_full(self, agent: AgentDefinition) -> bool:
-        return agent.max_concurrent is not None and self._agents[agent.name] >= agent.max_concurrent
 
     def _begin(self, turn: Turn, session: str, work: Any) -> None:
         task = self._turns[turn.turn_id] = asyncio.create_task(work, name=f"{turn.agent_name} ({session})")
@@ -238,7 +225,7 @@ class Loop:
         """Adopt the running agents of the former process."""
         for job, turn, handle in await self._starter.found():
             self._outliving.add(turn.turn_id)
-            self._begin(turn, job.session_name, self._go_on(job, turn, handle))
+            self._begin(turn, job.session_name or job.session_id, self._go_on(job, turn, handle))
 
     async def _go_on(self, job: Any, turn: Turn, handle: AgentHandle) -> None:
         """Attend a turn of the former process until it ends."""

@@ -14,7 +14,7 @@ It ends the agent and all processes that the agent started when it is told to, w
 the launcher has been silent for too long: by then another launcher may have the turn. The agent gets
 SIGTERM, and SIGKILL five seconds later. Processes that the agent leaves behind become children of
 this one (Linux) and are ended too. If this process itself is killed, the system kills the agent (Linux);
-the launcher finds the processes that the agent started by their mark (`folder.end_leftovers`).
+the launcher finds the processes that the agent started by their mark (`handles.end_leftovers`).
 
 It starts in about thirty milliseconds: it imports neither an event loop nor msgspec.
 """

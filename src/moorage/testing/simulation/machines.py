@@ -13,7 +13,7 @@ from moorage.core.errors import Conflict, NotFound, StoreError
 from moorage.core.run import Mode
 from moorage.core.turn import Launcher, Turn
 from moorage.launcher.attending import AgentHandle
-from moorage.launcher.handles import KEYED, REMEMBERED
+from moorage.launcher.handles import KEYED, REMEMBERED, StarterByKind
 from moorage.launcher.loop import Loop
 from moorage.launcher.supervisor import patience
 from moorage.service import runs
@@ -256,7 +256,7 @@ def _turn_of(process: SimulatedAgent) -> Turn:
     )
 
 
-class Starter:
+class Starter(StarterByKind):
     """Starts agents for one life of a launcher."""
 
     def __init__(self, machine: Machine, life: Life) -> None:
