@@ -105,7 +105,7 @@ def _look_at_redis(url: str, found: Findings) -> None:
     from moorage.core.extras import provided_by
 
     with provided_by("redis", "Redis"):
-        from moorage.stores.redis.checking import look
+        from moorage.stores.redis.store import look
     told, costs = asyncio.run(look(url))
     found.facts |= told
     found.notes += costs

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from moorage.core.errors import MoorageError
@@ -22,7 +23,6 @@ from moorage.stores import Stale, seam
 from moorage.stores.redis import heads, writes
 from moorage.stores.redis.bus import RedisBus
 from moorage.stores.redis.db import CommitGuard, RedisDb
-from moorage.stores.redis.queue import Ready
 from moorage.stores.redis.values import RUNS
 from moorage.stores.seam import Loaded, Unit
 from moorage.stores.server import ServerClock
@@ -34,6 +34,55 @@ T = TypeVar("T")
 
 PATIENT_TRIES = 4  # attempts lost against other processes; then a lock keeps those away
 LOCKED_FOR = 500  # milliseconds at most
+MANY = 16  # with at most this many owners, all are checked for queued turns each time
+LOOK_AT_ALL_EVERY = 5.0  # seconds
+
+
+class Ready:
+    """The owners that may have turns for a launcher, according to a shared set, which is a hint.
+
+    With it, a launcher for thousands of owners need not check all of them each time. Every few seconds it does so
+    nevertheless.
+    """
+
+    def __init__(self, db: RedisDb) -> None:
+        self._db, self._key = db, db.shared("ready")
+        self._looked_at = 0.0  # when all owners were checked last
+        self.in_hand: set[tuple[str, str]] = set()  # sessions whose turns this process is about to take
+
+    @contextmanager
+    def taking(self, owner: str, session_id: str) -> Iterator[None]:
+        """Keep other claims of this process away from a session during the block."""
+        self.in_hand.add((owner, session_id))
+        try:
+            yield
+        finally:
+            self.in_hand.discard((owner, session_id))
+
+    async def among(self, owners: tuple[str, ...]) -> tuple[str, ...]:
+        """Return those of these owners that may have turns."""
+        now = time.monotonic()
+        if len(owners) <= MANY:
+            return owners
+        if now - self._looked_at > LOOK_AT_ALL_EVERY:
+            self._looked_at = now
+            await self._repair(owners)
+            return owners
+        noted = await self._db.one("SMISMEMBER", self._key, *owners)
+        return tuple(owner for owner, is_noted in zip(owners, noted, strict=True) if is_noted)
+
+    async def note(self, owner: str) -> None:
+        """Record that an owner has a queued turn. The turn is committed already: losing the hint is no error."""
+        with suppress(MoorageError):
+            await self._db.one("SADD", self._key, owner)
+
+    async def _repair(self, owners: tuple[str, ...]) -> None:
+        """Remove owners without queued turns from the hint; the next check finds an owner that gets a turn just now."""
+        noted = await self._db.one("SMISMEMBER", self._key, *owners)
+        known = [owner for owner, is_noted in zip(owners, noted, strict=True) if is_noted]
+        counts = await asyncio.gather(*(self._db.one("ZCARD", self._db.keys(owner).list("queued")) for owner in known))
+        if idle := [owner for owner, count in zip(known, counts, strict=True) if not count]:
+            await self._db.one("SREM", self._key, *idle)
 
 
 class Base:

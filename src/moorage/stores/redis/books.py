@@ -192,7 +192,7 @@ def in_steps(command: str, key: str, arguments: list[str]) -> list[Op]:
 async def load_memory(db: RedisDb, keys: Keys, needs: RecordNeeds) -> tuple[RecordsView, str | None]:
     """Return the owner's records that a decision has to know, and the revision at which they were read."""
     book = Book(keys)
-    revision, *answers = await db.read([("HGET", keys("meta"), "memory"), *need_ops(book, needs)])
+    revision, *answers = await db.read(("HGET", keys("meta"), "memory"), *need_ops(book, needs))
     return view_of(db, book, needs, answers), None if revision is None else revision.decode()
 
 
@@ -210,5 +210,5 @@ async def copy_ops(db: RedisDb, keys: Keys, source: Book, target: Book) -> list[
     if db.sealer is None:
         pairs = ((source.names, target.names), (source.rows, target.rows), (source.ends, target.ends))
         return [*(("COPY", *pair) for pair in pairs), *ends]
-    [flat] = await db.read([source.op(None, "RANGE", "-", "+", MANY, False)])
+    [flat] = await db.read(source.op(None, "RANGE", "-", "+", MANY, False))
     return await write_ops(db, keys, target, [PutRecord(record, 0) for record in source.read(db, flat)])

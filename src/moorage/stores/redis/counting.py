@@ -20,8 +20,7 @@ from moorage.stores.redis import heads
 from moorage.stores.redis.base import Base
 from moorage.stores.redis.db import CommitGuard, Op, RedisDb, scored
 from moorage.stores.redis.keys import Keys
-from moorage.stores.redis.lists import items_of, page_of
-from moorage.stores.redis.places import padded
+from moorage.stores.redis.lists import items_of, padded, page_of
 from moorage.stores.redis.writes import stale
 from moorage.stores.rows import SortPlace, cursor_at, instant, micros, start
 
@@ -73,7 +72,7 @@ class RedisCounting(Base):
         for begin in range(0, len(names), PART):
             part = names[begin : begin + PART]
             *states, raw_tombstones = await self.db.read(
-                [*(("HGET", keys.of("h", id_), "state") for id_ in part), ("HMGET", keys("dead"), *part)]
+                *(("HGET", keys.of("h", id_), "state") for id_ in part), ("HMGET", keys("dead"), *part)
             )
             for id_, state, raw in zip(part, states, raw_tombstones, strict=True):
                 if state is not None:
@@ -120,7 +119,7 @@ async def _fact_of(db: RedisDb, keys: Keys, owner: str, head: Session) -> Sessio
     states = [state.value for state in ItemState]
     ops: list[Op] = [("ZLEXCOUNT", keys.of("e", id_), f"[{Kind.ERROR}:", f"({Kind.ERROR};")]
     ops += [("ZRANGE", keys.list(f"inbox_{state}", id_), 0, -1) for state in states]
-    errors, *inboxes = await db.read(ops)
+    errors, *inboxes = await db.read(*ops)
     callbacks = []
     for state, ids in zip(states, inboxes, strict=True):
         items = await items_of(db, owner, [(id_, each.decode()) for each in ids]) if ids else []
@@ -153,5 +152,5 @@ async def _totals_of(db: RedisDb, owner: str) -> list[int]:
     keys = db.keys(owner)
     dead_letters = keys.list("inbox", ItemState.DEAD_LETTER.value)
     lists = [*(keys.list(name) for name in ("sessions", "queued", "leases", "callbacks")), dead_letters]
-    *counts, oldest = await db.read([*(("ZCARD", key) for key in lists), ("ZRANGE", lists[1], 0, 0, "WITHSCORES")])
+    *counts, oldest = await db.read(*(("ZCARD", key) for key in lists), ("ZRANGE", lists[1], 0, 0, "WITHSCORES"))
     return [*counts, int(float(oldest[1])) if oldest else 0]

@@ -121,7 +121,7 @@ class RedisDb:
             found += int(info.partition(b"used_memory:")[2].split()[0])
         return found
 
-    async def read(self, ops: Sequence[Op]) -> list[Any]:
+    async def read(self, *ops: Op) -> list[Any]:
         """Return the answers of several commands that read keys of one slot, all at one instant."""
         if not ops:
             return []

@@ -114,7 +114,7 @@ class RedisFamilies(Base):
     async def next_expiry(self, owner: str) -> datetime | None:
         keys = self.db.keys(owner)
         found = await self.db.read(
-            [("ZRANGE", keys.list(name), 0, 0, "WITHSCORES") for name in ("ends", "asked_until")]
+            *(("ZRANGE", keys.list(name), 0, 0, "WITHSCORES") for name in ("ends", "asked_until"))
         )
         ends = [place for each in found for place in scored(each)]
         return instant(min(ends)[0]) if ends else None
@@ -137,7 +137,7 @@ async def _tree_ids(db: RedisDb, owner: str, session_id: str, limit: int) -> lis
     """Return a session and its descendants, generation by generation, each in order of creation."""
     keys, found, generation = db.keys(owner), [session_id], [session_id]
     while generation and len(found) < limit:
-        children = await db.read([("ZRANGE", keys.list("children", id_), 0, -1, "WITHSCORES") for id_ in generation])
+        children = await db.read(*(("ZRANGE", keys.list("children", id_), 0, -1, "WITHSCORES") for id_ in generation))
         generation = [id_ for _, id_ in sorted(place for each in children for place in scored(each))]
         found += generation
     return found[:limit]
@@ -188,7 +188,7 @@ async def load_tree(db: RedisDb, owner: str, session_id: str) -> Tree:
         found = await heads.load(db, owner, id_)
         if found is None:
             raise stale(id_)(None)
-        entries, others, systems, checkpoints = await db.read(_counts(keys, id_))
+        entries, others, systems, checkpoints = await db.read(*_counts(keys, id_))
         runs = await _load_rows(db, keys, found)
         sessions.append(found)
         counts.append((entries, entries - others + systems, checkpoints, runs))
@@ -249,7 +249,7 @@ async def _purge_log(db: RedisDb, keys: Keys, log: str, reader: str) -> None:
     if not is_own:
         await db.write(("ZREM", keys.list("readers", log), reader))
     writer, readers = await db.read(
-        [("EXISTS", keys.of("h", log)), ("ZREVRANGE", keys.list("readers", log), 0, 0, "WITHSCORES")]
+        ("EXISTS", keys.of("h", log)), ("ZREVRANGE", keys.list("readers", log), 0, 0, "WITHSCORES")
     )
     if writer:
         return
@@ -306,7 +306,7 @@ async def _stale_of(
     db: RedisDb, keys: Keys, part: list[tuple[int, str]], before: int, at: int
 ) -> list[tuple[int, str]]:
     ids = [id_ for _, id_ in part]
-    idle, ends = await db.read([("ZMSCORE", keys.list("idle"), *ids), ("ZMSCORE", keys.list("ends"), *ids)])
+    idle, ends = await db.read(("ZMSCORE", keys.list("idle"), *ids), ("ZMSCORE", keys.list("ends"), *ids))
     return [place for place, active, end in zip(part, idle, ends, strict=True) if _is_due(active, end, before, at)]
 
 

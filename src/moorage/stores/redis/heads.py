@@ -88,7 +88,7 @@ async def load(db: RedisDb, owner: str, session_id: str) -> Loaded | None:
     """Return the session with exactly this id, and its open work."""
     if not looks_like_ref(session_id):
         return None
-    return loaded(db, session_id, await db.read(view_ops(db.keys(owner), session_id)))
+    return loaded(db, session_id, await db.read(*view_ops(db.keys(owner), session_id)))
 
 
 async def found(
@@ -102,7 +102,7 @@ async def found(
     keys, session_id = db.keys(owner), ref if looks_like_ref(ref) else await id_of(db, owner, ref)
     while True:
         ops = of_head(keys, session_id)
-        answers = await db.read([*ops, *beside(session_id)])
+        answers = await db.read(*ops, *beside(session_id))
         one = loaded(db, session_id, answers[: len(ops)])
         if one is not None:
             return one, answers[len(ops) :]
@@ -125,12 +125,10 @@ async def id_of(db: RedisDb, owner: str, ref: str) -> str:
         raise SessionNotFound(ref)
     keys = db.keys(owner)
     is_id, named, newest, raw_tombstone = await db.read(
-        [
-            ("EXISTS", keys.of("h", ref)),
-            ("HGET", keys("names"), ref),
-            ("ZREVRANGEBYLEX", keys.list("named"), f"({ref}\x01", f"[{ref}\0", "LIMIT", 0, 1),
-            ("HGET", keys("dead"), ref),
-        ]
+        ("EXISTS", keys.of("h", ref)),
+        ("HGET", keys("names"), ref),
+        ("ZREVRANGEBYLEX", keys.list("named"), f"({ref}\x01", f"[{ref}\0", "LIMIT", 0, 1),
+        ("HGET", keys("dead"), ref),
     )
     if is_id:
         return ref
@@ -148,7 +146,7 @@ async def many(db: RedisDb, owner: str, session_ids: list[str], *, strict: bool 
     keys, found = db.keys(owner), list[Session | None]()
     for start in range(0, len(session_ids), PART):
         part = session_ids[start : start + PART]
-        answers = await db.read([op for id_ in part for op in head_ops(keys, id_)])
+        answers = await db.read(*(op for id_ in part for op in head_ops(keys, id_)))
         for place, id_ in enumerate(part):
             try:
                 one = loaded(db, id_, answers[2 * place : 2 * place + 2])

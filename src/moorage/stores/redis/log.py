@@ -182,7 +182,7 @@ async def _by_number(db: RedisDb, owner: str, loaded: Loaded, numbers: Iterable[
     """Return entries by their numbers."""
     keys, parts = db.keys(owner), parts_of(loaded)
     places = [(next(part for part in parts if number <= part.last), number) for number in numbers]
-    found = await db.read([_range(keys, part.log, n, n, 1, newest_first=False) for part, n in places])
+    found = await db.read(*(_range(keys, part.log, n, n, 1, newest_first=False) for part, n in places))
     return {
         number: _entry(db, items[0], loaded, part.serial)
         for (part, number), items in zip(places, found, strict=True)
@@ -203,7 +203,7 @@ async def _walk(
         first, last = max(low, part.first), min(high, part.last)
         while first <= last:
             op = _range(keys, part.log, first, last, count, newest_first=newest_first)
-            [items] = await db.read([op])
+            [items] = await db.read(op)
             for item in items:
                 yield _entry(db, item, loaded, part.serial)
             if len(items) < count:
@@ -233,7 +233,7 @@ async def _rare(
                 ops.append(("ZREVRANGEBYLEX", keys.of("e", part.log), most, least, "LIMIT", 0, limit))
             else:
                 ops.append(("ZRANGEBYLEX", keys.of("e", part.log), least, most, "LIMIT", 0, limit))
-    found = [int(name.rpartition(b":")[2]) for names in await db.read(ops) for name in names]
+    found = [int(name.rpartition(b":")[2]) for names in await db.read(*ops) for name in names]
     return sorted(found, reverse=newest_first)[:limit]
 
 
@@ -292,7 +292,7 @@ async def _events(db: RedisDb, owner: str, told: list[_Told], after: int, limit:
     keys = db.keys(owner)
     ops: list[Op] = [("HMGET", keys.of("h", each.session_id), "serial", "task") for each in told]
     ops += [_told_op(keys, each, after, limit) for each in told]
-    answers = await db.read(ops)
+    answers = await db.read(*ops)
     found = zip(told, answers[: len(told)], answers[len(told) :], strict=True)
     return list(chain.from_iterable(_event(db, each, head, read) for each, head, read in found))
 

@@ -104,7 +104,7 @@ class RedisSessions(Base):
     async def restore(self, owner: str, bundle: Bundle) -> bool:
         session_id, parent = bundle.session.session_id, bundle.session.parent_session_id
         keys = self.db.keys(owner)
-        is_there, gone = await self.db.read([("EXISTS", keys.of("h", session_id)), ("HGET", keys("dead"), session_id)])
+        is_there, gone = await self.db.read(("EXISTS", keys.of("h", session_id)), ("HGET", keys("dead"), session_id))
         if is_there:
             return False
         if gone is not None:
@@ -273,7 +273,7 @@ async def _places(db: RedisDb, keys: Keys, query: SessionQuery, position: int | 
     if query.root is not None:
         lists = [*lists, [keys.list("below", query.root)]]
     flat = [key for group in lists for key in group]
-    sizes = dict(zip(flat, await db.read([("ZCARD", key) for key in flat]), strict=True))
+    sizes = dict(zip(flat, await db.read(*(("ZCARD", key) for key in flat)), strict=True))
     small = min(lists, key=lambda group: sum(sizes[key] for key in group), default=None)
     extra = [] if query.root is None or small != lists[-1] else [query.root]
     count = query.limit + 1
@@ -292,7 +292,7 @@ async def _sorted_anew(
     db: RedisDb, order: str, lists: list[str], extra: list[str], query: SessionQuery, position: int | None
 ) -> list[PlacedId]:
     """Return the members of small lists in the order of another list."""
-    read = await db.read([("ZRANGE", key, 0, -1) for key in lists])
+    read = await db.read(*(("ZRANGE", key, 0, -1) for key in lists))
     members = [*extra, *(member.decode() for each in read for member in each)]
     if not members:
         return []

@@ -23,14 +23,14 @@ from moorage.core.query import Page
 from moorage.core.record import PutRecord, Record
 from moorage.core.run import Run
 from moorage.core.session import Change
-from moorage.stores.redis import documents, heads
+from moorage.stores.redis import heads
 from moorage.stores.redis.books import Book, text_of, write_ops
 from moorage.stores.redis.counting import delegation_ops, read_delegation
 from moorage.stores.redis.db import Op, RedisDb, pairs, scored
-from moorage.stores.redis.documents import RedisDocuments
 from moorage.stores.redis.keys import Keys
 from moorage.stores.redis.lists import items_of, walk
 from moorage.stores.redis.log import told_of
+from moorage.stores.redis.records import RedisRecords, every_document, load_documents
 from moorage.stores.redis.values import APPROVALS, RUNS, TURNS, Rows, entry_body, entry_of, label_of
 from moorage.stores.rows import micros
 from moorage.stores.seam import Backend, Loaded, Unit, Value
@@ -42,7 +42,7 @@ _read_once = Decoder(Once).decode
 PlacedRecords = AsyncIterator[tuple[Any, DumpRecord]]  # a place to continue from, and a record
 
 
-class RedisTransfer(RedisDocuments):
+class RedisTransfer(RedisRecords):
     """Copies sessions and whole stores unchanged."""
 
     async def dump(self, kind: DumpKind, limit: int, cursor: str | None = None) -> Page[DumpRecord]:
@@ -54,7 +54,7 @@ class RedisTransfer(RedisDocuments):
         An interrupted load is repeated with the same records; it skips the owners that have them.
         """
         db = self.db
-        await documents.load(db, [each.document for each in records if isinstance(each, dumps.DumpedDocument)])
+        await load_documents(db, [each.document for each in records if isinstance(each, dumps.DumpedDocument)])
         owned = [each for each in records if not isinstance(each, dumps.DumpedDocument)]
         for owner, group in groupby(sorted(owned, key=_owner), key=_owner):
             if mark is None or await db.one("HGET", db.keys(owner)("meta"), "loaded") != mark.encode():
@@ -114,7 +114,7 @@ async def _records(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
 
 async def _book(db: RedisDb, book: Book, seen: str) -> AsyncIterator[tuple[str, Record]]:
     while True:
-        [flat] = await db.read([book.op(None, "RANGE", f"({seen}", "+", SOME, False)])
+        [flat] = await db.read(book.op(None, "RANGE", f"({seen}", "+", SOME, False))
         for record in book.read(db, flat):
             seen = text_of(record.name)
             yield seen, record
@@ -148,7 +148,7 @@ async def _items(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
     lists = [keys.list("inbox", state.value) for state in ItemState]
     while True:
         ends = f"({above}", "+inf", "WITHSCORES", "LIMIT", 0, PART
-        found = await db.read([("ZRANGEBYSCORE", key, *ends) for key in lists])
+        found = await db.read(*(("ZRANGEBYSCORE", key, *ends) for key in lists))
         places = sorted(place for each in found for place in scored(each))
         if not places:
             return
@@ -178,7 +178,7 @@ async def _documents(db: RedisDb, _: str, after: Any) -> PlacedRecords:
     kind, key = after or ("", "")
     for each in sorted(set(DocumentKind) - set(NOT_COPIED)):
         seen = key if each == kind else ""
-        while each >= kind and (part := await documents.every(db, each, seen, PART)):
+        while each >= kind and (part := await every_document(db, each, seen, PART)):
             for document in part:
                 seen = document.key
                 yield (each, seen), dumps.DumpedDocument(document)

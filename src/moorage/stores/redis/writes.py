@@ -16,7 +16,7 @@ from moorage.core.run import Run
 from moorage.core.session import Session
 from moorage.core.turn import Turn
 from moorage.stores import Stale
-from moorage.stores.redis import places
+from moorage.stores.redis import lists
 from moorage.stores.redis.books import MEMORY, Book, write_ops
 from moorage.stores.redis.db import CommitGuard, Op, Plan, RedisDb
 from moorage.stores.redis.heads import OUT, read_tombstone
@@ -169,9 +169,9 @@ class CommitPlan:
                 for _, log, upto in held.lineage:
                     self.plan.writes.append(("ZADD", keys.list("readers", log), str(upto), id_))
             self.plan.writes.append(("ZADD", keys.list("segments"), str(held.serial), id_))
-            self.plan.writes += places.moved({}, places.of_session(keys, session, held.serial))
+            self.plan.writes += lists.moved({}, lists.of_session(keys, session, held.serial))
         else:
-            self.plan.writes += places.session_moved(keys, loaded.before, session, held.serial)
+            self.plan.writes += lists.session_moved(keys, loaded.before, session, held.serial)
         self.plan.writes.append(("HSET", keys.of("h", id_), *fields))
         old = None if loaded.is_new or loaded.before.is_final else loaded.before.session_name
         open_name = None if session.is_final else name
@@ -195,7 +195,7 @@ class CommitPlan:
             if isinstance(value, Run) and is_new:
                 self._put_key(value)
         old = {} if before is None else places_of(self.keys, before, number, loaded.session)
-        self.plan.writes += places.moved(old, places_of(self.keys, value, number, loaded.session))
+        self.plan.writes += lists.moved(old, places_of(self.keys, value, number, loaded.session))
 
     def _put_row(self, session_id: str, kind: type, id_: str, value: Value, number: int) -> None:
         rows, hash_, letter = ROWS[kind]
@@ -279,12 +279,12 @@ class CommitPlan:
         held: Held = loaded.guard
         for (kind, id_), value in loaded.values.items():
             number = held.numbers[kind, id_]
-            self.plan.writes += places.moved(places_of(keys, value, number, loaded.before), {})
+            self.plan.writes += lists.moved(places_of(keys, value, number, loaded.before), {})
             if not isinstance(value, Item):
                 self.plan.writes.append(("HDEL", keys(ROWS[kind][0].where), id_))
             if isinstance(value, Run) and value.idempotency_key is not None:
                 self.plan.writes.append(("HDEL", keys("run_keys"), value.idempotency_key))
-        self.plan.writes += places.moved(places.of_session(keys, loaded.before, held.serial), {})
+        self.plan.writes += lists.moved(lists.of_session(keys, loaded.before, held.serial), {})
         name = loaded.before.session_name
         if name is not None and not loaded.before.is_final:
             self.plan.writes.append(("HDEL", keys("names"), name))
@@ -299,15 +299,15 @@ class CommitPlan:
         self.plan.entries.append((*entry_keys(keys, session_id), session_id, 0))
 
 
-def places_of(keys: Keys, value: Value, number: int, session: Session) -> places.SortPlaces:
+def places_of(keys: Keys, value: Value, number: int, session: Session) -> lists.SortPlaces:
     """Return the lists that a value is in, with its places there."""
     if isinstance(value, Run):
-        return places.of_run(keys, value, number)
+        return lists.of_run(keys, value, number)
     if isinstance(value, Turn):
-        return places.of_turn(keys, value, number, session.root_session_id)
+        return lists.of_turn(keys, value, number, session.root_session_id)
     if isinstance(value, Item):
-        return places.of_item(keys, value, number)
-    return places.of_approval(keys, value, number)
+        return lists.of_item(keys, value, number)
+    return lists.of_approval(keys, value, number)
 
 
 def entry_keys(keys: Keys, session_id: str) -> tuple[str, ...]:
