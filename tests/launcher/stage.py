@@ -19,7 +19,7 @@ from moorage.core.query import LogQuery
 from moorage.core.run import Run, RunQuery
 from moorage.core.session import Session
 from moorage.core.turn import LEASE, LOST_AFTER, Launcher
-from moorage.launcher.dispatcher import Dispatcher
+from moorage.launcher.attending import Dispatcher
 from moorage.launcher.handles import StarterByKind
 from moorage.launcher.loop import Loop
 from moorage.remote.dispatcher import RemoteDispatcher

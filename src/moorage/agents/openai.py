@@ -244,7 +244,11 @@ async def _check_status(response: httpx2.Response) -> None:
     if response.status_code == 200:
         return
     body = (await response.aread())[: 4 * MAX_ERROR].decode("utf-8", "replace")
-    why = f"the server says {response.status_code}: {_complaint_in(body) or response.reason_phrase}"
+    try:
+        complaint = _complaint(json.loads(body))
+    except ValueError:
+        complaint = body.strip()[:MAX_ERROR]
+    why = f"the server says {response.status_code}: {complaint or response.reason_phrase}"
     is_passing = response.status_code in PASSING
     raise Trouble(why, again_after=_retry_after(response.headers.get("retry-after")) if is_passing else None)
 
@@ -255,13 +259,6 @@ def _retry_after(value: str | None) -> float:
         return max(0.0, float(value or 0))
     except ValueError:
         return 0.0
-
-
-def _complaint_in(body: str) -> str:
-    try:
-        return _complaint(json.loads(body))
-    except ValueError:
-        return body.strip()[:MAX_ERROR]
 
 
 def _complaint(body: Any) -> str:

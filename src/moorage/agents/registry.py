@@ -19,6 +19,8 @@ MAX_BYTES = 256 * 1024
 MAX_ATTEMPTS = 200  # to find the end of a value
 MAX_NESTING = 32  # levels of a value, parts of a key
 
+SeenFile = tuple[tuple[int, ...], AgentDefinition | InvalidDefinition]  # its stamp, and what is in it
+
 
 class DefinitionFiles(Protocol):
     """The folder of definition files."""
@@ -41,7 +43,7 @@ class Registry:
 
     def __init__(self, files: DefinitionFiles) -> None:
         self._files = files
-        self._seen: dict[str, tuple[tuple[int, ...], AgentDefinition | InvalidDefinition]] = {}
+        self._seen: dict[str, SeenFile] = {}
 
     def all(self) -> dict[str, AgentDefinition]:
         """Return all valid agents by name, in order of names."""
@@ -120,9 +122,7 @@ class Registry:
                 self._seen[path] = ((), InvalidDefinition(path, None, why))
         return {path: agent for path, agent in agents.items() if first[agent.name] == path}
 
-    def _looked_at(
-        self, path: str, stamp: tuple[int, ...]
-    ) -> tuple[tuple[int, ...], AgentDefinition | InvalidDefinition]:
+    def _looked_at(self, path: str, stamp: tuple[int, ...]) -> SeenFile:
         if path in self._seen and self._seen[path][0] == stamp:
             return self._seen[path]
         try:
@@ -138,10 +138,20 @@ class Registry:
 
 def read_definition(definition: str | TomlTable, source: str) -> AgentDefinition:
     """Return the definition in a text or a table. Raises InvalidDefinition, for a text with the line of the error."""
-    return _in_text(definition, source) if isinstance(definition, str) else _in_table(definition, source)
+    heading, table = _in_text(definition, source) if isinstance(definition, str) else _in_table(definition)
+    try:
+        agent = definition_of(table, AgentRole(heading), source=source)
+        if agent.kind is AgentKind.BUILTIN and agent.name not in DEFINITIONS:
+            raise wrong(("name",), f"is {agent.name!r}; agents of kind builtin are {', '.join(DEFINITIONS)}")
+    except InvalidField as error:
+        path = (heading, *getattr(error, "path", ()))
+        line = line_of(definition, path) if isinstance(definition, str) else None
+        raise InvalidDefinition(source, line, error.message) from error
+    return agent
 
 
-def _in_text(text: str, source: str) -> AgentDefinition:
+def _in_text(text: str, source: str) -> tuple[str, Any]:
+    """Return the heading of the definition in a text, and the table below it."""
     tables = _tables(text, source)
     headings = [name for name in HEADINGS if name in tables]
     if others := [name for name in tables if name not in HEADINGS]:
@@ -150,30 +160,15 @@ def _in_text(text: str, source: str) -> AgentDefinition:
     if len(headings) != 1:
         why = "write one of [agent], [worker] and [tool], and one only"
         raise InvalidDefinition(source, line_of(text, tuple(headings[1:2])), why)
-    heading = headings[0]
-    try:
-        return _described(tables[heading], AgentRole(heading), source)
-    except InvalidField as error:
-        path = (heading, *getattr(error, "path", ()))
-        raise InvalidDefinition(source, line_of(text, path), error.message) from error
+    return headings[0], tables[headings[0]]
 
 
-def _in_table(table: TomlTable, source: str) -> AgentDefinition:
-    """Return the definition in a table, with or without the heading of an agent."""
+def _in_table(table: TomlTable) -> tuple[str, Any]:
+    """Return the same for a table, with or without the heading of an agent."""
     if not isinstance(table, dict):
         raise InvalidField("definition", "must be a text or an object")
     heading = next(iter(table)) if len(table) == 1 and next(iter(table)) in HEADINGS else None
-    try:
-        return _described(table if heading is None else table[heading], AgentRole(heading or "agent"), source)
-    except InvalidField as error:
-        raise InvalidDefinition(source, None, error.message) from error
-
-
-def _described(table: Any, role: AgentRole, source: str) -> AgentDefinition:
-    agent = definition_of(table, role, source=source)
-    if agent.kind is AgentKind.BUILTIN and agent.name not in DEFINITIONS:
-        raise wrong(("name",), f"is {agent.name!r}; agents of kind builtin are {', '.join(DEFINITIONS)}")
-    return agent
+    return ("agent", table) if heading is None else (heading, table[heading])
 
 
 def _tables(text: str, source: str) -> dict[str, Any]:

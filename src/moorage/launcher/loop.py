@@ -24,6 +24,7 @@ from moorage.core.inbox import composed
 from moorage.core.turn import Launcher, Turn, name_of
 from moorage.launcher.attending import (
     AgentHandle,
+    Dispatcher,
     TurnAtWork,
     TurnListener,
     failing,
@@ -32,7 +33,6 @@ from moorage.launcher.attending import (
     stop_agent,
     undisturbed,
 )
-from moorage.launcher.dispatcher import Dispatcher
 from moorage.launcher.handles import StarterByKind
 from moorage.launcher.processes import clock
 from moorage.launcher.turn_files import locked

@@ -35,7 +35,7 @@ from moorage.core.run import MAX_RESULT_BYTES
 from moorage.core.session import Session
 from moorage.core.turn import Launcher, Retry, Turn
 from moorage.core.work import TurnEnd, cut
-from moorage.launcher.dispatcher import Dispatcher
+from moorage.launcher.attending import Dispatcher
 from moorage.ports import Claimed
 from moorage.remote import launching as wire
 from moorage.remote.transport import Requester

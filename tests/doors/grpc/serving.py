@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 
 from moorage import config
-from moorage.agents.router import close_router
+from moorage.agents.grpc import close_router
 from moorage.client import LocalMoorage, OpenStore
 from moorage.doors.grpc.server import GrpcServer
 from moorage.doors.http.app import Door

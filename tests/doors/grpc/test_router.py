@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
-from moorage.agents.router import close_router, router
+from moorage.agents.grpc import close_router, router
 from moorage.protobuf import agent_platform_pb2 as pb
 from moorage.protobuf import agent_platform_pb2_grpc as services
 from tests.doors.grpc.serving import PATIENCE, Served, sample_process, serving, until

@@ -141,7 +141,7 @@ def sample(_: App, name: str, host: str, port: int) -> None:
 
     Use it to try remote agents: `kind = "grpc"` and `endpoint = "127.0.0.1:50052"` in the definition of an agent.
     """
-    from moorage.agents.router import load_grpc
+    from moorage.agents.grpc import load_grpc
     from moorage.doors import logs
 
     load_grpc()

@@ -14,8 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from moorage import __version__, config
-from moorage.agents.grpc import LOST, UNREACHABLE, texts_of
-from moorage.agents.router import router
+from moorage.agents.grpc import LOST, UNREACHABLE, router, texts_of
 from moorage.asking.jobs import SessionMemory, Task
 from moorage.core.agent import AgentDefinition, AgentKind, AgentRole, Tool, ToolOperation
 from moorage.core.answer import Answer

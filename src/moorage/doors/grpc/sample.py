@@ -10,7 +10,7 @@ import signal
 
 from moorage import config
 from moorage.agents.builtin import DEFINITIONS
-from moorage.agents.router import close_router
+from moorage.agents.grpc import close_router
 from moorage.agents.weather import WEATHER
 from moorage.core.agent import AgentRole
 from moorage.doors.grpc.server import GrpcServer

@@ -27,7 +27,7 @@ import uvicorn
 from msgspec import Struct
 
 from moorage import config
-from moorage.agents.router import close_router
+from moorage.agents.grpc import close_router
 from moorage.core.errors import InvalidField, StoreError, StoreUnavailable
 from moorage.core.extras import missing
 from moorage.doors.graphql import door as graphql

@@ -90,31 +90,25 @@ class AcpDriver(LineDriver):
             self._fail("bad_output", f"it speaks version {version} of the Agent Client Protocol, we speak {VERSION}")
             return
         self._capabilities = _table(result.get("agentCapabilities"))
-        method = self._way_back()
-        if method is None:
-            self._open_session()
-            return
-        self._request(method, self._setting() | {"sessionId": self._old_session()}, self._reopened, self._not_reopened)
-
-    def _way_back(self) -> str | None:
-        """Return the method that restores the agent's earlier session, or None."""
-        if self._old_session() is None:
-            return None
-        if _table(self._capabilities.get("sessionCapabilities")).get("resume") is not None:
-            return "session/resume"
-        return "session/load" if self._capabilities.get("loadSession") is True else None
-
-    def _old_session(self) -> str | None:
+        can_resume = _table(self._capabilities.get("sessionCapabilities")).get("resume") is not None
         session = (self.job.get("checkpoint") or {}).get(CHECKPOINT)
-        return session if isinstance(session, str) else None
+        if isinstance(session, str) and (can_resume or self._capabilities.get("loadSession") is True):
+            self._reopen("session/resume" if can_resume else "session/load", session)
+        else:
+            self._open_session()
 
-    def _reopened(self, _: AgentEvent) -> None:
-        self._session = self._old_session()
-        self._prompt([])
+    def _reopen(self, method: str, session: str) -> None:
+        """Restore the agent's earlier session, or open a new one."""
 
-    def _not_reopened(self, error: AgentEvent) -> None:
-        self._note(f"it could not take up its session again ({_reason(error)}); it gets a new one")
-        self._open_session()
+        def reopened(_: AgentEvent) -> None:
+            self._session = session
+            self._prompt([])
+
+        def not_reopened(error: AgentEvent) -> None:
+            self._note(f"it could not take up its session again ({_reason(error)}); it gets a new one")
+            self._open_session()
+
+        self._request(method, self._setting() | {"sessionId": session}, reopened, not_reopened)
 
     def _open_session(self) -> None:
         self._request("session/new", self._setting(), self._opened)
@@ -127,27 +121,18 @@ class AcpDriver(LineDriver):
         self._session = session
         checkpoint = {**(self.job.get("checkpoint") or {}), CHECKPOINT: session}
         self.emit({"type": "checkpoint", "checkpoint": checkpoint})
-        self._prompt(self._preface())
+        history = history_text(self.job.get("history") or [])
+        told = f"The conversation so far:\n\n{history}" if history else ""
+        self._prompt([text for text in (self.job.get("system_prompt"), told) if text])  # it remembers nothing
 
     def _setting(self) -> AgentEvent:
-        servers = self.job["agent"].get("mcp_servers") or {}
-        return {"cwd": os.path.abspath(self.job["cwd"]), "mcpServers": self._servers(servers)}
-
-    def _servers(self, servers: dict[str, AgentEvent]) -> list[AgentEvent]:
-        offered = _table(self._capabilities.get("mcpCapabilities"))
-        taken = []
-        for name, server in servers.items():
+        offered, taken = _table(self._capabilities.get("mcpCapabilities")), []
+        for name, server in (self.job["agent"].get("mcp_servers") or {}).items():
             if server["type"] != "stdio" and offered.get(server["type"]) is not True:
                 self._note(f"it takes no MCP servers over {server['type']}: {name} is left out")
             else:
                 taken.append(server_for_acp(name, server))
-        return taken
-
-    def _preface(self) -> list[str]:
-        """Return the introduction for an agent that has no memory of this session."""
-        history = history_text(self.job.get("history") or [])
-        told = f"The conversation so far:\n\n{history}" if history else ""
-        return [text for text in (self.job.get("system_prompt"), told) if text]
+        return {"cwd": os.path.abspath(self.job["cwd"]), "mcpServers": taken}
 
     def _prompt(self, preface: list[str]) -> None:
         blocks = [{"type": "text", "text": text} for text in (*preface, self.job["prompt"])]
@@ -164,11 +149,11 @@ class AcpDriver(LineDriver):
             self._end(self.account.failing("refused", "it refused to go on"))
         elif reason == "cancelled":
             self._end(self.account.ending("stopped", reason="stopped"))
+        elif cut_short := CUT_SHORT.get(str(reason)):
+            self._note(f"it stopped because {cut_short}")
+            self._end(self.account.ending("completed", reason=reason))
         else:
-            cut_short = CUT_SHORT.get(str(reason))
-            if cut_short:
-                self._note(f"it stopped because {cut_short}")
-            self._end(self.account.ending("completed", reason=reason if cut_short else None))
+            self._end(self.account.ending("completed"))
 
     def _fail(self, reason: str, error: str) -> None:
         self._settle_calls()
@@ -243,7 +228,10 @@ class AcpDriver(LineDriver):
         update = _table(params.get("update"))
         kind = update.get("sessionUpdate")
         if kind == "agent_message_chunk":
-            self._hear_words(update)
+            if update.get("messageId") != self._message_id:
+                self.account.end_message()
+                self._message_id = update.get("messageId")
+            self.account.chunk(_words(update.get("content")))
         elif kind == "tool_call":
             self._call(update)
         elif kind == "tool_call_update":
@@ -254,22 +242,14 @@ class AcpDriver(LineDriver):
             known = {key: update[key] for key in ("used", "size") if _is_int(update.get(key))}
             self.emit({"type": "usage", **known})
 
-    def _hear_words(self, update: AgentEvent) -> None:
-        if update.get("messageId") != self._message_id:
-            self.account.end_message()
-            self._message_id = update.get("messageId")
-        self.account.chunk(_words(update.get("content")))
-
     def _call(self, update: AgentEvent) -> None:
         self.account.end_message()
         call_id = str(update.get("toolCallId"))
-        if call_id in self._calls:
-            self._progress(update)
-            return
-        name = str(update.get("title") or update.get("kind") or "tool")
-        self._calls[call_id] = {"content": update.get("content"), "output": update.get("rawOutput")}
-        part = {"type": "tool_call", "id": call_id, "name": name, "input": update.get("rawInput")}
-        self.account.message("assistant", [part])
+        if call_id not in self._calls:
+            name = str(update.get("title") or update.get("kind") or "tool")
+            self._calls[call_id] = {name: update.get(name) for name in ("content", "rawOutput")}
+            part = {"type": "tool_call", "id": call_id, "name": name, "input": update.get("rawInput")}
+            self.account.message("assistant", [part])
         self._progress(update)
 
     def _progress(self, update: AgentEvent) -> None:
@@ -277,9 +257,7 @@ class AcpDriver(LineDriver):
         call = self._calls.get(call_id)
         if call is None:
             return
-        call.update(
-            {key: update[name] for key, name in (("content", "content"), ("output", "rawOutput")) if update.get(name)}
-        )
+        call.update({name: update[name] for name in ("content", "rawOutput") if update.get(name)})
         if status in ("completed", "failed"):
             del self._calls[call_id]
             self._result_of(call_id, _output_of(call), is_error=status == "failed")
@@ -375,13 +353,11 @@ def _said(content: Any) -> str:
 def _output_of(call: AgentEvent) -> Any:
     """Return the output of a tool call: its text if it has any."""
     blocks = call["content"] if isinstance(call.get("content"), list) else []
-    words = [_words(_table(block).get("content")) or _diff(_table(block)) for block in blocks]
-    text = "\n".join(word for word in words if word)
-    return text or (call["output"] if call.get("output") is not None else "")
-
-
-def _diff(block: AgentEvent) -> str:
-    return f"changed {block.get('path')}" if block.get("type") == "diff" else ""
+    words = []
+    for block in map(_table, blocks):
+        changed = f"changed {block.get('path')}" if block.get("type") == "diff" else ""
+        words.append(_words(block.get("content")) or changed)
+    return "\n".join(filter(None, words)) or (call["rawOutput"] if call.get("rawOutput") is not None else "")
 
 
 def _words(block: Any) -> str:
