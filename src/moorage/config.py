@@ -513,12 +513,12 @@ class AgentFiles:
 
     def stamps(self) -> dict[str, tuple[int, ...]]:
         stamps = dict[str, tuple[int, ...]]()
-        for name in _names(self._folder):
-            path = os.path.join(self._folder, name)
-            if name.endswith(".toml") and not name.startswith(".") and os.path.isfile(path):
-                with suppress(OSError):  # deleted meanwhile
-                    status = os.stat(path)
-                    stamps[path] = (status.st_mtime_ns, status.st_size, status.st_ino)
+        with suppress(OSError), os.scandir(self._folder) as files:  # no folder, no files
+            for file in files:
+                with suppress(OSError):  # deleted meanwhile, or a link that leads nowhere
+                    if file.name.endswith(".toml") and not file.name.startswith(".") and file.is_file():
+                        status = file.stat()
+                        stamps[file.path] = (status.st_mtime_ns, status.st_size, status.st_ino)
         return stamps
 
     def read(self, path: str) -> bytes:
@@ -542,13 +542,6 @@ class AgentFiles:
             return  # another process was faster
         except OSError as error:
             raise StoreUnavailable(f"{path} cannot be removed ({error.strerror})", store=path) from error
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
 
 
 # Settings ---------------------------------------------------------------------------------------
