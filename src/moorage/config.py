@@ -441,13 +441,6 @@ def open_registry() -> Registry:
     return Registry(AgentFiles(os.path.join(home(), AGENTS_NAME)))
 
 
-def read_definition(definition: str | dict[str, Any], source: str = "the definition") -> AgentDefinition:
-    """Return the agent of a TOML text or its table. Raise InvalidDefinition."""
-    from moorage.agents import registry
-
-    return registry.read_definition(definition, source)
-
-
 def agents() -> dict[str, AgentDefinition]:
     """Return every built-in or defined agent, by name."""
     return _registry().all()

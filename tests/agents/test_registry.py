@@ -336,10 +336,10 @@ SLOW = {
 @pytest.mark.parametrize("text", SLOW.values(), ids=SLOW)
 def test_definition_that_would_take_minutes_to_read_is_refused(text: str) -> None:
     with pytest.raises(InvalidDefinition, match="32"):
-        config.read_definition(text)
+        read_definition(text)
 
 
 def test_dots_and_brackets_inside_texts_count_for_nothing() -> None:
     many = "one. two. [[[ " * 200
     text = f'[agent]\nname = "x"\nkind = "command"\ncommand = ["cat"]\nsystem_prompt = """\n{many}"""\n'
-    assert config.read_definition(f"{text}description = \"it's {many}\" # don't {many}\n").name == "x"
+    assert read_definition(f"{text}description = \"it's {many}\" # don't {many}\n").name == "x"

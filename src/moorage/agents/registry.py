@@ -136,7 +136,7 @@ class Registry:
 # Reading a file ---------------------------------------------------------------------------------
 
 
-def read_definition(definition: str | TomlTable, source: str) -> AgentDefinition:
+def read_definition(definition: str | TomlTable, source: str = "the definition") -> AgentDefinition:
     """Return the definition in a text or a table. Raises InvalidDefinition, for a text with the line of the error."""
     heading, table = _in_text(definition, source) if isinstance(definition, str) else _in_table(definition)
     try:

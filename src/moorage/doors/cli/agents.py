@@ -83,11 +83,11 @@ def add(app: App, file: str, replace: bool) -> None:
 
     A program beside the file is copied too. If the file has an error, the line is reported and nothing is added.
     """
-    from moorage.agents.registry import decoded
+    from moorage.agents.registry import decoded, read_definition
 
     source = "standard input" if file == arguments.STDIN else file
     text = decoded(arguments.read_file(file, "file"), source)
-    definition = config.read_definition(text, source)  # a server would not know what the file is called
+    definition = read_definition(text, source)  # a server would not know what the file is called
     folder, target = os.path.dirname(os.path.abspath(file)), os.path.join(config.home(), config.AGENTS_NAME)
     program = None if file == arguments.STDIN else _program_beside(definition, folder)
     copies = program is not None and not app.is_remote

@@ -19,6 +19,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
 from moorage import config
+from moorage.agents.registry import read_definition
 from moorage.core import errors
 from moorage.core.approval import Approval
 from moorage.core.codec import encode
@@ -64,7 +65,7 @@ def add_to(door: Door, stop: asyncio.Event | None = None) -> None:
     async def put_agent(exchange: Exchange, visitor: Visitor, told: Definition) -> None:
         """Create or replace an agent."""
         name, moor = exchange.params["name"], door.visit(exchange, visitor)
-        agent = config.read_definition(told.definition)
+        agent = read_definition(told.definition)
         if agent.name != name:
             why = f"is {agent.name!r} in the definition and {name!r} in the path; make them agree"
             raise errors.InvalidField("name", why)
