@@ -8,6 +8,7 @@ in memory than one bite.
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from moorage.api import Moorage
 from moorage.core.entry import Entry, Kind
@@ -37,23 +38,15 @@ async def summed_up(
     session = await moor.get(ref)
     session.check_open()
     end = session.last_entry if upto is None else min(upto, session.last_entry)
-    known, entry = await _newest_summary(moor, session.session_id), None
-    while said := await _next_bite(moor, session.session_id, _upto(known), end, bite):
+    page = await moor.log(session.session_id, kinds=(Kind.SUMMARY.value,), newest_first=True, limit=1)
+    known, entry = next((each.data or {} for each in page.items), {}), None
+    while said := await _next_bite(moor, session.session_id, int(known.get("upto", 0)), end, bite):
         text = await _asked(moor, session, agent, known, said)
         entry = await moor.compact(session.session_id, text, upto=said[-1].number, token=token)
-        known = entry
+        known = entry.data or {}
     if entry is None:
         raise InvalidField("upto", "is not after the newest summary; there is nothing new to sum up")
     return entry
-
-
-async def _newest_summary(moor: Moorage, session_id: str) -> Entry | None:
-    page = await moor.log(session_id, kinds=(Kind.SUMMARY.value,), newest_first=True, limit=1)
-    return page.items[0] if page.items else None
-
-
-def _upto(summary: Entry | None) -> int:
-    return 0 if summary is None or summary.data is None else int(summary.data["upto"])
 
 
 async def _next_bite(moor: Moorage, session_id: str, after: int, end: int, size: int) -> list[Entry]:
@@ -77,7 +70,7 @@ def _whole(said: list[Entry]) -> list[Entry]:
     return [entry for entry in said if entry.number <= cut]
 
 
-async def _asked(moor: Moorage, session: Session, agent: str, known: Entry | None, said: list[Entry]) -> str:
+async def _asked(moor: Moorage, session: Session, agent: str, known: dict[str, Any], said: list[Entry]) -> str:
     reply = await moor.run(agent, _prompt(known, said), parent=session.session_id, purpose=PURPOSE)
     text = (reply.result or "").strip()
     if reply.status != "completed" or not text:
@@ -86,7 +79,7 @@ async def _asked(moor: Moorage, session: Session, agent: str, known: Entry | Non
     return text
 
 
-def _prompt(known: Entry | None, said: list[Entry]) -> str:
+def _prompt(known: dict[str, Any], said: list[Entry]) -> str:
     """The task, then a line of JSON for each message: nothing said can pass for another line."""
-    before = [] if known is None or known.data is None else [as_line({"summary": known.data["summary"]})]
+    before = [as_line({"summary": known["summary"]})] if known else []
     return "\n".join([TASK, *before, *(as_line({"role": each.role, "content": each.content}) for each in said)])

@@ -18,9 +18,9 @@ from moorage.core.codec import encode_text
 from moorage.core.errors import Conflict
 from moorage.doors.cli import arguments
 from moorage.doors.cli.app import App, group
+from moorage.doors.cli.edge import NO
 from moorage.doors.cli.output import complain, facts, groups, is_terminal, page_of, say
 from moorage.doors.cli.tables import show_rows, wide_option
-from moorage.doors.cli.verdicts import NO
 
 if TYPE_CHECKING:
     from moorage.launcher.check import Checked
@@ -51,8 +51,7 @@ def list_(app: App) -> None:
         complain(f"warning: {problem['detail']}")
     columns = ("agent", "kind", "enabled", "description")
     rows = [
-        (each["name"], each["kind"], "yes" if each["enabled"] else "no", each.get("description", ""))
-        for each in found.items
+        (one["name"], one["kind"], ("no", "yes")[one["enabled"]], one.get("description", "")) for one in found.items
     ]
     app.show({**page_of(found.items), "problems": found.problems}, lambda: show_rows(columns, rows, spare=("enabled",)))
 
@@ -77,7 +76,7 @@ def _show_one(agent: dict[str, Any]) -> None:
 
 @agents.subcommand("add", "moorage agents add reviewer.toml", "cat reviewer.toml | moorage agents add - --replace")
 @click.argument("file", metavar="FILE|-")
-@click.option("--replace", is_flag=True, help="Replace an existing agent of this name.")
+@arguments.flag("--replace", "Replace an existing agent of this name.")
 def add(app: App, file: str, replace: bool) -> None:
     """Add an agent from a TOML file and print its name.
 
@@ -90,15 +89,15 @@ def add(app: App, file: str, replace: bool) -> None:
     definition = read_definition(text, source)  # a server would not know what the file is called
     folder, target = os.path.dirname(os.path.abspath(file)), os.path.join(config.home(), config.AGENTS_NAME)
     program = None if file == arguments.STDIN else _program_beside(definition, folder)
-    copies = program is not None and not app.is_remote
-    if program is not None and copies:
-        _check_free(program, folder, target, replace=replace)
+    copied = None if app.is_remote else program
+    if copied is not None:
+        _check_free(copied, folder, target, replace=replace)
     agent = app.moor.define_agent(text, source=source, replace=replace)
-    if program is not None and copies:
-        _copy(program, folder, target)
+    if copied is not None:
+        _copy(copied, folder, target)
     for warning in _warnings(app, definition, program, folder, target):
         complain(f"warning: {warning}")
-    along = f", with {program}" if copies else ""
+    along = "" if copied is None else f", with {copied}"
     app.tell(agent, f"Added {agent['name']}: {agent['source']}{along}", agent["name"])
 
 

@@ -19,14 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from moorage import __version__, config
-from moorage.core.errors import (
-    ApprovalNotFound,
-    Forbidden,
-    MoorageError,
-    NotFound,
-    ParentNotFound,
-    SessionNotFound,
-)
+from moorage.core.errors import ApprovalNotFound, Forbidden, MoorageError, NotFound, ParentNotFound, SessionNotFound
 from moorage.core.session import Session
 from moorage.doors.cli import edge
 from moorage.doors.cli.connection import connect
@@ -84,7 +77,6 @@ class App:
 
     @property
     def is_remote(self) -> bool:
-        """Return whether the URL names a server."""
         return config.is_server(self.full_url)
 
     def id_of(self, ref: str) -> str:
@@ -108,7 +100,6 @@ class App:
 
     @property
     def is_at_terminal(self) -> bool:
-        """Return whether a user sits at a terminal."""
         return sys.stdin.isatty() and is_terminal() and not self.as_json
 
     def show(self, answer: Any, as_text: Callable[[], None]) -> None:
@@ -137,23 +128,17 @@ def _take_shared(ctx: click.Context, param: click.Parameter, value: str | bool |
             remember_url(str(value))
 
 
-def _shared_options() -> list[click.Parameter]:
-    url = "The store or the server: sqlite:///FILE, http://HOST:PORT.  [env: MOORAGE_URL]"
-    as_json = "Print one JSON document and nothing else."
-    taken: dict[str, Any] = {"expose_value": False, "callback": _take_shared}
-    return [
-        click.Option(["--url"], metavar="URL", help=url, **taken),
-        click.Option(["--json", "as_json"], is_flag=True, help=as_json, **taken),
-    ]
-
-
 class Command(click.Command):
     """A command with examples in its help, which takes the shared options."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **settings: Any) -> None:
         super().__init__(*args, **settings)
         self.examples = examples
-        self.params += _shared_options()
+        url = "The store or the server: sqlite:///FILE, http://HOST:PORT.  [env: MOORAGE_URL]"
+        as_json = "Print one JSON document and nothing else."
+        taken: dict[str, Any] = {"expose_value": False, "callback": _take_shared}
+        self.params.append(click.Option(["--url"], metavar="URL", help=url, **taken))
+        self.params.append(click.Option(["--json", "as_json"], is_flag=True, help=as_json, **taken))
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Put the examples last."""
@@ -171,11 +156,9 @@ class Group(Command, click.Group):
         self.places = dict(places or {})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order in which the help lists them."""
         return [*self.places, *self.commands]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command of that name."""
         if cmd_name not in self.places:
             return super().get_command(ctx, cmd_name)
         module, _, name = self.places[cmd_name].partition(":")
@@ -194,7 +177,6 @@ class Group(Command, click.Group):
         return super().resolve_command(ctx, args)
 
     def subcommand(self, name: str, *examples: str) -> Callable[[Callable[..., Any]], Command]:
-        """Make a function a command of this group."""
 
         def added(function: Callable[..., Any]) -> Command:
             made = command(name, *examples)(function)
@@ -220,12 +202,8 @@ class Root(Group):
             formatter.write_dl([("moorage help all", "All commands."), ("moorage COMMAND --help", "One command.")])
 
     def texts(self, ctx: click.Context, names: Iterable[str]) -> list[tuple[str, str]]:
-        """Return commands with a one-line summary each."""
-        return [(name, OTHER_NAMES.get(name) or self._short_help(ctx, name)) for name in names]
-
-    def _short_help(self, ctx: click.Context, name: str) -> str:
-        command = self.get_command(ctx, name)
-        return command.get_short_help_str(limit=SHORT) if command else ""
+        found = [(name, command) for name in names if (command := self.get_command(ctx, name)) is not None]
+        return [(name, OTHER_NAMES.get(name) or command.get_short_help_str(limit=SHORT)) for name, command in found]
 
 
 def command(name: str, *examples: str) -> Callable[[Callable[..., Any]], Command]:
@@ -234,11 +212,10 @@ def command(name: str, *examples: str) -> Callable[[Callable[..., Any]], Command
 
 
 def group(name: str, *examples: str, **settings: Any) -> Callable[[Callable[..., Any]], Group]:
-    """Make a function a group of commands."""
     return click.group(name, cls=Group, examples=examples, **settings)
 
 
-def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted or ctx.resilient_parsing:
         return
     if edge.asks_for_json(ctx.ensure_object(App).arguments):  # it may stand after this option
@@ -249,7 +226,6 @@ def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
 
 
 def _places(section: str) -> dict[str, str]:
-    """Return the commands of a section with their places."""
     parts = [part.partition(": ") for part in section.split("; ")]
     return {name: f"{module}:{name.replace('-', '_')}" for module, _, names in parts for name in names.split()}
 
@@ -266,9 +242,7 @@ def _places(section: str) -> dict[str, str]:
         "moorage resume plan-prod",
     ),
 )
-@click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version."
-)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version.")
 @click.pass_context
 def cli(ctx: click.Context) -> None:
     """Durable sessions for AI agents: across pauses, crashes, machines and interfaces.
@@ -313,7 +287,6 @@ def help_(app: App, words: tuple[str, ...]) -> None:
 
 
 def _all_commands(root: click.Context) -> str:
-    """Return every command with a one-line summary, grouped by topic."""
     assert isinstance(root.command, Root)
     formatter = root.make_formatter()
     for section, commands in COMMANDS.items():

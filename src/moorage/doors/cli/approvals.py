@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from difflib import unified_diff
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import click
@@ -29,9 +31,7 @@ from moorage.doors.cli.wording import ago, command_line, ref_of, short_ids, show
 _DIFFERENCE_COLOURS = {"+": "green", "-": "red"}
 note_option = click.option("--note", metavar="TEXT", help="A note for the agent.")
 approval_argument = click.argument("approval", type=arguments.SESSION, metavar="APPROVAL")
-plan_hash_option = click.option(
-    "--plan-hash", metavar="HASH", help="The plan you looked at; refuse if it is another one now."
-)
+plan_hash = click.option("--plan-hash", metavar="HASH", help="The plan you looked at; refuse if it is another one now.")
 
 
 @group(
@@ -41,7 +41,7 @@ plan_hash_option = click.option(
     "moorage approvals show 0199a3f2-7c1e",
     invoke_without_command=True,
 )
-@click.option("--all", "everything", is_flag=True, help="Also list answered, expired and withdrawn approvals.")
+@arguments.flag("--all", "everything", "Also list answered, expired and withdrawn approvals.")
 @click.option("--session", type=arguments.SESSION, help="Only approvals of this session.")
 @wide_option
 @pass_app
@@ -60,19 +60,15 @@ def approvals(ctx: click.Context, app: App, everything: bool, session: str | Non
 
 def _show_all(app: App, found: list[Approval], everything: bool) -> None:
     columns = ("question", "approval", "session", "agent", "state", "asked", "expires")
-    rows, lines, without = _cells(app, found), map(_fields, found), None if everything else "state"
+    rows, without = _cells(app, found), None if everything else "state"
+    lines = [(each.approval_id, each.session_id, each.state, utc_text(each.asked_at), each.question) for each in found]
     nothing = "No approvals." if everything else "No open approvals."
     show_rows(columns, rows, lines=lines, without=without, spare=("agent", "state"), nothing=nothing)
     if is_terminal():
         _propose(found)
 
 
-def _fields(asked: Approval) -> TableRow:
-    return asked.approval_id, asked.session_id, asked.state, utc_text(asked.asked_at), asked.question
-
-
 def _cells(app: App, found: list[Approval]) -> Iterator[TableRow]:
-    """Yield approvals as rows of a table, with the names and agents of their sessions."""
     sessions = app.sessions(asked.session_id for asked in found)
     for asked in found:
         session = sessions.get(asked.session_id)
@@ -141,30 +137,22 @@ def _circumstances(asked: Approval, session: Session | None) -> list[str]:
 
 
 def _compared(asked: Approval, earlier: Approval | None) -> list[str]:
-    """Return how a plan differs from the earlier one."""
     if earlier is None:
         return []
     when = ago(earlier.decided_at or earlier.asked_at)
     which = f"the plan of {shown_id(earlier.approval_id)}, {earlier.state.value} {when}"
     if earlier.plan_hash == asked.plan_hash:
         return ["", f"The same as {which}."]
-    return [
-        "",
-        paint(f"Difference from {which}", "bold"),
-        *(f"  {line}" for line in _difference(earlier.plan, asked.plan)),
-    ]
+    title = paint(f"Difference from {which}", "bold")
+    return ["", title, *(f"  {line}" for line in _difference(earlier.plan, asked.plan))]
 
 
-def _earlier_plan(asked: Approval, others: Iterable[Approval]) -> Approval | None:
-    """Return the last earlier approval of the same session that has a plan."""
-    before = [
-        other
-        for other in others
-        if other.plan is not None
-        and other.session_id == asked.session_id
-        and (other.asked_at, other.approval_id) < (asked.asked_at, asked.approval_id)
-    ]
-    return max(before, key=lambda other: (other.asked_at, other.approval_id), default=None)
+def _earlier_plan(asked: Approval, others: list[Approval]) -> Approval | None:
+    """Return the last of the other approvals that is earlier and has a plan."""
+    order = attrgetter("asked_at", "approval_id")
+    return max(
+        (each for each in others if each.plan is not None and order(each) < order(asked)), key=order, default=None
+    )
 
 
 def _difference(before: Any, after: Any) -> Iterator[str]:
@@ -195,7 +183,7 @@ def _propose_answers(asked: Approval) -> None:
 @approval_argument
 @note_option
 @click.option("--option", metavar="CHOICE", help="Answer with one of the options of the question.")
-@plan_hash_option
+@plan_hash
 def approve(app: App, /, approval: str, option: str | None, **details: Any) -> None:
     """Approve a question of an agent.
 
@@ -234,7 +222,7 @@ def _option_of(options: Sequence[str], answer: str) -> str:
 @command("reject", 'moorage reject plan-prod --note "not on a Friday"')
 @approval_argument
 @note_option
-@plan_hash_option
+@plan_hash
 def reject(app: App, /, approval: str, **details: Any) -> None:
     """Reject a question of an agent.
 
@@ -247,11 +235,8 @@ def _decide(app: App, asked: Approval, decision: str, details: dict[str, Any]) -
     decided = app.moor.decide(asked.approval_id, decision, **details)
     name = app.ref_of(decided.session_id)
     answer = f"Answered {decision!r}" if decided.state is ApprovalState.ANSWERED else decided.state.value.capitalize()
-    app.tell(
-        decided,
-        f"{answer}: {decided.question} Session {name}.",
-        fields(decided.approval_id, decided.session_id, decided.state),
-    )
+    line = fields(decided.approval_id, decided.session_id, decided.state)
+    app.tell(decided, f"{answer}: {decided.question} Session {name}.", line)
 
 
 def _approval_id(app: App, ref: str) -> str:
@@ -278,25 +263,17 @@ def _approval_id(app: App, ref: str) -> str:
 
 def _begun(app: App, ref: str) -> str | None:
     """Return the id of the approval with this prefix: an open one, else a decided one; None if it names a session."""
-    if len(ref) < MIN_PREFIX or _is_session(app, ref):
+    if len(ref) < MIN_PREFIX:
         return None
-    for pending_only in (True, False):
-        try:
-            found = app.moor.approvals(pending_only=pending_only, limit=MAX_LIMIT)
-        except Forbidden:  # a key with only the decide scope sees open approvals
-            return None
-        if begun := arguments.id_beginning(ref, [asked.approval_id for asked in found], "approval"):
-            return begun
-    return None
-
-
-def _is_session(app: App, ref: str) -> bool:
-    """Return whether a session has this id or name."""
-    try:
+    with suppress(NotFound, Forbidden):
         app.moor.get(ref)
-    except (NotFound, Forbidden):
-        return False
-    return True
+        return None
+    with suppress(Forbidden):  # a key with only the decide scope sees open approvals
+        for pending_only in (True, False):
+            found = app.moor.approvals(pending_only=pending_only, limit=MAX_LIMIT)
+            if begun := arguments.id_beginning(ref, [asked.approval_id for asked in found], "approval"):
+                return begun
+    return None
 
 
 def _session_id(app: App, ref: str) -> str:

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from functools import reduce
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -81,7 +82,6 @@ class Parsed(ParamType):
         self.name, self._read = name, read
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the value."""
         return self._read(value, (param.name if param else None) or self.name)
 
 
@@ -128,11 +128,9 @@ class FolderType(ParamType):
     name = "folder"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the absolute path."""
         return os.path.abspath(value) if value else ""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Let the shell complete the path."""
         return [CompletionItem(incomplete, type="dir")]
 
 
@@ -142,7 +140,6 @@ class SessionType(ParamType):
     name = "session"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Complete ids and names of sessions."""
         from moorage.doors.cli.app import sessions_like
 
         return sessions_like(ctx, incomplete)
@@ -164,6 +161,17 @@ def id_beginning(ref: str, ids: Iterable[str], noun: str) -> str | None:
 # Arguments and options --------------------------------------------------------------------------
 
 
+def flag(*names_and_told: str) -> Callable[[F], F]:
+    """Add an option without a value; the last word is its help."""
+    *names, told = names_and_told
+    return click.option(*names, is_flag=True, help=told)
+
+
+def all_of(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Add several options, in this order."""
+    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+
+
 def one_of(*words: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
     """Complete a value from these choices; the rules in `core` check the value."""
     return lambda _ctx, _param, incomplete: [CompletionItem(word) for word in words if word.startswith(incomplete)]
@@ -171,21 +179,20 @@ def one_of(*words: str) -> Callable[[click.Context, click.Parameter, str], list[
 
 def choice(name: str, words: Iterable[str], told: str = "", **more: Any) -> Callable[[F], F]:
     """Add an option for one of these words, which its help lists by default; the rules in `core` check the word."""
-    words = list(words)
-    more = {"metavar": name.strip("-").upper(), "show_default": True, **more}
-    return click.option(name, shell_complete=one_of(*words), help=told or ", ".join(words), **more)
+    words, metavar = list(words), more.pop("metavar", name.strip("-").upper())
+    about = {"metavar": metavar, "help": told or ", ".join(words), "show_default": True}
+    return click.option(name, shell_complete=one_of(*words), **about, **more)
 
 
 def number(name: str, least: int, most: int, default: int, told: str) -> Callable[[F], F]:
-    """Add an option for a whole number within limits."""
     within = click.IntRange(least, most)
     return click.option(name, type=within, metavar="N", default=default, show_default=True, help=told)
 
 
 def many(*names: str, told: str, words: Iterable[str] = (), **more: Any) -> Callable[[F], F]:
     """Add an option that can be repeated; `words` complete its values."""
-    complete = one_of(*words)
-    return click.option(*names, multiple=True, shell_complete=complete, help=f"{told} Can be repeated.", **more)
+    more |= {"multiple": True, "shell_complete": one_of(*words), "help": f"{told} Can be repeated."}
+    return click.option(*names, **more)
 
 
 def expected_version(told: str) -> Callable[[F], F]:
@@ -200,9 +207,8 @@ slots = number("--slots", 1, 1000, 16, "Maximum of parallel turns.")
 session = click.argument("session", type=SESSION, metavar="SESSION")
 optional_session = click.argument("session", type=SESSION, metavar="[SESSION]", required=False)
 token = click.option("--token", metavar="TOKEN", help="The token of your hold.")
-queue = click.option(
-    "--queue", is_flag=True, help="If another holder has the session, wait for the end of the hold instead of failing."
-)
+queue = flag("--queue", "If another holder has the session, wait for the end of the hold instead of failing.")
+stop_on_exit = flag("--stop-on-exit", "Stop the run when you leave.")
 version = expected_version("Refuse if the session is not at this version.")
 ttl = click.option("--ttl", type=DURATION, help="Time to live: seconds, or 30m, 24h, 7d.")
 metadata = click.option("--metadata", type=OBJECT, help="A JSON object to merge in.")

@@ -157,7 +157,6 @@ class Chat:
         return why_yet(because, session.session_id, launches=self._moor.launching.launches)
 
     def _tell_return(self) -> None:
-        """Print that the server answers again, and why the agent waits."""
         self._show_wait("The server is back.")
         self._talk.repeat()
 
@@ -215,7 +214,9 @@ class Chat:
 
     async def _obey(self, word: str, rest: str | None = None) -> None:
         if word not in COMMANDS:
-            _refuse(word)
+            near = nearest(word, COMMANDS, cutoff=0.4)
+            meant = f"did you mean {near}?" if near else "/help lists the commands."
+            complain(f"there is no command {word}; {meant} To send it to the agent, type /{word}")
         elif word in WITH_NOTE:
             await self._decide(word.removeprefix("/"), rest)
         elif rest is not None:
@@ -231,10 +232,8 @@ class Chat:
         self._screen.is_persons_move = False
         for approval_id, (answer, rest) in answers.items():
             for approval in await self._talk.decide(answer, approval_id=approval_id, note=rest):
-                done = (
-                    f"Answered {answer!r}" if answer != decision else "Approved" if answer == "approve" else "Rejected"
-                )
-                say(f"{done}: {approval.question}")
+                done = {"approve": "Approved", "reject": "Rejected"}[decision]
+                say(f"{done if answer == decision else f'Answered {answer!r}'}: {approval.question}")
 
     async def _quit(self) -> None:
         raise Leave("left")
@@ -274,7 +273,6 @@ class Chat:
 
 
 def _show_question(approval: dict[str, Any]) -> None:
-    """Print the agent's question with its plan, and how to answer."""
     say(f"Question: {approval['question']}")
     for line in short_plan(approval.get("plan")):
         say(line)
@@ -292,12 +290,6 @@ def _answer(approval: Approval, decision: str, note: str | None) -> tuple[str, s
     raise UsageProblem(f"choose one: {', '.join(f'/approve {option}' for option in approval.options)}")
 
 
-def _refuse(word: str) -> None:
-    near = nearest(word, COMMANDS, cutoff=0.4)
-    meant = f"did you mean {near}?" if near else "/help lists the commands."
-    complain(f"there is no command {word}; {meant} To send it to the agent, type /{word}")
-
-
 class Screen:
     """Prints the agent's output as it comes, and the prompt."""
 
@@ -313,20 +305,16 @@ class Screen:
             self._print(event.content)
         elif event.type == "message" and event.data["role"] == "assistant":
             self._print(event.data["rest"])
-        elif event.type == "message" and event.data["role"] == "user":
+        elif event.type != "message" or event.data["role"] == "user":
             self.end_line()
-            say(f"{event.data.get('by') or 'Another person'}: {event.content}")
-        elif event.type == "cut_off":
-            self.end_line()
-            hint(f"The agent ended before it had answered ({event.content}). A new turn goes on.")
-        elif event.type == "problem":
-            self.end_line()
-            complain(f"problem in {event.content}")
-        elif event.type == "failed" and not event.is_last:
-            self.end_line()
-            complain(event.content)
-        elif event.type != "message":
-            self.end_line()
+            if event.type == "message":
+                say(f"{event.data.get('by') or 'Another person'}: {event.content}")
+            elif event.type == "cut_off":
+                hint(f"The agent ended before it had answered ({event.content}). A new turn goes on.")
+            elif event.type == "problem":
+                complain(f"problem in {event.content}")
+            elif event.type == "failed" and not event.is_last:
+                complain(event.content)
 
     def prompt(self) -> None:
         """Print the prompt, unless it is already printed."""
@@ -341,7 +329,6 @@ class Screen:
         self._is_open = self._is_agents = self._is_prompted = False
 
     def end_line(self) -> None:
-        """Begin a new line."""
         if self._is_open:
             self._write("\n")
         self._is_open = self._is_agents = self._is_prompted = False
@@ -374,7 +361,12 @@ class StdinLines:
         """Return the next line; None at the end of input."""
         while b"\n" not in self._left and not self._has_ended:
             await self._readable()
-            self._read()
+            try:
+                data = os.read(self._fd, 65536)
+            except OSError:  # the terminal is gone
+                data = b""
+            self._left += data
+            self._has_ended = not data
         if not self._left:
             return None
         line, _, self._left = self._left.partition(b"\n")
@@ -388,11 +380,3 @@ class StdinLines:
             await is_readable.wait()
         finally:
             loop.remove_reader(self._fd)
-
-    def _read(self) -> None:
-        try:
-            data = os.read(self._fd, 65536)
-        except OSError:  # the terminal is gone
-            data = b""
-        self._left += data
-        self._has_ended = not data

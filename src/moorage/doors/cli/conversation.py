@@ -14,7 +14,7 @@ from moorage.core.answer import Answer, kept
 from moorage.core.codec import encode_text
 from moorage.core.entry import ROLES, Entry, Kind
 from moorage.core.inbox import Item, ItemKind, ItemState
-from moorage.core.query import MAX_LIMIT, Page, every
+from moorage.core.query import MAX_LIMIT, every
 from moorage.core.render import to_json
 from moorage.core.status import Reason
 from moorage.doors.cli import arguments
@@ -44,7 +44,7 @@ LABEL_WIDTH = 16  # columns of a session's name in front of its events
 @click.option("--client-key", metavar="KEY", help="A message with the same key is stored once.")
 @arguments.token
 @arguments.queue
-@click.option("--no-wake", is_flag=True, help="Do not resume a suspended session; the message waits.")
+@arguments.flag("--no-wake", "Do not resume a suspended session; the message waits.")
 def send(app: App, /, session: str, text: str, role: str, no_wake: bool, queue: bool, **known: Any) -> None:
     """Send a message to a session; print the number of its entry.
 
@@ -86,7 +86,7 @@ def _show_sent(reply: Answer, ref: str) -> None:
 @arguments.many("--kind", "kinds", told="Only this kind.", words=Kind, metavar="KIND")
 @click.option("--last", type=click.IntRange(min=1), metavar="N", help="Only the last N entries.")
 @click.option("--after", type=click.IntRange(min=0), default=0, metavar="N", help="Only entries after number N.")
-@click.option("-f", "--follow", is_flag=True, help="Keep printing new entries until Ctrl-C.")
+@arguments.flag("-f", "--follow", "Keep printing new entries until Ctrl-C.")
 def log(app: App, session: str, kinds: tuple[str, ...], last: int | None, after: int, follow: bool) -> None:
     """Show the log of a session.
 
@@ -106,15 +106,7 @@ def log(app: App, session: str, kinds: tuple[str, ...], last: int | None, after:
     for entry in entries:
         show(entry)
         shown = entry.number
-    if follow:
-        _follow(app, session_id, ask, shown, show)
-
-
-def _follow(
-    app: App, session_id: str, ask: Callable[..., Page[Entry]], shown: int, show: Callable[[Entry], None]
-) -> None:
-    """Print entries as they come, each once."""
-    for _ in app.moor.events(session_id, after=shown):
+    for _ in app.moor.events(session_id, after=shown) if follow else ():
         for entry in every(ask, shown, by="after"):
             show(entry)
             shown = entry.number
@@ -177,7 +169,7 @@ def search(app: App, words: tuple[str, ...], limit: int) -> None:
 @command("watch", "moorage watch plan-prod", "moorage watch --after 120 --json")
 @arguments.optional_session
 @click.option("--after", type=int, default=None, metavar="N", help="Start after this event; by default with new ones.")
-@click.option("--once", is_flag=True, help="Print the events so far and exit.")
+@arguments.flag("--once", "Print the events so far and exit.")
 def watch(app: App, session: str | None, after: int | None, once: bool) -> None:
     """Print the events of one session or of all, until Ctrl-C.
 
@@ -225,7 +217,7 @@ COLUMNS = ("content", "item", "session", "state", "turns", "since")
 
 @command("inbox", "moorage inbox", "moorage inbox --dead-letters", "moorage inbox --send-again ITEM")
 @arguments.optional_session
-@click.option("--dead-letters", is_flag=True, help="List items that three turns failed to process.")
+@arguments.flag("--dead-letters", "List items that three turns failed to process.")
 @click.option("--send-again", "item_id", metavar="ITEM", help="Send a dead letter again.")
 @click.option("--limit", type=int, default=100, show_default=True, metavar="N", help="Show at most N.")
 @wide_option
@@ -259,7 +251,6 @@ def _cells(app: App, items: list[Item]) -> Iterator[TableRow]:
 
 
 def _content(item: Item) -> str:
-    """Return the content of an item as text."""
     if item.kind is ItemKind.MESSAGE:
         return said(item.body.get("content"))
     if item.kind is ItemKind.CALLBACK:
@@ -268,7 +259,6 @@ def _content(item: Item) -> str:
 
 
 def _propose(items: list[Item]) -> None:
-    """Name the command that sends the first dead letter again."""
     first = next((item.item_id for item in items if item.state is ItemState.DEAD_LETTER), None)
     if first is not None:
         id = short_ids(item.item_id for item in items)[first]
@@ -276,12 +266,8 @@ def _propose(items: list[Item]) -> None:
 
 
 def _send_again(app: App, ref: str) -> None:
-    again = app.moor.send_again(_dead_letter(app, ref))
+    """Send the dead letter with this id, or with the only id that begins so."""
+    letters = app.moor.inbox(dead_letters=True, limit=MAX_LIMIT).items
+    again = app.moor.send_again(arguments.id_beginning(ref, [each.item_id for each in letters], "dead letter") or ref)
     told = f"Sent again: it waits for the next turn of {app.ref_of(again.session_id)}."
     app.tell(again, told, fields(again.item_id, again.state.value))
-
-
-def _dead_letter(app: App, ref: str) -> str:
-    """Return the id of a dead letter from its id or a prefix of it; else the given word."""
-    letters = app.moor.inbox(dead_letters=True, limit=MAX_LIMIT).items
-    return arguments.id_beginning(ref, [item.item_id for item in letters], "dead letter") or ref

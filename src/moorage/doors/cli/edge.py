@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from moorage.core.errors import InvalidField, InvalidRequest, MoorageError, StoreUnavailable, edge_of
 
+NO = 1  # the answer is no, or a run failed
 INTERRUPTED = 130  # as shells report a process that Ctrl-C ended
 READER_LEFT = 141  # as shells report a process that wrote to a closed pipe
 
@@ -36,7 +37,9 @@ def run(work: Callable[[], int], arguments: Sequence[str]) -> int:
 def _run(work: Callable[[], int], arguments: Sequence[str]) -> int:
     as_json = asks_for_json(arguments)
     try:
-        _check_text(arguments)
+        for place, argument in enumerate(arguments, 1):
+            if not argument.isascii() and argument.encode("utf-8", "replace").decode() != argument:
+                raise InvalidField("argument", f"number {place} is not valid UTF-8; check the terminal's encoding")
         code = work()
         sys.stdout.flush()
         return code
@@ -50,19 +53,15 @@ def _run(work: Callable[[], int], arguments: Sequence[str]) -> int:
     except Exception as error:
         if sys.flags.dev_mode:
             raise
-        return _tell(_unexpected(error), as_json=as_json)
+        way_out = "`moorage doctor` looks for damage, `python -X dev -m moorage …` shows where it comes from"
+        unexpected = MoorageError(f"unexpected error ({type(error).__name__}: {error}); {way_out}")
+        return _tell(unexpected, as_json=as_json)
 
 
 def asks_for_json(arguments: Sequence[str]) -> bool:
     """Return whether to answer in JSON, even if the command line cannot be parsed."""
     end = arguments.index("--") if "--" in arguments else len(arguments)
     return "--json" in arguments[:end]
-
-
-def _check_text(arguments: Sequence[str]) -> None:
-    for place, argument in enumerate(arguments, 1):
-        if not argument.isascii() and argument.encode("utf-8", "replace").decode() != argument:
-            raise InvalidField("argument", f"number {place} is not valid UTF-8; check the terminal's encoding")
 
 
 def _tell(error: MoorageError, *, as_json: bool = False) -> int:
@@ -90,13 +89,6 @@ def at_this_door(error: MoorageError) -> str:
     release = f"release it with `{command_line('release', str(error.facts.get('session_id')))}`"
     told = error.message.replace("release it", release).replace("ask with `queue`", "ask with --queue")
     return told if holder() else f"{told}; the commands of one script share a hold if {HOLDER} names it"
-
-
-def _unexpected(error: Exception) -> MoorageError:
-    return MoorageError(
-        f"unexpected error ({type(error).__name__}: {error}); "
-        "`moorage doctor` looks for damage, `python -X dev -m moorage …` shows where it comes from"
-    )
 
 
 def _open_streams() -> None:

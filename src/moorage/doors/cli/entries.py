@@ -46,12 +46,10 @@ def entry_text(entry: Entry) -> str:
 
 
 def entry_line(entry: Entry) -> str:
-    """Return an entry as one line of a pipe."""
     return fields(entry.number, utc_text(entry.at), entry.kind, entry.role, entry_text(entry))
 
 
 def event_line(event: Event) -> str:
-    """Return an event as one line of a pipe."""
     data = event.data
     told = {key: value for key, value in data.items() if key not in _NOT_TOLD}
     said = text_of(data["content"]) if "content" in data else encode_text(told)
@@ -68,7 +66,6 @@ class Reader:
         self._day = ""
 
     def show_entry(self, entry: Entry) -> None:
-        """Print an entry with its number."""
         what = said(entry.content) if entry.is_message else sentence(entry.kind, entry.data or {}, entry.by)
         self._show(f"{entry.number:>4}", entry.at, _subject(entry.kind, entry.role), what)
 
@@ -166,7 +163,6 @@ def sentence(kind: str, data: dict[str, Any], by: str | None = None) -> str:
 
 
 def _of_work(kind: str, data: dict[str, Any]) -> str:
-    """Return the sentence of an entry about turns, runs, children and approvals."""
     match kind:
         case Kind.TURN_STARTED:
             attempt = data.get("attempt") or 1

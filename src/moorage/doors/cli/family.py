@@ -21,11 +21,11 @@ from moorage.core.render import to_json
 from moorage.core.session import Session, State
 from moorage.doors.cli import arguments
 from moorage.doors.cli.app import App, command
+from moorage.doors.cli.edge import NO
 from moorage.doors.cli.output import complain, counting, is_terminal, note, page_of, printable, say
 from moorage.doors.cli.sessions import titled
 from moorage.doors.cli.tables import LEAST, TableRow, page_options, show_list, show_rows, show_sessions, wide_option
 from moorage.doors.cli.terminal import STATE_STYLES, columns, cut, paint, width_of
-from moorage.doors.cli.verdicts import NO
 from moorage.doors.cli.wording import ago, command_line, counted, seconds_text, short_ids, span
 from moorage.service.family import TreeNode
 from moorage.service.retention import Cleanup, Removal
@@ -38,7 +38,7 @@ CLEAR = "\x1b[2J\x1b[H"  # clears a terminal
 
 @command("tree", "moorage tree plan-prod", "moorage tree plan-prod --watch")
 @arguments.session
-@click.option("--watch", is_flag=True, help="Redraw on every change, until Ctrl-C.")
+@arguments.flag("--watch", "Redraw on every change, until Ctrl-C.")
 def tree(app: App, session: str, watch: bool) -> None:
     """Draw a session with all its descendants.
 
@@ -58,20 +58,15 @@ def _watch(app: App, session_id: str) -> None:
         while True:
             root = app.moor.tree(session_id)
             if (drawn := "\n".join(_drawn(root))) != shown:
-                _draw_again(root, drawn, as_json=app.as_json)
                 shown = drawn
+                if app.as_json:
+                    drawn = encode_text(to_json(root))
+                elif is_terminal():
+                    sys.stdout.write(CLEAR)
+                else:
+                    drawn += "\n"  # an empty line between two drawings
+                print(drawn, flush=True)
             time.sleep(LOOK_EVERY)
-
-
-def _draw_again(root: TreeNode, drawn: str, *, as_json: bool) -> None:
-    if as_json:
-        drawn = encode_text(to_json(root))
-    elif is_terminal():
-        sys.stdout.write(CLEAR)
-    else:
-        drawn += "\n"  # an empty line between two drawings
-    print(drawn)
-    sys.stdout.flush()
 
 
 def _drawn(root: TreeNode) -> Iterator[str]:
@@ -128,10 +123,10 @@ def children(app: App, session: str) -> None:
     "moorage delete plan-prod --no-cascade",
 )
 @arguments.session
-@click.option("--force", is_flag=True, help="Also delete running sessions; their agents are stopped.")
-@click.option("--no-cascade", is_flag=True, help="Refuse if it has children.")
-@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@arguments.flag("--force", "Also delete running sessions; their agents are stopped.")
+@arguments.flag("--no-cascade", "Refuse if it has children.")
+@arguments.flag("--dry-run", "Show what would be deleted, and delete nothing.")
+@arguments.flag("--yes", "Do not ask for confirmation.")
 def delete(app: App, session: str, force: bool, no_cascade: bool, dry_run: bool, yes: bool) -> int:
     """Delete a session with its tree.
 
@@ -179,7 +174,7 @@ def _show_gone(deletion: Deletion, ref: str) -> None:
 )
 @click.option("--hours", type=float, metavar="N", help="Delete sessions idle for this long, in every state.")
 @arguments.many("--state", "states", told="Only sessions in this state.", words=State, metavar="STATE")
-@click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
+@arguments.flag("--dry-run", "Show what would be deleted, and delete nothing.")
 @wide_option
 def cleanup(app: App, hours: float | None, states: tuple[str, ...], dry_run: bool) -> None:
     """Delete sessions that were idle for too long.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -21,7 +22,6 @@ from moorage.doors.cli.terminal import paint
 from moorage.doors.cli.verdicts import judge, tell
 from moorage.doors.cli.wording import ago, command_line, ref_of, seconds_text
 from moorage.service.packet import ResumePacket
-from moorage.service.sessions import Checkpoint
 
 HOLDER = "[env: MOORAGE_HOLDER; else this terminal, else this process]"
 
@@ -98,7 +98,6 @@ def agent_resume(app: App, session: str | None, prompt: str | None, version: int
 
 
 def _go_on(app: App, session_id: str, prompt: str, known: dict[str, Any]) -> int:
-    """Let the session's agent continue, ask it, and print the answer."""
     from moorage.doors.cli.runs import ask_and_show
 
     said = arguments.read_text(prompt, "prompt")
@@ -114,25 +113,20 @@ def _suggest(app: App) -> int:
     found = app.moor.resumable()
 
     def show() -> None:
-        if found:
-            show_sessions(found)
-            hint(f"Next: {command_line('resume', ref_of(found[0]))}")
-        else:
-            hint(f"No session can be picked up. All sessions: {command_line('list')}")
+        show_sessions(found)
+        all_ = f"No session can be picked up. All sessions: {command_line('list')}"
+        hint(f"Next: {command_line('resume', ref_of(found[0]))}" if found else all_)
 
     app.show(page_of(found), show)
     return 0
 
 
 def _show_packet(app: App, packet: ResumePacket) -> int:
-    app.show(packet, lambda: _print_packet(app, packet))
+    app.show(packet, lambda: _describe_packet(app, packet) if is_terminal() else _print_packet(packet))
     return 0
 
 
-def _print_packet(app: App, packet: ResumePacket) -> None:
-    if is_terminal():
-        _describe_packet(app, packet)
-        return
+def _print_packet(packet: ResumePacket) -> None:
     session, hold = packet.session, packet.hold
     name = f" ({session.session_name})" if session.session_name else ""
     about = {"session": session.session_id + name, "agent": session.agent_name}
@@ -147,14 +141,12 @@ def _print_packet(app: App, packet: ResumePacket) -> None:
 
 
 def _describe_packet(app: App, packet: ResumePacket) -> None:
-    """Print the resume packet, and the next command."""
     session, hold, ref = packet.session, packet.hold, ref_of(packet.session)
     say(f"You hold {titled(session)}." if hold else f"Resumed {titled(session)}: {session.state}.")
     about = [("Agent", session.agent_name), ("Phase", session.phase)]
     held = [("Token", hold.token), ("Until", f"{seconds_text(hold.until)}, {ago(hold.until)}")] if hold else []
-    print(
-        groups({"Session": [*about, *held], "Checkpoint": _pairs(packet.checkpoint), "Context": _pairs(packet.context)})
-    )
+    kept = {"Checkpoint": _pairs(packet.checkpoint), "Context": _pairs(packet.context)}
+    print(groups({"Session": [*about, *held], **kept}))
     if packet.messages:
         print(f"\n{paint('Last messages', 'bold')}")
     reader = Reader()
@@ -164,7 +156,7 @@ def _describe_packet(app: App, packet: ResumePacket) -> None:
         say(f"Waiting {item.kind.value}: {encode_text(item.body)}")
     if hold:
         note(f"To give it back: {command_line('release', ref)}")
-        if session.agent_name and _can_be_asked(app, session.agent_name):
+        if _can_be_asked(app, session.agent_name):
             note(f"To hand it over and talk to its agent: {command_line('attach', ref)}")
 
 
@@ -172,12 +164,10 @@ def _pairs(values: dict[str, Any] | None) -> list[tuple[str, object]]:
     return [(name, as_text(value)) for name, value in (values or {}).items()]
 
 
-def _can_be_asked(app: App, agent: str) -> bool:
-    try:
-        app.moor.agent(agent)
-    except (AgentNotFound, InvalidDefinition):
-        return False
-    return True
+def _can_be_asked(app: App, agent: str | None) -> bool:
+    with suppress(AgentNotFound, InvalidDefinition):
+        return bool(agent and app.moor.agent(agent))
+    return False
 
 
 @command("release", "moorage release plan-prod", "moorage release plan-prod --token 5f2c9a")
@@ -189,9 +179,7 @@ def release(app: App, session: str, token: str | None) -> None:
 
 
 @command(
-    "should-resume",
-    "moorage should-resume plan-prod",
-    "moorage --json should-resume --agent reviewer --task-id T001",
+    "should-resume", "moorage should-resume plan-prod", "moorage --json should-resume --agent reviewer --task-id T001"
 )
 @arguments.optional_session
 @click.option("--agent", metavar="NAME", help="Without SESSION: find the newest session of this agent …")
@@ -253,9 +241,6 @@ def list_(app: App, session: str, limit: int | None) -> None:
     """List checkpoints, newest first."""
     found = list(every(partial(app.moor.checkpoints, app.id_of(session)), limit=limit, by="before"))
     columns, nothing = ("entry", "when", "by", "checkpoint"), f"{session} has no checkpoints."
-    app.show(page_of(found), lambda: show_rows(columns, map(_row, found), nothing=nothing))
-
-
-def _row(kept: Checkpoint) -> tuple[object, ...]:
-    when = ago(kept.at) if is_terminal() else utc_text(kept.at)
-    return kept.number, when, kept.by, encode_text(kept.checkpoint)
+    when = ago if is_terminal() else utc_text
+    rows = [(kept.number, when(kept.at), kept.by, encode_text(kept.checkpoint)) for kept in found]
+    app.show(page_of(found), lambda: show_rows(columns, rows, nothing=nothing))

@@ -14,10 +14,10 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.resources import files
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 import msgspec
@@ -25,12 +25,11 @@ import msgspec
 from moorage import config
 from moorage.core.codec import NOT_JSON, decode, encode, encode_text
 from moorage.core.errors import NotFound, Unsupported
-from moorage.doors.cli import settings
+from moorage.doors.cli import arguments, settings
 from moorage.doors.cli.app import App, group
-from moorage.doors.cli.edge import UsageProblem
+from moorage.doors.cli.edge import NO, UsageProblem
 from moorage.doors.cli.output import complain, fields, hint, is_terminal, note, printable, say
 from moorage.doors.cli.tables import show_rows
-from moorage.doors.cli.verdicts import NO
 from moorage.doors.cli.wording import PROGRAM
 from moorage.doors.hooks import put_off, spool
 from moorage.doors.hooks.context import HookContext
@@ -42,39 +41,19 @@ FOLLOW_UP = "SendMessage"  # to a sub-agent that has stopped: it continues
 MATCHERS = {"PreToolUse": DELEGATION, "PostToolUse": f"{DELEGATION}|{FOLLOW_UP}"}
 TIMEOUT = 5  # seconds
 TIMEOUTS = {"SessionEnd": 2}  # the host leaves little time here; the script takes at most one second
-DEFAULT_EVENTS = (
-    "SessionStart",
-    "SessionEnd",
-    "UserPromptSubmit",
-    "PreToolUse",
-    "PostToolUse",
-    "SubagentStart",
-    "SubagentStop",
-    "Stop",
-    "PreCompact",
+DEFAULT_EVENTS = tuple(
+    "SessionStart SessionEnd UserPromptSubmit PreToolUse PostToolUse SubagentStart SubagentStop Stop PreCompact".split()
 )
 EVENTS = (*DEFAULT_EVENTS, "StopFailure")  # an older client may refuse settings with an event it does not know
-INSTALLED, UNINSTALLED = "installed", "uninstalled"
 _KEPT_OUT = ("AGENT_", "MOORAGE_")  # variables that would point a hook at the user's own sessions
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 
 class HookScriptNotFound(NotFound):
     """The hook script is missing from its place in this installation."""
 
-    def __init__(self, folders: Sequence[str]) -> None:
-        super().__init__(
-            f"there is no {settings.SCRIPT} in {' or '.join(folders)}; install Moorage again, then repeat this",
-            folders=list(folders),
-        )
-
 
 class HooksNotFound(NotFound):
     """A settings file has no hooks of Moorage."""
-
-    def __init__(self, file: str) -> None:
-        super().__init__(f"{file} has no hooks of ours; `moorage hooks install` puts them in", file=file)
 
 
 @group("hooks", "moorage hooks install", "moorage hooks test", "moorage hooks uninstall")
@@ -82,20 +61,13 @@ def hooks() -> None:
     """Store the sessions of Claude Code and its sub-agents."""
 
 
-def settings_options(command: F) -> F:
-    """Add the options that choose the settings file."""
-    options = (
-        click.option("--project", is_flag=True, help="Use .claude/settings.json of this folder (the default)."),
-        click.option("--local", is_flag=True, help="Use .claude/settings.local.json of this folder."),
-        click.option("--user", is_flag=True, help="Use your own settings.json, for all folders."),
-        click.option("--settings", "path", type=click.Path(), metavar="FILE", help="Use another settings file."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-dry_run_option = click.option("--dry-run", is_flag=True, help="Show the change as a diff, and write nothing.")
+settings_options = arguments.all_of(
+    arguments.flag("--project", "Use .claude/settings.json of this folder (the default)."),
+    arguments.flag("--local", "Use .claude/settings.local.json of this folder."),
+    arguments.flag("--user", "Use your own settings.json, for all folders."),
+    click.option("--settings", "path", type=click.Path(), metavar="FILE", help="Use another settings file."),
+)
+dry_run_option = arguments.flag("--dry-run", "Show the change as a diff, and write nothing.")
 
 
 # Install and uninstall --------------------------------------------------------------------------
@@ -124,11 +96,7 @@ def install(app: App, /, events: str | None, dry_run: bool, **places: Any) -> No
     file, command = _file(**places), _command(app.url)
     wanted = [settings.Hook(name, command, TIMEOUTS.get(name, TIMEOUT), MATCHERS.get(name)) for name in _events(events)]
     change = settings.SettingsEdit(file, lambda text: settings.installed(text, wanted))
-    if not dry_run:
-        change.make()
-    names = [hook.event for hook in wanted]
-    done = {"file": file.path, "changed": change.changes, "events": names, "command": command, "diff": change.diff}
-    app.show(done, lambda: _show(change, INSTALLED, names, dry_run))
+    _make(app, change, "installed", [hook.event for hook in wanted], dry_run, command=command)
     if not app.as_json and not dry_run:
         _warn_if_off(file.path, change.after)
         note("Next: moorage hooks test. A session of the host that is open already may have to be started again.")
@@ -144,13 +112,16 @@ def uninstall(app: App, /, dry_run: bool, **places: Any) -> None:
 
     A list or a file that is empty afterwards is removed, too.
     """
-    file = _file(**places)
-    change = settings.SettingsEdit(file, settings.uninstalled)
+    change = settings.SettingsEdit(_file(**places), settings.uninstalled)
+    _make(app, change, "uninstalled", [hook.event for hook in settings.hooks_of(change.before)], dry_run)
+
+
+def _make(app: App, change: settings.SettingsEdit, done: str, events: list[str], dry_run: bool, **more: str) -> None:
+    """Make a change, unless it is a dry run, and print it."""
     if not dry_run:
         change.make()
-    names = [hook.event for hook in settings.hooks_of(change.before)]
-    done = {"file": file.path, "changed": change.changes, "events": names, "diff": change.diff}
-    app.show(done, lambda: _show(change, UNINSTALLED, names, dry_run))
+    told = {"file": change.file.path, "changed": change.changes, "events": events, **more, "diff": change.diff}
+    app.show(told, lambda: _show(change, done, events, dry_run))
 
 
 def _show(change: settings.SettingsEdit, done: str, events: Sequence[str], dry_run: bool) -> None:
@@ -161,7 +132,7 @@ def _show(change: settings.SettingsEdit, done: str, events: Sequence[str], dry_r
     elif is_terminal() and not change.changes:
         say(f"Nothing to do in {change.file.path}.")
     elif is_terminal():
-        say(f"{'Added to' if done == INSTALLED else 'Removed from'} {change.file.path}: {', '.join(events)}.")
+        say(f"{'Added to' if done == 'installed' else 'Removed from'} {change.file.path}: {', '.join(events)}.")
     else:
         say(fields(change.file.path, done if change.changes else "unchanged", ",".join(events)))
 
@@ -181,9 +152,8 @@ def _file(project: bool, local: bool, user: bool, path: str | None) -> settings.
         return settings.SettingsFile(path, brings_folder=False)
     users = os.environ.get("CLAUDE_CONFIG_DIR") or os.path.expanduser("~/.claude")
     folder = users if user else ".claude"
-    return settings.SettingsFile(
-        os.path.join(folder, "settings.local.json" if local else "settings.json"), brings_folder=True
-    )
+    name = "settings.local.json" if local else "settings.json"
+    return settings.SettingsFile(os.path.join(folder, name), brings_folder=True)
 
 
 def _events(given: str | None) -> Sequence[str]:
@@ -199,18 +169,14 @@ def _events(given: str | None) -> Sequence[str]:
 
 def _command(url: str | None) -> str:
     """Return the command that the host runs, quoted for its shell."""
-    words = [_script()]
-    if url is not None:
-        words += ["--url", _for_other_folders(url)]
-    return shlex.join(words)
-
-
-def _for_other_folders(url: str) -> str:
-    """Return the URL with an absolute path."""
+    script = _script()
+    if url is None:
+        return shlex.join([script])
     scheme = url.partition("://")[0]
     if scheme != "sqlite":
         raise Unsupported(f"hooks cannot work on {scheme!r}; use sqlite:///FILE", url=scheme)
-    return config.sqlite_url(os.path.abspath(config.sqlite_path(url)))
+    path = os.path.abspath(config.sqlite_path(url))  # the host runs it in other folders, too
+    return shlex.join([script, "--url", config.sqlite_url(path)])
 
 
 def _script() -> str:
@@ -220,7 +186,8 @@ def _script() -> str:
         path = os.path.join(folder, settings.SCRIPT)
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return path
-    raise HookScriptNotFound(folders)
+    told = f"there is no {settings.SCRIPT} in {' or '.join(folders)}; install Moorage again, then repeat this"
+    raise HookScriptNotFound(told, folders=folders)
 
 
 def _script_folders() -> Iterator[str]:
@@ -235,7 +202,7 @@ def _script_folders() -> Iterator[str]:
 
 
 @hooks.subcommand("deliver", "moorage hooks deliver", "moorage hooks deliver --refused", "moorage --json hooks deliver")
-@click.option("--refused", is_flag=True, help="Also try refused events again, on this store.")
+@arguments.flag("--refused", "Also try refused events again, on this store.")
 def deliver(app: App, refused: bool) -> int:
     """Store the events that hooks could not store.
 
@@ -278,7 +245,7 @@ def test(app: App, /, **places: Any) -> int:
     with settings.in_place(file, text):
         found, off = settings.hooks_of(text), settings.are_switched_off(text)
     if not found:
-        raise HooksNotFound(file.path)
+        raise HooksNotFound(f"{file.path} has no hooks of ours; `moorage hooks install` puts them in", file=file.path)
     trials = list(try_hooks(found, os.getcwd()))
     ok = all(trial.ok for trial in trials) and not off
     done = {"file": file.path, "ok": ok, "switched_off": off, "events": [trial.to_json() for trial in trials]}
@@ -287,21 +254,10 @@ def test(app: App, /, **places: Any) -> int:
 
 
 def _show_trials(trials: Sequence[Trial], path: str, text: str) -> None:
-    rows = [
-        (trial.event, "ok" if trial.ok else "failed", trial.exit_code, trial.milliseconds, _outcome(trial))
-        for trial in trials
-    ]
-    show_rows(("event", "result", "exit", "ms", "answer"), rows)
+    show_rows(("event", "result", "exit", "ms", "answer"), [trial.row for trial in trials])
     if any(hook.command not in {trial.command for trial in trials} for hook in settings.hooks_of(text)):
         hint("The URL in the settings was not used: this was done on a temporary store.")
     _warn_if_off(path, text)
-
-
-def _outcome(trial: Trial) -> str | None:
-    """Return the problem, else the answer."""
-    if trial.problem is not None:
-        return trial.problem
-    return None if trial.answer is None else encode_text(trial.answer)
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -317,11 +273,15 @@ class Trial(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Return whether the result is correct."""
         return self.problem is None
 
+    @property
+    def row(self) -> tuple[object, ...]:
+        answer = None if self.answer is None else encode_text(self.answer)
+        state = "ok" if self.ok else "failed"
+        return self.event, state, self.exit_code, self.milliseconds, self.problem or answer
+
     def to_json(self) -> dict[str, Any]:
-        """Return the trial as JSON."""
         return {"ok": self.ok, **msgspec.structs.asdict(self)}
 
 
@@ -346,26 +306,18 @@ def try_hooks(hooks: Iterable[settings.Hook], cwd: str) -> Iterator[Trial]:
 
 def _try(hook: settings.Hook, event: dict[str, Any] | None, cwd: str, home: str) -> Trial:
     url = config.sqlite_url(os.path.join(home, config.FILE_NAME))
-    command = _on_store(hook.command, url)
+    words = shlex.split(hook.command)
+    command = shlex.join([words[0], "--url", url]) if "--url" in words else hook.command
     if event is None:
         return Trial(hook.event, command, None, 0, None, "", "there is no sample of this event")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(_KEPT_OUT)}
+    environment |= {"CLAUDE_PROJECT_DIR": cwd, "MOORAGE_HOME": home, "MOORAGE_URL": url}
     started = time.monotonic()
-    code, out, err = _run(command, encode(event), cwd, _environment(cwd, home, url), hook.timeout)
+    code, out, err = _run(command, encode(event), cwd, environment, hook.timeout)
     spent = round((time.monotonic() - started) * 1000)
     answer, trouble = _read(out)
     said = err.decode(errors="replace").strip()
     return Trial(hook.event, command, code, spent, answer, said, _problem(code, said, hook.timeout) or trouble)
-
-
-def _on_store(command: str, url: str) -> str:
-    """Return the command with the URL of another store."""
-    words = shlex.split(command)
-    return shlex.join([words[0], "--url", url]) if "--url" in words else command
-
-
-def _environment(cwd: str, home: str, url: str) -> dict[str, str]:
-    others = {name: value for name, value in os.environ.items() if not name.startswith(_KEPT_OUT)}
-    return others | {"CLAUDE_PROJECT_DIR": cwd, "MOORAGE_HOME": home, "MOORAGE_URL": url}
 
 
 def _run(

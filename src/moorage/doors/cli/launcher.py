@@ -17,8 +17,10 @@ from moorage.core.turn import Launcher
 from moorage.doors.cli import arguments
 from moorage.doors.cli.app import App, command
 from moorage.doors.cli.output import facts, hint, is_terminal, note, page_of, say
-from moorage.doors.cli.tables import table, wide_option
+from moorage.doors.cli.tables import TableRow, table, wide_option
 from moorage.doors.cli.wording import ago, command_line, counted
+
+_silence_option = partial(click.option, show_default=True, metavar="DURATION")
 
 
 @command(
@@ -29,16 +31,8 @@ from moorage.doors.cli.wording import ago, command_line, counted
 )
 @click.option("--name", default="default", show_default=True, metavar="NAME", help="Its name, and that of its folder.")
 @arguments.slots
-@click.option(
-    "--lease",
-    default="30s",
-    show_default=True,
-    metavar="DURATION",
-    help="Silence after which it shows as unresponsive.",
-)
-@click.option(
-    "--lost-after", default="5m", show_default=True, metavar="DURATION", help="Silence after which its turns are lost."
-)
+@_silence_option("--lease", default="30s", help="Silence after which it shows as unresponsive.")
+@_silence_option("--lost-after", default="5m", help="Silence after which its turns are lost.")
 @click.option("--key", metavar="KEY", help="A key of a server, with scope launch.  [env: MOORAGE_KEY, MOORAGE_TOKEN]")
 def launcher(app: App, name: str, slots: int, lease: str, lost_after: str, key: str | None) -> None:
     """Take turns and start agents, until Ctrl-C.
@@ -50,10 +44,7 @@ def launcher(app: App, name: str, slots: int, lease: str, lost_after: str, key: 
     """
     from moorage.launcher.loop import HEARTBEAT
 
-    limits: dict[str, Any] = {
-        "lease": config.duration("lease", lease),
-        "lost_after": config.duration("lost_after", lost_after),
-    }
+    limits = {name: config.duration(name, text) for name, text in (("lease", lease), ("lost_after", lost_after))}
     options: dict[str, Any] = {
         "name": name,
         "slots": slots,
@@ -115,36 +106,29 @@ def launchers(app: App) -> None:
 def _show(found: list[Launcher]) -> None:
     if not is_terminal():
         for each in found:
-            slots = f"{each.slots}, {each.running} at work{_ending(each)}"
+            slots = ", ".join(filter(None, (f"{each.slots}, {each.running} at work", _ending(each))))
             about = {"launcher": each.launcher_id, "name": each.name, "slots": slots, "seen": utc_text(each.seen_at)}
             say(facts(about.items()))
     elif found:
-        rows = [
-            (
-                each.name,
-                each.launcher_id,
-                _ending(each).removeprefix(", ") or "ready",
-                f"{each.running} of {each.slots}",
-                ago(each.seen_at),
-            )
-            for each in found
-        ]
-        table(("name", "launcher", "state", "turns", "seen"), rows)
+        table(("name", "launcher", "state", "turns", "seen"), map(_row, found))
     else:
         hint(f"No launchers. Start one: {command_line('launcher')}")
 
 
+def _row(launcher: Launcher) -> TableRow:
+    turns = f"{launcher.running} of {launcher.slots}"
+    return launcher.name, launcher.launcher_id, _ending(launcher) or "ready", turns, ago(launcher.seen_at)
+
+
 def _ending(launcher: Launcher) -> str:
     if datetime.now(UTC) - launcher.seen_at >= SILENT_AFTER:
-        return ", lost"
-    if launcher.draining:
-        return ", ending"
-    return ", takes no more turns" if launcher.drain else ""
+        return "lost"
+    return "ending" if launcher.draining else "takes no more turns" if launcher.drain else ""
 
 
 @command("drain", "moorage drain default", "moorage drain 01JC5B2V", "moorage drain default --undo")
 @click.argument("launcher", metavar="LAUNCHER")
-@click.option("--undo", is_flag=True, help="Let it take turns again.")
+@arguments.flag("--undo", "Let it take turns again.")
 def drain(app: App, launcher: str, undo: bool) -> None:
     """Let a launcher finish its turns and take no new ones.
 
@@ -152,10 +136,5 @@ def drain(app: App, launcher: str, undo: bool) -> None:
     process of its own exits; the launcher of a server takes no turns until --undo or a restart.
     """
     found = app.moor.drain_launcher(launcher, drain=not undo)
-    app.show(found, lambda: say(_told(found)))
-
-
-def _told(launcher: Launcher) -> str:
-    if not launcher.drain:
-        return f"{launcher.name} takes turns again"
-    return f"{launcher.name} takes no more turns; {launcher.running} at work as of {utc_text(launcher.seen_at)}"
+    ending = f"takes no more turns; {found.running} at work as of {utc_text(found.seen_at)}"
+    app.show(found, lambda: say(f"{found.name} {ending if found.drain else 'takes turns again'}"))

@@ -1,4 +1,4 @@
-"""Memory: values that all sessions of an owner share."""
+"""Memory: values that all sessions of an owner share, and the context of one session."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from moorage.service.records import ContextWritten
 NAMES = "namespace", "key", "version", "size", "updated_at", "expires_at"
 
 namespace_argument = click.argument("namespace")
-version_option = arguments.expected_version("Refuse if the key is at another version.")
+key_version = arguments.expected_version("Refuse if the key is at another version.")
 
 
 @group("memory", "moorage memory set preferences units metric", "moorage memory get preferences units")
@@ -51,9 +51,9 @@ def get(app: App, namespace: str, key: str) -> None:
 @namespace_argument
 @click.argument("key")
 @click.argument("value")
-@click.option("--text", is_flag=True, help="Store VALUE as text, even if it is JSON.")
+@arguments.flag("--text", "Store VALUE as text, even if it is JSON.")
 @arguments.ttl
-@version_option
+@key_version
 def set_(app: App, /, namespace: str, key: str, value: str, text: bool, **options: Any) -> None:
     """Store a value under a key.
 
@@ -87,16 +87,14 @@ def _show_all(records: Sequence[Record]) -> None:
 @namespace_argument
 @click.argument("key", required=False)
 @click.option("--prefix", metavar="TEXT", help="Delete all keys with this prefix.")
-@click.option("--all", "everything", is_flag=True, help="Delete the whole namespace.")
-@version_option
-def delete(
-    app: App, namespace: str, key: str | None, prefix: str | None, everything: bool, version: int | None
-) -> None:
+@arguments.flag("--all", "everything", "Delete the whole namespace.")
+@key_version
+def delete(app: App, /, namespace: str, key: str | None, prefix: str | None, everything: bool, **known: Any) -> None:
     """Delete a key, or all keys with a prefix. Missing keys are no error."""
     if [key is not None, prefix is not None, everything].count(True) != 1:
         raise UsageProblem("say what to delete: one of KEY, --prefix and --all")
     if key is not None:
-        app.moor.memory.delete(namespace, key, version=version)
+        app.moor.memory.delete(namespace, key, **known)
     else:
         app.moor.memory.delete(namespace, prefix or "", prefix=True)
     told = {"namespace": namespace, "key": key, "prefix": prefix if key is None else None}
@@ -109,17 +107,12 @@ def _shown(record: Record) -> dict[str, Any]:
 
 
 def _text(record: Record) -> str:
-    """Return a value as one line."""
-    if record.form == BYTES:
-        return b64encode(record.value).decode()
-    return as_text(record.content)
+    return b64encode(record.value).decode() if record.form == BYTES else as_text(record.content)
 
 
 # Context ------------------------------------------------------------------------------------------
 
-context_version_option = arguments.expected_version(
-    "Refuse if the key (without KEY: the context) is at another version."
-)
+context_version = arguments.expected_version("Refuse if the key (without KEY: the context) is at another version.")
 
 
 @group("context", "moorage context set plan-prod region eu-central-1", "moorage context get plan-prod region")
@@ -135,7 +128,7 @@ def context() -> None:
 )
 @arguments.session
 @click.argument("key", required=False)
-@click.option("--details", is_flag=True, help="Also show versions and expiry.")
+@arguments.flag("--details", "Also show versions and expiry.")
 def get_context(app: App, session: str, key: str | None, details: bool) -> None:
     """Show the context, or the value of one key. An empty context is {}."""
     session_id = app.id_of(session)
@@ -156,9 +149,9 @@ def get_context(app: App, session: str, key: str | None, details: bool) -> None:
 @arguments.session
 @click.argument("key")
 @click.argument("value")
-@click.option("--text", is_flag=True, help="Store VALUE as text, even if it is JSON.")
+@arguments.flag("--text", "Store VALUE as text, even if it is JSON.")
 @arguments.ttl
-@context_version_option
+@context_version
 def set_context(app: App, /, session: str, key: str, value: str, text: bool, **options: Any) -> None:
     """Store a value under a key.
 
@@ -173,8 +166,8 @@ def set_context(app: App, /, session: str, key: str, value: str, text: bool, **o
 @context.subcommand("delete", "moorage context delete plan-prod region", "moorage context delete plan-prod --all")
 @arguments.session
 @click.argument("key", required=False)
-@click.option("--all", "everything", is_flag=True, help="Delete all keys.")
-@context_version_option
+@arguments.flag("--all", "everything", "Delete all keys.")
+@context_version
 def delete_context(app: App, session: str, key: str | None, everything: bool, version: int | None) -> None:
     """Delete a key. A missing key is no error."""
     if (key is None) is not everything:

@@ -20,12 +20,10 @@ NOTHING = "-"
 
 
 def is_terminal() -> bool:
-    """Return whether standard output is a terminal."""
     return sys.stdout.isatty()
 
 
 def say(line: str) -> None:
-    """Print one line on standard output."""
     print(printable(line))
 
 

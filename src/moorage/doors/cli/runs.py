@@ -7,7 +7,6 @@ import sys
 from collections.abc import Coroutine, Iterator
 from contextlib import suppress
 from functools import partial
-from signal import Signals
 from typing import Any
 
 import click
@@ -22,25 +21,13 @@ from moorage.core.ids import MIN_PREFIX
 from moorage.core.query import MAX_LIMIT
 from moorage.core.run import Join, Mode, Run, RunState, check_mode
 from moorage.core.status import Because, Reason
-from moorage.doors.cli import arguments
+from moorage.doors.cli import arguments, waiting
 from moorage.doors.cli.app import App, command
 from moorage.doors.cli.connection import connect_for_a_loop
-from moorage.doors.cli.edge import UsageProblem
+from moorage.doors.cli.edge import NO, UsageProblem
 from moorage.doors.cli.entries import short_plan
 from moorage.doors.cli.output import complain, fields, hint, is_terminal, note, page_of, printable, say
 from moorage.doors.cli.tables import TableRow, named, show_rows, wide_option
-from moorage.doors.cli.verdicts import NO
-from moorage.doors.cli.waiting import (
-    MOMENT,
-    Departure,
-    SignalQueue,
-    cancelled_by_signals,
-    queued_signals,
-    stop_on_exit_option,
-    telling_why,
-    why,
-    why_yet,
-)
 from moorage.doors.cli.wording import ago, command_line, counted, ref_of, shown_id
 from moorage.executor import Interaction
 
@@ -71,10 +58,10 @@ ASKED_PAUSE = 0.5  # seconds between two checks of a run whose agent waits for a
 @click.option("--task-id", metavar="ID", help="The task it belongs to.")
 @click.option("--metadata", type=arguments.OBJECT, metavar="JSON", help="Metadata of the session.")
 @click.option("--project-dir", type=arguments.FOLDER, help="The folder in which the agent works.")
-@click.option("--no-session", is_flag=True, help="Store nothing.")
+@arguments.flag("--no-session", "Store nothing.")
 @click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Stop the run after this long.")
 @arguments.queue
-@stop_on_exit_option
+@arguments.stop_on_exit
 def run(app: App, /, agent: str, prompt: str | None, **options: Any) -> int:
     """Ask an agent and print its answer; without a prompt, chat.
 
@@ -85,9 +72,7 @@ def run(app: App, /, agent: str, prompt: str | None, **options: Any) -> int:
     options = {name: value for name, value in options.items() if value is not None}
     if options.pop("no_session"):
         _keep_nothing(app, options)
-    for name in ("session", "parent"):
-        if options.get(name) is not None:
-            options[name] = app.id_of(options[name])
+    options |= {name: app.id_of(options[name]) for name in ("session", "parent") if options.get(name) is not None}
     if prompt is None:
         start_chat(app, agent, options)
         return 0
@@ -103,7 +88,6 @@ def _keep_nothing(app: App, options: dict[str, Any]) -> None:
 
 
 def start_chat(app: App, agent: str | None, options: dict[str, Any]) -> None:
-    """Talk with an agent until the user at the terminal leaves."""
     if not app.is_at_terminal:
         raise UsageProblem("say what to ask: a prompt, or - to read it from standard input")
     from moorage.doors.cli.chat import chat
@@ -113,7 +97,7 @@ def start_chat(app: App, agent: str | None, options: dict[str, Any]) -> None:
 
 @command("attach", "moorage attach plan-prod", "moorage attach plan-prod --url http://127.0.0.1:8765")
 @arguments.session
-@stop_on_exit_option
+@arguments.stop_on_exit
 def attach(app: App, session: str, stop_on_exit: bool) -> None:
     """Follow a session live and talk in it.
 
@@ -129,7 +113,6 @@ def attach(app: App, session: str, stop_on_exit: bool) -> None:
 
 
 def ask_and_show(app: App, agent: str, prompt: str, options: dict[str, Any]) -> int:
-    """Ask, print the answer, and return the exit code."""
     stream = StreamPrinter(silent=app.as_json or not is_terminal())
     reply = asyncio.run(_ask(app, agent, prompt, options, stream))
     app.show(reply, lambda: _show_reply(app, reply, stream))
@@ -137,23 +120,22 @@ def ask_and_show(app: App, agent: str, prompt: str, options: dict[str, Any]) -> 
 
 
 async def _ask(app: App, agent: str, prompt: str, options: dict[str, Any], seen: StreamPrinter) -> RunAnswer:
-    moor, departure = connect_for_a_loop(app.url), Departure(app.url, stops=options.pop("stop_on_exit", False))
+    moor, departure = connect_for_a_loop(app.url), waiting.Departure(app.url, stops=options.pop("stop_on_exit", False))
     try:
         reply = await _answered_or_left(moor, _answered(moor, agent, prompt, options, seen), seen, departure)
         await _tell_problems(moor, reply.run)
         return reply
     finally:
-        with cancelled_by_signals():  # from here on, Ctrl-C concerns agents that this command does not wait for
+        with waiting.cancelled_by_signals():  # from here on, Ctrl-C concerns agents that this command does not wait for
             await _close(moor, seen)
 
 
 async def _answered_or_left(
-    moor: Connection, asking: Coroutine[Any, Any, RunAnswer], seen: StreamPrinter, departure: Departure
+    moor: Connection, asking: Coroutine[Any, Any, RunAnswer], seen: StreamPrinter, departure: waiting.Departure
 ) -> RunAnswer:
     """Return the answer. Raises KeyboardInterrupt if the user leaves."""
-    with queued_signals() as signals:
-        answer = asyncio.create_task(asking)
-        pressed = asyncio.create_task(signals.get())
+    with waiting.queued_signals() as signals:
+        answer, pressed = asyncio.create_task(asking), asyncio.create_task(signals.get())
         await asyncio.wait([answer, pressed], return_when=asyncio.FIRST_COMPLETED)
         if answer.done():
             pressed.cancel()
@@ -161,32 +143,30 @@ async def _answered_or_left(
         answer.cancel()
         await asyncio.wait([answer])
         if seen.run_id is not None:
-            await _leave(moor, seen, departure, pressed.result(), signals)
+            moor.launching = replace(moor.launching, drains=False)  # running agents are ended, and their turns released
+            with suppress(OSError):
+                seen.end(None)
+            async with Interaction(moor, partial(moor.get, seen.session_id)) as talk:
+                await departure.leave(talk, "interrupted", pressed.result(), signals)
     raise KeyboardInterrupt
-
-
-async def _leave(
-    moor: Connection, seen: StreamPrinter, departure: Departure, by: Signals, signals: SignalQueue
-) -> None:
-    moor.launching = replace(moor.launching, drains=False)  # running agents are ended, and their turns released
-    with suppress(OSError):
-        seen.end(None)
-    async with Interaction(moor, partial(moor.get, seen.session_id)) as talk:
-        await departure.leave(talk, "interrupted", by, signals)
 
 
 async def _answered(
     moor: Connection, agent: str, prompt: str, options: dict[str, Any], seen: StreamPrinter
 ) -> RunAnswer:
+    """Return the answer of a run, which is stopped if it has not settled in time."""
     mode, limit = check_mode(options.get("mode", Mode.SYNC)), options.pop("timeout", None)
     launches = mode is Mode.SYNC and moor.launching.launches
     moor.launching = replace(moor.launching, launches=launches, one_family=True)
-    async with telling_why(lambda: _why_it_waits(moor, seen.run_id, hears=True)):
+    async with waiting.telling_why(lambda: _why_it_waits(moor, seen.run_id, hears=True)):
         reply = await moor.run(agent, prompt, on_event=seen.see, timeout=limit, **options)
     run = reply.run
     if mode is not Mode.SYNC or run.is_settled or (run.needs_a_person and not run.is_asking):
         return reply
-    return await _stopped(moor, run.run_id)
+    with suppress(RunSettled):
+        await moor.stop_run(run.run_id)
+    over = await moor.result(run.run_id, wait=STOP_WITHIN)
+    return answer_of(over, await moor.get(over.session_id))
 
 
 async def _why_it_waits(moor: Connection, run_id: str | None, *, hears: bool = False) -> str | None:
@@ -196,7 +176,7 @@ async def _why_it_waits(moor: Connection, run_id: str | None, *, hears: bool = F
     run = await moor.get_run(run_id)
     if run.because is None or (hears and run.is_asking):
         return None
-    return why_yet(run.because, run.session_id, launches=moor.launching.launches)
+    return waiting.why_yet(run.because, run.session_id, launches=moor.launching.launches)
 
 
 async def _tell_problems(moor: Connection, run: Run) -> None:
@@ -218,15 +198,6 @@ async def _close(moor: Connection, seen: StreamPrinter) -> None:
         await moor.close()
     except asyncio.CancelledError:
         raise KeyboardInterrupt from None
-
-
-async def _stopped(moor: Connection, run_id: str) -> RunAnswer:
-    """Stop a run and return its outcome."""
-    with suppress(RunSettled):
-        await moor.stop_run(run_id)
-    over = await moor.result(run_id, wait=STOP_WITHIN)
-    session = await moor.get(over.session_id)
-    return answer_of(over, session)
 
 
 class StreamPrinter:
@@ -266,7 +237,6 @@ class StreamPrinter:
             self._write("\n")
 
     def _ask(self, session_id: str, event: dict[str, Any]) -> None:
-        """Print a question to a person with its plan, and where to answer it."""
         self._end_line()
         hint(f"It asks a person: {event.get('question')}")
         for line in short_plan(event.get("plan")):
@@ -286,14 +256,13 @@ def _show_reply(app: App, reply: RunAnswer, stream: StreamPrinter) -> None:
     if not reply.run.is_settled:
         _show_open(reply)
         return
-    run_id = reply.run.run_id
     stream.end(reply.result)
     if stream.is_silent:
         _say_if_cut(reply.run)
     if reply.error:
         complain(reply.error)
     elif reply.status != "completed":
-        complain(f"run {shown_id(run_id)} is {reply.status}")
+        complain(f"run {shown_id(reply.run.run_id)} is {reply.status}")
     if not app.full_url.startswith("memory://"):
         note(f"Run {reply.status}. Go on with: {command_line('attach', ref_of(reply.session))}")
 
@@ -304,14 +273,14 @@ def _show_open(reply: RunAnswer) -> None:
     because, next_step = run.because, f"Next: {command_line('result', shown_id(run.run_id), '--wait')}"
     if run.mode is Mode.SYNC:
         complain(f"run {run.run_id} is {run.state.value}")
-        hint(next_step if because is None else f"{why(because, session_id)} {next_step}")
+        hint(next_step if because is None else f"{waiting.why(because, session_id)} {next_step}")
         return
     say(run.run_id)
     note(f"Session {ref_of(reply.session)}. {next_step}")
     if run.mode is Mode.ASYNC_CALLBACK and not run.calls_back:
         hint("It has no parent, so no session is called back: name one with --parent")
     if because is not None and (because.needs_a_person or because.reason is Reason.NO_LAUNCHER):
-        hint(why(because, session_id))
+        hint(waiting.why(because, session_id))
 
 
 @command("runs", "moorage runs --open", "moorage runs --session plan-prod --json")
@@ -319,20 +288,17 @@ def _show_open(reply: RunAnswer) -> None:
 @click.option("--parent", type=arguments.SESSION, help="Only runs that this session requested.")
 @click.option("--agent", metavar="NAME", help="Only runs of this agent.")
 @arguments.choice("--state", RunState)
-@click.option("--open", "open_only", is_flag=True, help="Only runs that have not settled.")
+@arguments.flag("--open", "open_only", "Only runs that have not settled.")
 @click.option("--limit", type=int, default=50, show_default=True, metavar="N", help="Show at most N.")
 @click.option("--cursor", metavar="CURSOR", help="The `next` of an earlier --json answer.")
 @wide_option
-def runs(app: App, /, session: str | None, parent: str | None, **filters: Any) -> None:
+def runs(app: App, /, **filters: Any) -> None:
     """List runs, newest first, and why queued ones wait.
 
     Piped, one line for each: run, state, agent, session, time asked and reason, separated by tabs.
     """
-    page = app.moor.runs(
-        session=None if session is None else app.id_of(session),
-        parent=None if parent is None else app.id_of(parent),
-        **filters,
-    )
+    filters |= {name: app.id_of(filters[name]) for name in ("session", "parent") if filters[name] is not None}
+    page = app.moor.runs(**filters)
     columns, spare = ("agent", "prompt", "run", "state", "session", "asked", "because"), ("session", "asked", "agent")
     without = None if any(run.because for run in page.items) else "because"
     rows, lines = _run_cells(app, page.items), map(_run_fields, page.items)
@@ -350,7 +316,6 @@ def _run_fields(run: Run) -> TableRow:
 
 
 def _run_cells(app: App, found: list[Run]) -> Iterator[TableRow]:
-    """Yield runs as rows of a table, with the names of their sessions."""
     names = {id: session.session_name for id, session in app.sessions(run.session_id for run in found).items()}
     for run in found:
         about = (run.agent_name, " ".join(run.asked.split()), run.run_id, run.state.value)
@@ -373,11 +338,11 @@ def result(app: App, run_id: str, wait: float | None) -> int:
 
     Exit code 0 if it completed, 1 if it did not, or not yet.
     """
-    asked, moment = _run_id(app, run_id), min(wait or 0.0, MOMENT)
+    asked, moment = _run_id(app, run_id), min(wait or 0.0, waiting.MOMENT)
     found = app.moor.result(asked, wait=moment)
     if wait and wait > moment and not found.is_settled:
         if found.because is not None and not found.needs_a_person:  # else the wait ends with an error
-            hint(why(found.because, found.session_id))
+            hint(waiting.why(found.because, found.session_id))
         found = app.moor.result(asked, wait=wait - moment)
     app.show(found, lambda: _show_result(found))
     return 0 if found.state is RunState.COMPLETED else NO
@@ -404,7 +369,7 @@ def _show_result(run: Run) -> None:
     if not run.is_settled:
         complain(f"run {shown_id(run.run_id)} is {run.state.value}")
         if run.because is not None:
-            hint(why(run.because, run.session_id))
+            hint(waiting.why(run.because, run.session_id))
     elif run.state is not RunState.COMPLETED and not run.error:
         complain(f"run {run.run_id} is {run.state.value}" + (f" ({run.reason})" if run.reason else ""))
 
@@ -418,7 +383,7 @@ def _say_if_cut(run: Run) -> None:
 @command("stop", "moorage stop plan-prod", "moorage stop --run 019a4c1e")
 @arguments.optional_session
 @click.option("--run", "run_id", metavar="RUN", help="Stop this run only.")
-@click.option("--no-tree", is_flag=True, help="Do not stop its children.")
+@arguments.flag("--no-tree", "Do not stop its children.")
 def stop(app: App, session: str | None, run_id: str | None, no_tree: bool) -> None:
     """Stop the runs of a session and of its children.
 
@@ -428,7 +393,8 @@ def stop(app: App, session: str | None, run_id: str | None, no_tree: bool) -> No
         raise UsageProblem("say what to stop: a session, or --run RUN")
     if run_id is not None:
         one = app.moor.stop_run(_run_id(app, run_id))
-        app.tell(one, f"Run {shown_id(one.run_id)}: {_stop_told(one)}.", fields(one.run_id, one.state.value))
+        state = one.state.value if one.is_settled else "told to stop; it ends with its turn"
+        app.tell(one, f"Run {shown_id(one.run_id)}: {state}.", fields(one.run_id, one.state.value))
         _hint_at_silence(one.session_id, one.because)
         return
     running = app.moor.runs(open_only=True, limit=MAX_LIMIT).items if is_terminal() else []  # to say what was stopped
@@ -438,10 +404,6 @@ def stop(app: App, session: str | None, run_id: str | None, no_tree: bool) -> No
     app.show({"session_ids": told, "unresponsive": silent}, lambda: _show_stopped(told, running, str(session)))
     for session_id, because in silent.items():
         _hint_at_silence(session_id, because)
-
-
-def _stop_told(run: Run) -> str:
-    return run.state.value if run.is_settled else "told to stop; it ends with its turn"
 
 
 def _show_stopped(told: list[str], running: list[Run], ref: str) -> None:
@@ -463,7 +425,7 @@ def _hint_at_silence(session_id: str, because: Because | None) -> None:
 
 @command("retry", "moorage retry plan-prod", "moorage retry 019a4c1e", "moorage retry plan-prod --no-wait")
 @click.argument("what", metavar="RUN|SESSION")
-@click.option("--no-wait", is_flag=True, help="Do not wait for the answer.")
+@arguments.flag("--no-wait", "Do not wait for the answer.")
 def retry(app: App, what: str, no_wait: bool) -> int:
     """Retry a failed run and print its result.
 
@@ -484,9 +446,9 @@ async def _retried(app: App, run_id: str, *, wait: bool) -> Run:
     moor = connect_for_a_loop(app.url)
     moor.launching = replace(moor.launching, launches=wait, one_family=True)
     try:
-        with cancelled_by_signals():
+        with waiting.cancelled_by_signals():
             run = await moor.retry(run_id)
-            async with telling_why(partial(_why_it_waits, moor, run.run_id)):
+            async with waiting.telling_why(partial(_why_it_waits, moor, run.run_id)):
                 while wait and not run.is_settled and (run.is_asking or not run.needs_a_person):
                     await asyncio.sleep(ASKED_PAUSE if run.is_asking else 0)
                     run = await moor.result(run.run_id, wait=LOOK_AGAIN)

@@ -12,6 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -25,7 +26,7 @@ from moorage.core.key import Key, Scope
 from moorage.doors.cli import arguments
 from moorage.doors.cli.app import App, command, group
 from moorage.doors.cli.output import hint, is_terminal, note, page_of, say
-from moorage.doors.cli.tables import TableRow, show_rows, wide_option
+from moorage.doors.cli.tables import show_rows, wide_option
 from moorage.doors.cli.wording import ago, seconds_text
 
 if TYPE_CHECKING:
@@ -52,16 +53,8 @@ if TYPE_CHECKING:
 @click.option("--name", default="serve", show_default=True, metavar="NAME", help="Name of its launcher.")
 @arguments.slots
 @arguments.number("--workers", 1, 64, 1, "Number of processes.")
-@click.option(
-    *("--insecure-no-keys", "open_to_all"),
-    is_flag=True,
-    help="Accept all clients without a key, on any address.",
-)
-@click.option(
-    *("--allow-eviction", "allows_eviction"),
-    is_flag=True,
-    help="Serve a Redis store that deletes sessions when it is full.",
-)
+@arguments.flag("--insecure-no-keys", "open_to_all", "Accept all clients without a key, on any address.")
+@arguments.flag("--allow-eviction", "allows_eviction", "Serve a Redis store that deletes sessions when it is full.")
 @click.option("--log-format", type=click.Choice(("text", "json")), help="Text on a terminal, else JSON.")
 @click.option(
     "--log-level", default="info", show_default=True, type=click.Choice(("debug", "info", "warning", "error"))
@@ -122,18 +115,12 @@ def _serve_many(options: ServeOptions, workers: int, arguments: Sequence[str]) -
     differing = ["--no-grpc"] if grpc_port is None else [f"--grpc-port={grpc_port}", "--grpc-shared"]
     listening = listen(options.host, options.port)
 
-    def say_hello() -> None:
-        if options.greets:
-            greet(options, listening, grpc_port)
-
+    say_hello = partial(greet, options, listening, grpc_port) if options.greets else lambda: None
     return uvloop.run(serve_many(listening, workers, [*arguments, "--workers=1", *differing], say_hello))
 
 
-SAMPLES = ("echo-agent", "hello-world", "itinerary-worker", "weather-tool")
-
-
 @command("sample", "moorage sample echo-agent --port 50052", "moorage sample weather-tool --port 0")
-@click.argument("name", type=click.Choice(SAMPLES))
+@click.argument("name", type=click.Choice(("echo-agent", "hello-world", "itinerary-worker", "weather-tool")))
 @arguments.host
 @arguments.number("--port", 0, 65535, 50052, "Port; 0 picks a free one.")
 def sample(_: App, name: str, host: str, port: int) -> None:
@@ -154,6 +141,9 @@ def sample(_: App, name: str, host: str, port: int) -> None:
 # Keys -------------------------------------------------------------------------------------------
 
 
+SCOPE = click.Choice([scope.value for scope in Scope])
+
+
 @group("keys", "moorage keys create --name laptop", "moorage keys list", "moorage keys revoke 3f9a1c0b7d2e")
 def keys() -> None:
     """Create, list and revoke the access keys of a server."""
@@ -167,11 +157,7 @@ def keys() -> None:
 )
 @click.option("--owner", metavar="OWNER", help="The owner whose sessions it opens.  [default: local]")
 @click.option(
-    "--scope",
-    "scopes",
-    multiple=True,
-    type=click.Choice([scope.value for scope in Scope]),
-    help="A right of the key. Can be repeated.  [default: read, write]",
+    "--scope", "scopes", multiple=True, type=SCOPE, help="A right of the key. Can be repeated.  [default: read, write]"
 )
 @click.option("--name", metavar="NAME", help="A name for the key.")
 @arguments.many("--owners", told="With scope launch: an owner whose turns it takes.", metavar="OWNER")
@@ -180,22 +166,18 @@ def create(app: App, /, scopes: tuple[str, ...], owners: tuple[str, ...], expire
     """Create a key and print it. It is shown once; the store keeps a hash."""
     known |= {"scopes": scopes or (Scope.READ, Scope.WRITE), "owners": owners or None, "expires_in": expires}
     made = app.moor.create_key(**known)
-    app.show({**shown(made.key), "text": made.text}, lambda: _show_new(made.key, made.text))
-
-
-def _show_new(key: Key, text: str) -> None:
-    if is_terminal():
-        note(f"Key {key.key_id} of {key.owner} ({', '.join(key.scopes)}). Keep it: it is not shown again.")
-    say(text)
+    if is_terminal() and not app.as_json:
+        note(
+            f"Key {made.key.key_id} of {made.key.owner} ({', '.join(made.key.scopes)}). Keep it: it is not shown again."
+        )
+    app.show({**shown(made.key), "text": made.text}, lambda: say(made.text))
 
 
 def shown(key: Key) -> dict[str, Any]:
-    """Return a key as JSON, with its present state."""
     return {**msgspec.to_builtins(key), "state": state_of(key)}
 
 
 def state_of(key: Key) -> str:
-    """Return whether a key is valid, revoked or expired."""
     if key.revoked_at is not None:
         return "revoked"
     return "valid" if key.counts(datetime.now(UTC)) else "expired"
@@ -212,22 +194,15 @@ def list_(app: App, owner: str | None) -> None:
     """
     found = app.moor.keys(owner=owner).items
     columns, spare = ("name", "key", "state", "owner", "scopes", "expires", "last used"), ("last used", "expires")
-    rows, lines = map(_cells, found), map(_fields, found)
+    rows = [(key.name, *_about(key), ago(key.expires_at), ago(key.last_used_at)) for key in found]
+    lines = [(*_about(key), key.name, seconds_text(key.expires_at), seconds_text(key.last_used_at)) for key in found]
     app.show(
         page_of([shown(key) for key in found]),
         lambda: show_rows(columns, rows, lines=lines, spare=spare, nothing="No keys."),
     )
 
 
-def _cells(key: Key) -> TableRow:
-    return key.name, *_about(key), ago(key.expires_at), ago(key.last_used_at)
-
-
-def _fields(key: Key) -> TableRow:
-    return *_about(key), key.name, seconds_text(key.expires_at), seconds_text(key.last_used_at)
-
-
-def _about(key: Key) -> TableRow:
+def _about(key: Key) -> tuple[str, ...]:
     return key.key_id, state_of(key), key.owner, ",".join(key.scopes)
 
 
@@ -283,7 +258,7 @@ mcp.invoke_without_command = True
 
 @mcp.subcommand("config", "moorage mcp config claude-code > .mcp.json", "moorage mcp config vscode --http")
 @click.argument("host", type=click.Choice(list(FILES)))
-@click.option("--http", is_flag=True, help="Use the address of a server: --url, or the default one.")
+@arguments.flag("--http", "Use the address of a server: --url, or the default one.")
 def config(app: App, /, host: str, http: bool) -> None:
     """Print the configuration for a host: claude-code, cursor or vscode."""
     server = _by_http(host, app.url) if http else _by_program(host, app.url)
@@ -294,9 +269,10 @@ def config(app: App, /, host: str, http: bool) -> None:
 
 
 def _by_program(host: str, url: str | None) -> dict[str, Any]:
-    arguments = ["mcp"] if url is None else ["mcp", "--url", url]
-    entry = {"command": _program(), "args": arguments, "env": _variables(host, url)}
-    return {"type": "stdio", **entry}
+    beside = os.path.join(os.path.dirname(sys.executable), "moorage")  # a host may start it with another PATH
+    program = beside if os.path.exists(beside) else "moorage"
+    words = ["mcp"] if url is None else ["mcp", "--url", url]
+    return {"type": "stdio", "command": program, "args": words, "env": _variables(host, url)}
 
 
 def _variables(host: str, url: str | None) -> dict[str, str]:
@@ -311,9 +287,3 @@ def _by_http(host: str, url: str | None) -> dict[str, Any]:
     address = (url or "http://127.0.0.1:8765").rstrip("/") + "/mcp"
     entry = {"url": address, "headers": {"X-Agent-Session-Name": _variables(host, url)["AGENT_SESSION_NAME"]}}
     return entry if host == "cursor" else {"type": "http", **entry}
-
-
-def _program() -> str:
-    """Return the path of the program: a host may start it with another PATH."""
-    beside = os.path.join(os.path.dirname(sys.executable), "moorage")
-    return beside if os.path.exists(beside) else "moorage"

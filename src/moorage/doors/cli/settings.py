@@ -13,7 +13,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from difflib import unified_diff
 from typing import Any
@@ -64,7 +64,6 @@ def installed(text: str, hooks: Sequence[Hook]) -> str:
 
 
 def uninstalled(text: str) -> str:
-    """Return the settings without our hooks. Raise Unreadable."""
     return _without_others(text, ())
 
 
@@ -363,7 +362,6 @@ class SettingsEdit:
 
     @property
     def changes(self) -> bool:
-        """Return whether the edit changes anything."""
         return self.before != self.after
 
     @property
@@ -371,10 +369,10 @@ class SettingsEdit:
         """Return the change as a unified diff; empty if there is none."""
         sides = [("", "/dev/null") if text == NOTHING else (text, self.file.path) for text in (self.before, self.after)]
         (before, old), (after, new) = sides
-        return "".join(_marked(unified_diff(_lines(before), _lines(after), old, new)))
+        lines = unified_diff(_lines(before), _lines(after), old, new)
+        return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
     def make(self) -> None:
-        """Write the file if it changes."""
         if self.changes:
             self.file.write(self.after)
 
@@ -391,9 +389,3 @@ def in_place(file: SettingsFile, text: str) -> Iterator[None]:
 def _lines(text: str) -> list[str]:
     """Return the lines with their ends; only a line feed ends one."""
     return [line for line in re.split(r"(?<=\n)", text) if line]
-
-
-def _marked(lines: Iterable[str]) -> Iterator[str]:
-    """Yield the lines of a diff, with the usual remark after a line without a line feed."""
-    for line in lines:
-        yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"

@@ -16,6 +16,7 @@ from moorage.doors.cli import arguments
 from moorage.doors.cli.app import App, command
 from moorage.doors.cli.output import NOTHING, fields, hint, is_terminal, note, say
 from moorage.doors.cli.tables import table
+from moorage.doors.cli.terminal import columns
 from moorage.doors.cli.wording import counted
 from moorage.service.analytics import ENOUGH_SESSIONS, GROUPINGS, LENGTHS, UNITS, Analytics, Counts, Measure, start_of
 
@@ -35,7 +36,7 @@ HOURS_UPTO = timedelta(days=2)  # of a plot by hours; longer ones are by days or
 @click.option("--task-id", metavar="ID", help="Only sessions of this task.")
 @click.option("--since", type=arguments.INSTANT, help="Start: 2026-01-31, 2026-01-31T09:30:00Z, or 7d.")
 @click.option("--until", type=arguments.INSTANT, help="End, likewise.")
-@click.option("--by", metavar="|".join(GROUPINGS), shell_complete=arguments.one_of(*GROUPINGS), help="Group by this.")
+@arguments.choice("--by", GROUPINGS, "Group by this.", metavar="|".join(GROUPINGS))
 @click.option("--plot/--no-plot", default=None, help="Draw sessions over time; by default on a terminal.")
 def stats(
     app: App, /, since: datetime | None, until: datetime | None, by: str | None, plot: bool | None, **of: Any
@@ -63,31 +64,29 @@ def _show(found: Analytics, by: str | None) -> None:
     if by is not None:
         _show_groups(found, by)
     elif is_terminal():
-        table(("measure", "value", "target", "met"), [(_label(name), *_cells(value)) for name, value in _rows(found)])
+        table(("measure", "value", "target", "met"), [(_label(name), *_cells(each)) for name, each in _rows(found)])
         hint(TARGETS)
         if found.storage.sessions is not None and found.storage.sessions < ENOUGH_SESSIONS:
-            hint(
-                f"Bytes for each session are judged from {ENOUGH_SESSIONS:,} sessions on: a new store has an overhead."
-            )
+            told = f"Bytes for each session are judged from {ENOUGH_SESSIONS:,} sessions on"
+            hint(f"{told}: a new store has an overhead.")
     else:
-        for name, value in _rows(found):
-            measure = value if isinstance(value, Measure) else Measure(value=value, unit="", target="", met=None)
-            say(fields(name, _short(measure.value), measure.target, _yes_or_no(measure.met)))
+        for name, each in _rows(found):
+            say(fields(name, _short(each.value), each.target, _yes_or_no(each.met)))
 
 
-def _rows(found: Analytics) -> Iterator[tuple[str, float | Measure]]:
-    """Yield the numbers by name; a measure if it has a target or a unit."""
+def _rows(found: Analytics) -> Iterator[tuple[str, Measure]]:
+    """Yield the measures by name; a plain number is one without a target and a unit."""
+    for name, value in _numbers(found):
+        yield name, value if isinstance(value, Measure) else Measure(value=value, unit="", target="", met=None)
+
+
+def _numbers(found: Analytics) -> Iterator[tuple[str, float | Measure]]:
     total, storage = found.total, found.storage
     yield "sessions", total.sessions
     yield from ((f"sessions.{state}", count) for state, count in total.states.items())
-    yield "delegations", total.delegations
-    yield "resumed", total.resumed
-    yield "resume_rate", total.resume_rate
-    yield "resume_success", total.resume_success
+    yield from ((name, getattr(total, name)) for name in ("delegations", "resumed", "resume_rate", "resume_success"))
     yield "resume_success.still_open", total.resumed_open
-    yield "duration_median", total.duration_median
-    yield "duration_p95", total.duration_p95
-    yield "error_rate", total.error_rate
+    yield from ((name, getattr(total, name)) for name in ("duration_median", "duration_p95", "error_rate"))
     callbacks = asdict(total.callbacks)
     yield "callbacks", sum(callbacks.values())
     yield from ((f"callbacks.{name}", count) for name, count in callbacks.items())
@@ -105,12 +104,11 @@ def _label(name: str) -> str:
     return f"  {part}".replace("_", " ") if part else whole.replace("_", " ")
 
 
-def _cells(value: float | Measure) -> tuple[str, str, str]:
-    if not isinstance(value, Measure):
-        return _readable(value, ""), " ", " "
-    if not value.target:
-        return _readable(value.value, value.unit), " ", " "  # a dash would mean that there is nothing to measure
-    return _readable(value.value, value.unit), value.target, _yes_or_no(value.met) or NOTHING
+def _cells(measure: Measure) -> tuple[str, str, str]:
+    shown = _readable(measure.value, measure.unit)
+    if not measure.target:
+        return shown, " ", " "  # a dash would mean that there is nothing to measure
+    return shown, measure.target, _yes_or_no(measure.met) or NOTHING
 
 
 def _yes_or_no(met: bool | None) -> str | None:
@@ -126,10 +124,10 @@ def _show_groups(found: Analytics, by: str) -> None:
         note("Nothing to count.")
         return
     aims = zip(("resumed", "success", "median", "p95", "errors"), _measures(found.total), strict=True)
-    columns = (by, "sessions", "delegations", *(f"{name} {measure.target}" for name, measure in aims))
+    names = (by, "sessions", "delegations", *(f"{name} {measure.target}" for name, measure in aims))
     rows = [_cells_of(_group_name(group, by), group) for group in found.groups]
-    resumed, success, median, p95, errors = columns[3:]
-    table(columns, [*rows, _cells_of("in all", found.total)], spare=(p95, median, success, errors, resumed))
+    resumed, success, median, p95, errors = names[3:]
+    table(names, [*rows, _cells_of("in all", found.total)], spare=(p95, median, success, errors, resumed))
     if any(measure.met is False for group in found.groups for measure in _measures(group)):
         note(f"! misses its target. {TARGETS}")
     if found.groups_left_out:
@@ -199,9 +197,7 @@ def _time_text(at: datetime, unit: str) -> str:
 
 def _draw(found: Analytics, *, folding: bool) -> None:
     """Draw sessions over time as columns, newest at the right; as weeks if the days do not fit."""
-    from shutil import get_terminal_size
-
-    width, unit = get_terminal_size().columns, str(found.by)
+    width, unit = columns(), str(found.by)
     if folding and unit == "day" and len(_points(found, unit, room_in(width) + 1)) > room_in(width):
         unit = "week"
     points = _points(found, unit, room_in(width))
@@ -254,14 +250,16 @@ def columns_of(title: str, share_title: str, points: Sequence[Point], *, width: 
     """Return lines that show the points as columns, and below them their shares."""
     shown = points[-room_in(width) :]
     top = max((point.height for point in shown), default=0)
+    highest = str(top) if top < 10**GUTTER else f"{top / 1e6:.4g}M"
     wide = max(1, min(WIDEST, room_in(width) // max(1, len(shown))))
 
     def line(number: object, filled: Iterable[int]) -> str:
-        return f"{number:>{GUTTER}} {'│' if levels is BLOCKS else '|'}{_columns_text(filled, wide, levels)}".rstrip()
+        bars = (levels[level] * max(1, wide - 1) + " " * (wide > 1) for level in filled)
+        return f"{number:>{GUTTER}} {'│' if levels is BLOCKS else '|'}{''.join(bars)}".rstrip()
 
     lines = [title]
     for row in reversed(range(HEIGHT)):
-        number = _scale(top) if row == HEIGHT - 1 else 0 if row == 0 else ""
+        number = highest if row == HEIGHT - 1 else 0 if row == 0 else ""
         lines.append(line(number, [_level(point.height, top, row) for point in shown]))
     if any(point.share is not None for point in shown):
         lines += [share_title, line("", [0 if p.share is None else 1 + round(p.share * 7) for p in shown])]
@@ -269,24 +267,13 @@ def columns_of(title: str, share_title: str, points: Sequence[Point], *, width: 
 
 
 def room_in(width: int) -> int:
-    """Return how many columns fit into the given number of characters."""
     return max(1, width - GUTTER - 2)
-
-
-def _scale(number: int) -> str:
-    return str(number) if number < 10**GUTTER else f"{number / 1e6:.4g}M"
 
 
 def _level(height: int, top: int, row: int) -> int:
     """Return how much of a line a column fills, in eighths; the lowest line shows even the smallest value."""
     filled = max(1, round(height * HEIGHT * 8 / top)) if height else 0
     return min(8, max(0, filled - row * 8))
-
-
-def _columns_text(filled: Iterable[int], wide: int, levels: str) -> str:
-    if wide == 1:
-        return "".join(levels[level] for level in filled)
-    return "".join(levels[level] * (wide - 1) + " " for level in filled)
 
 
 def without_gaps(points: Iterable[Point], step: timedelta, most: int) -> list[Point]:

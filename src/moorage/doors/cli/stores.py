@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing
 from datetime import datetime
+from itertools import count
 from typing import TYPE_CHECKING, Any, cast
 
 import apsw
 import click
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 
 from moorage import config
 from moorage.core.errors import (
@@ -27,10 +28,11 @@ from moorage.core.errors import (
     Unsupported,
     utc_text,
 )
+from moorage.doors.cli import arguments
 from moorage.doors.cli.app import App, command
 from moorage.doors.cli.connection import connect
+from moorage.doors.cli.edge import NO
 from moorage.doors.cli.output import complain, counting, facts, flat, say, stating, worded
-from moorage.doors.cli.verdicts import NO
 from moorage.doors.hooks import spool
 from moorage.ports import Store
 from moorage.sync import OnServer
@@ -48,18 +50,17 @@ _BESIDE = ("-wal", "-shm")
 Done = dict[str, Any]  # what was done, by name
 
 
-class Findings:
+class Findings(Struct):
     """Facts, notes and problems of a store."""
 
-    def __init__(self, url: str) -> None:
-        self.facts: dict[str, Any] = {"url": url}
-        self.problems: list[str] = []
-        self.notes: list[str] = []  # worth knowing, but not problems
-        self.is_damaged = False
+    facts: dict[str, Any]
+    problems: list[str] = []
+    notes: list[str] = []  # worth knowing, but not problems
+    is_damaged: bool = False
 
 
 @command("doctor", "moorage doctor", "moorage --json doctor", "moorage doctor --quarantine")
-@click.option("--quarantine", is_flag=True, help="Move a damaged store file aside. A healthy one is not touched.")
+@arguments.flag("--quarantine", "Move a damaged store file aside. A healthy one is not touched.")
 def doctor(app: App, quarantine: bool) -> int:
     """Check the store and report problems.
 
@@ -67,7 +68,7 @@ def doctor(app: App, quarantine: bool) -> int:
     """
     if quarantine and app.is_remote:
         raise Unsupported("--quarantine moves the store's file: run it where the server keeps its store")
-    found = Findings(config.without_password(app.full_url))
+    found = Findings({"url": config.without_password(app.full_url)})
     if not app.is_remote and (context_url := config.pick_context_url(app.full_url)) is not None:
         found.facts["context_url"] = config.without_password(context_url)
     _look(app, found)
@@ -170,15 +171,15 @@ _NAMED = 20  # orphans whose ids are listed
 
 
 def _look_for_orphans(raw: apsw.Connection, found: Findings) -> None:
-    count = raw.execute(f"SELECT count(*) {_ORPHANS}").get
-    found.facts["orphaned"] = count
-    if not count:
+    number = raw.execute(f"SELECT count(*) {_ORPHANS}").get
+    found.facts["orphaned"] = number
+    if not number:
         return
     ids = [id_ for (id_,) in raw.execute(f"SELECT id {_ORPHANS} ORDER BY pk LIMIT {_NAMED}")]
     found.facts["orphaned_sessions"] = ids
     found.notes.append(
-        f"{count} sessions are orphaned: their parent was deleted before they came here, and only its name is known "
-        f"({', '.join(map(str, ids))}{', …' if count > _NAMED else ''}); delete them, or say that it is well with "
+        f"{number} sessions are orphaned: their parent was deleted before they came here, and only its name is known "
+        f"({', '.join(map(str, ids))}{', …' if number > _NAMED else ''}); delete them, or say that it is well with "
         """`moorage update ID --metadata '{"orphaned": false}'`"""
     )
 
@@ -186,10 +187,8 @@ def _look_for_orphans(raw: apsw.Connection, found: Findings) -> None:
 def _quarantine(path: str) -> str:
     """Move the file and its companion files to a free name, and return that name."""
     stamp = f"{path}.corrupt-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-    target, tries = stamp, 1
-    while any(os.path.lexists(target + suffix) for suffix in ("", *_BESIDE)):
-        tries += 1
-        target = f"{stamp}-{tries}"
+    names = (stamp if number == 1 else f"{stamp}-{number}" for number in count(1))
+    target = next(name for name in names if not any(os.path.lexists(name + suffix) for suffix in ("", *_BESIDE)))
     for suffix in (*_BESIDE, ""):  # the database last: without its log it is still recognized as damaged
         if os.path.lexists(path + suffix):
             os.rename(path + suffix, target + suffix)
@@ -219,11 +218,11 @@ def _show_findings(found: Findings, moved: str | None, quarantine: bool) -> None
     "moorage migrate --seal",
     "moorage migrate --from sqlite:///moorage.db --to sqlite:///elsewhere.db",
 )
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-@click.option("--seal", is_flag=True, help="Then encrypt all stored data with the first encryption key.")
+@arguments.flag("--dry-run", "Show what would change, and change nothing.")
+@arguments.flag("--seal", "Then encrypt all stored data with the first encryption key.")
 @click.option("--from", "source", metavar="URL", help="Copy this store …")
 @click.option("--to", "target", metavar="URL", help="… into this empty one.")
-@click.option("--force", is_flag=True, help="Copy even if a server uses the store or turns are running.")
+@arguments.flag("--force", "Copy even if a server uses the store or turns are running.")
 def migrate(app: App, dry_run: bool, seal: bool, source: str | None, target: str | None, force: bool) -> int:
     """Update the schema, or copy everything into another store.
 
@@ -358,7 +357,6 @@ async def _opened(url: str) -> AsyncIterator[Store]:
 
 
 def _copied(source: str | None, target: str | None, *, force: bool, dry_run: bool) -> Done:
-    """Copy one store into another, or count what would be copied."""
     if source is None or target is None:
         raise click.UsageError("--from and --to go together: the store to copy, and an empty one to copy it into")
     names = {"from": _checked("from", source), "to": _checked("to", target)}
@@ -392,9 +390,7 @@ async def _count(source: str) -> Done:
 async def _copy(source: str, target: str, name: str, force: bool) -> Done:
     from moorage.service.copying import copy_store
 
-    async with AsyncExitStack() as stores:
-        ours = await stores.enter_async_context(_opened(source))
-        theirs = await stores.enter_async_context(_opened(target))
+    async with _opened(source) as ours, _opened(target) as theirs:
         with stating("Copying") as state:
             tell = None if state is None else lambda doing, kind, count: state(f"{doing} … {kind} {count}")
             done = await copy_store(ours, theirs, name, config.SystemClock().now(), force=force, progress=tell)

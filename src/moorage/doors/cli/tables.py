@@ -15,6 +15,7 @@ import click
 from moorage.core.errors import utc_text
 from moorage.core.query import Page, pages
 from moorage.core.session import Session
+from moorage.doors.cli import arguments
 from moorage.doors.cli.app import App
 from moorage.doors.cli.output import NOTHING, fields, hint, is_terminal, note, page_of, printable, say
 from moorage.doors.cli.terminal import STATE_STYLES, cut, paint, width_of
@@ -36,18 +37,15 @@ STATES = ("state", "status", "result")
 TableRow = Sequence[object]
 
 
-def wide_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--wide`, which the App keeps."""
-    told = "Show whole ids and texts, however long the lines become."
-    return click.option("--wide", is_flag=True, expose_value=False, callback=_keep_wide, help=told)(command)
-
-
 def _keep_wide(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     ctx.meta["moorage.wide"] = wanted
 
 
+_WIDE = "Show whole ids and texts, however long the lines become."
+wide_option = click.option("--wide", is_flag=True, expose_value=False, callback=_keep_wide, help=_WIDE)
+
+
 def is_wide() -> bool:
-    """Whether `--wide` was given."""
     ctx = click.get_current_context(silent=True)
     return ctx is not None and bool(ctx.meta.get("moorage.wide"))
 
@@ -150,12 +148,11 @@ def named(name: str | None, session_id: str) -> str:
 # Pages ------------------------------------------------------------------------------------------
 
 
-def page_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--limit` and `--cursor`."""
-    most = f"Show at most N; by default {ROWS} in a table, all in a pipe."
-    limited = click.option("--limit", type=click.IntRange(min=1), metavar="N", help=most)
-    told = "Continue from the `next` of an earlier --json answer."
-    return limited(click.option("--cursor", metavar="CURSOR", help=told)(command))
+_MOST = f"Show at most N; by default {ROWS} in a table, all in a pipe."
+page_options = arguments.all_of(
+    click.option("--limit", type=click.IntRange(min=1), metavar="N", help=_MOST),
+    click.option("--cursor", metavar="CURSOR", help="Continue from the `next` of an earlier --json answer."),
+)
 
 
 def show_list(
@@ -192,19 +189,13 @@ SESSION_COLUMNS = ("name", "session", "status", "phase", "agent", "updated")
 SPARE_COLUMNS = ("phase", "agent", "updated", "status")
 
 
-def session_line(session: Session) -> str:
-    """Return a session as one line of a pipe."""
-    return fields(*_session_fields(session))
-
-
-def _session_fields(session: Session) -> TableRow:
+def session_fields(session: Session) -> TableRow:
     about = (session.session_id, session.status, session.phase, session.agent_name, session.session_name)
     return *about, utc_text(session.updated_at)
 
 
 def show_sessions(sessions: Sequence[Session], nothing: str = "") -> None:
-    """Print sessions as a table on a terminal, as lines elsewhere."""
-    rows, lines = map(_session_cells, sessions), map(_session_fields, sessions)
+    rows, lines = map(_session_cells, sessions), map(session_fields, sessions)
     show_rows(SESSION_COLUMNS, rows, lines=lines, spare=SPARE_COLUMNS, nothing=nothing)
 
 

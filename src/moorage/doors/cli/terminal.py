@@ -21,7 +21,6 @@ STATE_STYLES = {  # of states and statuses
 
 
 def columns() -> int:
-    """Return the width of the terminal."""
     from shutil import get_terminal_size
 
     return get_terminal_size().columns
@@ -41,7 +40,6 @@ def paint(text: str, style: str | None, *, stream: IO[str] | None = None) -> str
 
 
 def width_of(text: str) -> int:
-    """Return how many columns a text takes."""
     if text.isascii():
         return len(text)
     from rich.cells import cell_len

@@ -18,14 +18,14 @@ from moorage.core.errors import InvalidField, NotFound
 from moorage.core.query import every
 from moorage.doors.cli import arguments
 from moorage.doors.cli.app import App, command
-from moorage.doors.cli.edge import UsageProblem
+from moorage.doors.cli.edge import NO, UsageProblem
 from moorage.doors.cli.output import complain, is_terminal, printable, reading, say, show_json
-from moorage.doors.cli.verdicts import NO
 from moorage.doors.cli.wording import counted
 from moorage.files.finding import AUTO, SOURCES
 from moorage.service.transfer import ImportReport
 
-FILE = click.Path(exists=True, dir_okay=False)
+FILE, FORMATS = click.Path(exists=True, dir_okay=False), click.Choice(["jsonl", "markdown"])
+SOURCE = click.Choice(SOURCES)
 HEADER = '{"type":"moorage"'
 
 
@@ -39,16 +39,9 @@ HEADER = '{"type":"moorage"'
     "moorage export plan-prod --format markdown",
 )
 @click.argument("sessions", type=arguments.SESSION, nargs=-1, metavar="[SESSION]...")
-@click.option("--all", "everything", is_flag=True, help="Export all sessions.")
-@click.option("--tree", is_flag=True, help="Include their descendants.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["jsonl", "markdown"]),
-    default="jsonl",
-    show_default=True,
-    help="Output format.",
-)
+@arguments.flag("--all", "everything", "Export all sessions.")
+@arguments.flag("--tree", "Include their descendants.")
+@click.option("--format", "form", type=FORMATS, default="jsonl", show_default=True, help="Output format.")
 @click.option(
     "-o", "--output", type=click.Path(dir_okay=False), metavar="FILE", help="Write to FILE, completely or not at all."
 )
@@ -59,7 +52,9 @@ def export(app: App, sessions: tuple[str, ...], everything: bool, tree: bool, fo
     """
     if bool(sessions) is everything:
         raise UsageProblem("say what to export: either sessions or --all")
-    lines = _all(app, form) if everything else _named(app, sessions, tree=tree, form=form)
+    ids = dict.fromkeys([app.id_of(ref) for ref in sessions])
+    named = (line for id in ids for line in app.moor.export(id, tree=tree, format=form))
+    lines = _all(app, form) if everything else named
     if form == "jsonl":  # several exports in one file have one header
         lines = (line for number, line in enumerate(lines) if number == 0 or not line.startswith(HEADER))
     if output is not None:
@@ -72,12 +67,6 @@ def export(app: App, sessions: tuple[str, ...], everything: bool, tree: bool, fo
         shown = printable if is_terminal() else str  # a terminal would interpret control characters of the text
         for line in lines:
             sys.stdout.write(f"{shown(line)}\n")
-
-
-def _named(app: App, refs: Iterable[str], *, tree: bool, form: str) -> Iterator[str]:
-    """Yield the exports of these sessions, one after another."""
-    for session_id in dict.fromkeys([app.id_of(ref) for ref in refs]):
-        yield from app.moor.export(session_id, tree=tree, format=form)
 
 
 def _all(app: App, form: str) -> Iterator[str]:
@@ -114,14 +103,7 @@ def _postgres_url(value: str, _: str) -> str:
 
 
 POSTGRES = arguments.Parsed("url", _postgres_url)
-MOVING = {  # the modules that read the files of frameworks
-    "langgraph_sqlite": "langgraph.moving",
-    "langgraph_postgres": "langgraph.moving",
-    "openai_sqlite": "openai_moving",
-    "openai_postgres": "openai_moving",
-    "adk_sqlite": "adk_moving",
-    "adk_postgres": "adk_moving",
-}
+MOVING = {"langgraph": "langgraph.moving", "openai": "openai_moving", "adk": "adk_moving"}  # what reads their files
 
 
 @command(
@@ -139,15 +121,10 @@ MOVING = {  # the modules that read the files of frameworks
 )
 @click.argument("paths", type=click.Path(exists=True, allow_dash=True), nargs=-1, metavar="PATH|-...")
 @click.option(
-    "--from",
-    "source",
-    type=click.Choice(SOURCES),
-    default=AUTO,
-    show_default=True,
-    help="Format of the files; by default detected.",
+    "--from", "source", type=SOURCE, default=AUTO, show_default=True, help="Format of the files; by default detected."
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be imported, and write nothing.")
-@click.option("--detach", is_flag=True, help="Import sessions whose parent is missing as roots.")
+@arguments.flag("--dry-run", "Show what would be imported, and write nothing.")
+@arguments.flag("--detach", "Import sessions whose parent is missing as roots.")
 @click.option("--postgres-table", "table", metavar="TABLE", help="A table with session_id, context, updated_at.")
 @click.option("--database", metavar="URL", help="The database of the table, if it is not the store's.")
 @click.option("--langgraph-sqlite", type=FILE, metavar="FILE", help="Threads of LangGraph's SqliteSaver.")
@@ -156,21 +133,15 @@ MOVING = {  # the modules that read the files of frameworks
 @click.option("--openai-postgres", type=POSTGRES, help="Sessions of OpenAI's SQLAlchemySession.")
 @click.option("--adk-sqlite", type=FILE, metavar="FILE", help="Sessions of Google ADK's own services.")
 @click.option("--adk-postgres", type=POSTGRES, help="Sessions of Google ADK's DatabaseSessionService.")
-def import_(
-    app: App,
-    /,
-    paths: tuple[str, ...],
-    table: str | None,
-    database: str | None,
-    **known: Any,
-) -> int:
+def import_(app: App, /, paths: tuple[str, ...], table: str | None, database: str | None, **known: Any) -> int:
     """Import sessions from files, folders or a table.
 
     It reads exports, state.json files, transcripts of Claude Code, and lists of messages. Importing twice changes
     nothing. An export is imported completely or not at all. Of files of other programs, all valid parts are imported;
     invalid ones are reported, and the exit code is 1.
     """
-    kept = [(module, source) for option, module in MOVING.items() if (source := known.pop(option)) is not None]
+    options = [(f"{name}_{kind}", module) for name, module in MOVING.items() for kind in ("sqlite", "postgres")]
+    kept = [(module, source) for option, module in options if (source := known.pop(option)) is not None]
     if not paths and table is None and not kept:
         raise UsageProblem("say what to import: files, folders, --postgres-table, or the database of a framework")
     files = [sys.stdin.buffer if path == arguments.STDIN else path for path in dict.fromkeys(paths)]
@@ -194,9 +165,8 @@ def _rows_of(app: App, table: str | None, database: str | None) -> Iterator[list
         return
     url = database or app.full_url
     if not is_postgres(url):
-        raise UsageProblem(
-            f"{without_password(url)} is not a PostgreSQL database; name that of the table with --database"
-        )
+        shown = without_password(url)
+        raise UsageProblem(f"{shown} is not a PostgreSQL database; name that of the table with --database")
     from tempfile import TemporaryFile
 
     from moorage.files.tables import write_rows
@@ -244,7 +214,7 @@ def _in_one_line(report: ImportReport, dry_run: bool) -> str:
 @click.option(
     "--folder", type=click.Path(file_okay=False), default=".", metavar="DIR", help="Project folder of a Claude session."
 )
-@click.option("--dry-run", is_flag=True, help="Show what would be copied, and write nothing.")
+@arguments.flag("--dry-run", "Show what would be copied, and write nothing.")
 def continue_(app: App, session: str, **wanted: Any) -> None:
     """Copy a session for another framework.
 
@@ -260,7 +230,5 @@ def continue_(app: App, session: str, **wanted: Any) -> None:
         complain(f"left out: {each}")
     if done.system_prompt and not app.as_json:
         complain(f"pass the system prompt yourself: {done.system_prompt}")
-    sentence = (
-        f"{counted(done.messages, 'message')} of {done.continues} go on in {done.framework} as {done.framework_id}."
-    )
-    app.tell(done, f"Would be carried: {sentence}" if wanted["dry_run"] else sentence, done.framework_id)
+    told = f"{counted(done.messages, 'message')} of {done.continues} go on in {done.framework} as {done.framework_id}."
+    app.tell(done, f"Would be carried: {told}" if wanted["dry_run"] else told, done.framework_id)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from moorage.core.errors import NotFound
 from moorage.core.policy import Criterion, Verdict
+from moorage.doors.cli.edge import NO
 from moorage.doors.cli.output import facts, is_terminal, say, show_json
 from moorage.sync import Moorage
-
-NO = 1
 
 
 def judge(moor: Moorage, ref: str, *, holder: str | None = None) -> Verdict:
@@ -20,7 +19,6 @@ def judge(moor: Moorage, ref: str, *, holder: str | None = None) -> Verdict:
 
 
 def tell(verdict: Verdict, *, as_json: bool) -> int:
-    """Print the verdict and return its exit code."""
     if as_json:
         show_json(verdict)
     elif is_terminal():

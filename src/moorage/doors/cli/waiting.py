@@ -13,8 +13,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
-import click
-
 from moorage import config
 from moorage.core.errors import MoorageError, SessionRunning
 from moorage.core.status import Because, Reason
@@ -31,8 +29,6 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Look = Callable[[], Awaitable[str | None]]
 SignalQueue = asyncio.Queue[signal.Signals]
-
-stop_on_exit_option = click.option("--stop-on-exit", is_flag=True, help="Stop the run when you leave.")
 
 
 def why(because: Because, session_id: str) -> str:
@@ -151,7 +147,6 @@ class Departure:
             await self._stop(talk)
 
     async def put_away(self, talk: Interaction, reason: str) -> None:
-        """Leave one session for another."""
         if self.is_remote or not self.is_kept:
             await talk.close()
         else:

@@ -12,6 +12,7 @@ import shlex
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from itertools import takewhile
 
 from moorage import config
 from moorage.core.errors import utc_text
@@ -80,8 +81,7 @@ def short_id(id: str, among: Iterable[str] = ()) -> str:
 
 def _shared(one: str, other: str) -> int:
     """Return the length of the common prefix of two ids."""
-    pairs = zip(one, other, strict=False)
-    return next((place for place, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    return len([*takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False))])
 
 
 def short_ids(ids: Iterable[str]) -> dict[str, str]:
@@ -106,11 +106,9 @@ def remember_url(url: str | None) -> None:
 
 def command_line(*words: str) -> str:
     """Return a command to type, with the `--url` that was given; a URL with a password is not repeated."""
-    url = _given.get("url")
-    where = []
-    if url is not None:
-        where = ["--url", shlex.quote(url) if config.without_password(url) == url else "URL"]
-    return " ".join((PROGRAM, *words, *where))
+    for url in _given.values():
+        words += ("--url", shlex.quote(url) if config.without_password(url) == url else "URL")
+    return " ".join((PROGRAM, *words))
 
 
 def with_url(message: str) -> str:
@@ -120,9 +118,8 @@ def with_url(message: str) -> str:
     """
     if not _given:
         return message
-    return re.sub(
-        r"`moorage (?!serve\b)((?:(?! --(?:url|from) )[^`])+)`", lambda found: f"`{command_line(found[1])}`", message
-    )
+    commands = r"`moorage (?!serve\b)((?:(?! --(?:url|from) )[^`])+)`"
+    return re.sub(commands, lambda found: f"`{command_line(found[1])}`", message)
 
 
 def shown_id(id: str) -> str:
