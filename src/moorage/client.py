@@ -473,7 +473,7 @@ class LocalMoorage(OnStore, Connection):
     # Agents, tools and launchers ------------------------------------------------------------------
 
     async def agents(self) -> AgentList:
-        registry = config.open_registry()
+        registry = config.registry()
         registered: dict[str, AgentDefinition] = {}
         with suppress(StoreError):  # the store does not answer: defined agents are listed all the same
             deps = await self.ready()
@@ -492,10 +492,10 @@ class LocalMoorage(OnStore, Connection):
         return agents.shown(found)
 
     async def define_agent(self, definition: str | dict[str, Any], **how: Any) -> dict[str, Any]:
-        return agents.shown(config.open_registry().add(definition, **how))
+        return agents.shown(config.registry().add(definition, **how))
 
     async def remove_agent(self, name: str) -> dict[str, Any]:
-        return agents.shown(config.open_registry().remove(name))
+        return agents.shown(config.registry().remove(name))
 
     async def tools(self) -> values.Tools:
         deps = await self.ready()

@@ -434,16 +434,19 @@ def unique_holder() -> str:
 # Agents -----------------------------------------------------------------------------------------
 
 
-def open_registry() -> Registry:
-    """Return the registry of agents: those that come with Moorage, and those defined in the data folder."""
-    from moorage.agents.registry import Registry
+def registry() -> Registry:
+    """Return the registry of agents, those that come with Moorage and those of the data folder, with its cache."""
+    known = _registries.get(home())
+    if known is None:
+        from moorage.agents.registry import Registry
 
-    return Registry(AgentFiles(os.path.join(home(), AGENTS_NAME)))
+        known = _registries[home()] = Registry(AgentFiles(os.path.join(home(), AGENTS_NAME)))
+    return known
 
 
 def agents() -> dict[str, AgentDefinition]:
     """Return every built-in or defined agent, by name."""
-    return _registry().all()
+    return registry().all()
 
 
 def agents_of(deps: Deps) -> dict[str, AgentDefinition]:
@@ -453,7 +456,7 @@ def agents_of(deps: Deps) -> dict[str, AgentDefinition]:
 
 def find_agent(name: str) -> AgentDefinition | None:
     """Return a built-in or defined agent, or None. Raise InvalidDefinition if its file is invalid."""
-    return _registry().find(name)
+    return registry().find(name)
 
 
 def tools_of(deps: Deps) -> Toolbox:
@@ -464,7 +467,7 @@ def tools_of(deps: Deps) -> Toolbox:
 
 
 def _tools_elsewhere(registered: dict[str, Tool]) -> dict[str, tuple[Tool, ToolFunction]]:
-    defined = [agent for agent in _registry().all().values() if agent.is_remote_tool]
+    defined = [agent for agent in registry().all().values() if agent.is_remote_tool]
     if not registered and not defined:
         return {}
     from moorage.agents.grpc import calling, tool_of
@@ -480,17 +483,9 @@ def check_free(name: str) -> None:
     """Raise AgentExists if a file or Moorage itself has the name already."""
     from moorage.agents.weather import WEATHER
 
-    known = _registry().all().get(name)
+    known = registry().all().get(name)
     if known is not None or name == WEATHER.name:
         raise AgentExists(name, (known.source if known is not None else None) or "Moorage itself")
-
-
-def _registry() -> Registry:
-    """Return the registry of this home, with a cache of its files."""
-    known = _registries.get(home())
-    if known is None:
-        known = _registries[home()] = open_registry()
-    return known
 
 
 def environment(name: str) -> str | None:

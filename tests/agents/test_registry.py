@@ -38,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def registry(folder: Path) -> Registry:
-    return config.open_registry()
+    return config.registry()
 
 
 def put(folder: Path, name: str, text: str) -> Path:
@@ -137,7 +137,7 @@ def test_an_agent_that_is_not_there_is_not_found(registry: Registry) -> None:
 def test_added_agent_is_visible_to_other_registries(registry: Registry, folder: Path) -> None:
     added = registry.add(agent(env={"A": "1"}).table())
     assert added.source == str(folder / "planner.toml")
-    assert agent_in(config.open_registry(), "planner") == added
+    assert agent_in(Registry(config.AgentFiles(str(folder))), "planner") == added
     assert folder.stat().st_mode & 0o077 == 0
     assert [path.name for path in folder.iterdir()] == ["planner.toml"]
 

@@ -25,7 +25,7 @@ RULES = {
         "moorage.service",
         "moorage.stores",
     ),
-    *(f"moorage.core.{name}" for name in "approval codec delegation duration entry errors event fact family".split()),
+    *(f"moorage.core.{name}" for name in "approval codec duration entry errors fact family".split()),
     *(f"moorage.core.{name}" for name in "ids inline policy query redact session status window".split()),
     *(f"moorage.service.{name}" for name in "approvals delegation deps inline retention".split()),
 }

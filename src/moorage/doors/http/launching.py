@@ -75,7 +75,7 @@ def add_to(door: Door, stop: asyncio.Event | None = None) -> None:
     async def definitions(exchange: Exchange, _: Visitor, asked: DefinitionsRequest) -> None:
         """Return all definitions, for launchers."""
         await door.deps.registered.look()
-        texts = config.open_registry().texts() if asked.text else {}
+        texts = config.registry().texts() if asked.text else {}
         items = [
             Defined(role=agent.role, definition=agent.table(), text=texts.get(agent.name))
             for agent in config.agents_of(door.deps).values()
