@@ -17,12 +17,12 @@ from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from moorage import config
 from moorage.api import Context, EventListener, Moorage, WordListener
-from moorage.connection import Connection, LaunchOptions, implements
+from moorage.connection import Connection, LaunchOptions, Parent, implements
 from moorage.core.codec import check_list
 from moorage.core.duration import check_wait
 from moorage.core.entry import Event
@@ -237,7 +237,6 @@ class LocalMoorage(OnStore, Connection):
 
     @property
     def context(self) -> LocalContext:
-        """The keyed memory of sessions."""
         return LocalContext(self.opened, self.caller)
 
     def record_backend(self) -> RecordBackend:
@@ -265,12 +264,7 @@ class LocalMoorage(OnStore, Connection):
     # Sessions -------------------------------------------------------------------------------------
 
     async def create(
-        self,
-        agent: str | None = None,
-        *,
-        parent: str | UnsetType | None = UNSET,
-        idempotency_key: str | None = None,
-        **new: Any,
+        self, agent: str | None = None, *, parent: Parent = UNSET, idempotency_key: str | None = None, **new: Any
     ) -> Session:
         request, above = SessionRequest(agent=agent, **new), self.parent_of(parent)
         once = once_key("create", idempotency_key, [request, above])
@@ -373,7 +367,7 @@ class LocalMoorage(OnStore, Connection):
         *,
         mode: str = "sync",
         session: str | None = None,
-        parent: str | UnsetType | None = UNSET,
+        parent: Parent = UNSET,
         timeout: float | None = None,
         on_event: EventListener | None = None,
         **more: Any,
@@ -398,13 +392,7 @@ class LocalMoorage(OnStore, Connection):
         return await self._answer(asked, on_event, timeout=timeout)
 
     async def start(
-        self,
-        agent: str,
-        prompt: object,
-        *,
-        parent: str | UnsetType | None = UNSET,
-        idempotency_key: str | None = None,
-        **new: Any,
+        self, agent: str, prompt: object, *, parent: Parent = UNSET, idempotency_key: str | None = None, **new: Any
     ) -> RunAnswer:
         request, above = SessionRequest(**new), self.parent_of(parent)
         run_key = None if idempotency_key is None else f"{runs.CREATES}{idempotency_key}"

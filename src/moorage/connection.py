@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from moorage.records import RecordOperations as RecordBackend
 
 C = TypeVar("C", bound=type)
+Parent = str | UnsetType | None  # of a new session: a ref; none; or, if unset, the calling session
 
 
 def implements(specification: type) -> Callable[[C], C]:
@@ -72,14 +73,12 @@ class Connection(Moorage):
 
     @property
     def records(self) -> Records:
-        """Values beside the log of a session, by namespace and key."""
         from moorage.records import Records
 
         return Records(self.record_backend())
 
     @property
     def memory(self) -> Memory:
-        """Values that all sessions of an owner share, by namespace and key."""
         from moorage.records import Memory
 
         return Memory(self.record_backend())
@@ -89,7 +88,7 @@ class Connection(Moorage):
         parent = self.caller.parent
         return config.parent_from_environment() if parent is UNSET else parent
 
-    def parent_of(self, parent: str | UnsetType | None) -> str | None:
+    def parent_of(self, parent: Parent) -> str | None:
         """Return the parent of a new session: the named one, else the calling session."""
         return self.asks_from() if parent is UNSET else parent
 
@@ -111,13 +110,7 @@ class Connection(Moorage):
         raise NotImplementedError
 
     async def start(
-        self,
-        agent: str,
-        prompt: object,
-        *,
-        parent: str | UnsetType | None = UNSET,
-        idempotency_key: str | None = None,
-        **new: Any,
+        self, agent: str, prompt: object, *, parent: Parent = UNSET, idempotency_key: str | None = None, **new: Any
     ) -> RunAnswer:
         """Open a session and ask its agent the first prompt, both or neither; the key is that of `create`."""
         raise NotImplementedError
