@@ -74,4 +74,4 @@ def test_a_session_keeps_the_call_and_its_result(place: Place) -> None:
     call, result = (entry.content[0] for entry in moor.messages(session.id) if isinstance(entry.content, list))
     assert call["input"] == {"operation": "get_weather", "location": "Rome"}
     assert result["call_id"] == call["id"]
-    assert json.loads(result["content"]) == answer.result
+    assert json.loads(result["output"]) == answer.result

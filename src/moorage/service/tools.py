@@ -58,7 +58,7 @@ async def _kept(deps: Deps, caller: Caller, session: str, answer: ToolAnswer, gi
     call = {"type": "tool_call", "id": deps.new_id(), "name": answer.tool}
     call["input"] = {"operation": answer.operation, **given}  # type: ignore[assignment]
     told = answer.error if answer.error is not None else encode_text(answer.result)
-    result = {"type": "tool_result", "call_id": call["id"], "content": told, "is_error": not answer.success}
+    result = {"type": "tool_result", "call_id": call["id"], "output": told, "is_error": not answer.success}
     said = [{"role": "assistant", "content": [call]}, {"role": "tool", "content": [result]}]
     entries = await append_messages(deps, caller, session, said)
     return replace(answer, session_id=entries[0].session_id)
