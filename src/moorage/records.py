@@ -31,6 +31,7 @@ from moorage.core.record import (
     Put,
     Record,
     RecordRequest,
+    Requests,
     Touch,
     part_key,
 )
@@ -40,7 +41,7 @@ __all__ = ["Append", "Drop", "Memory", "Put", "Record", "Records", "RecordsWritt
 
 Found = list[Record | None]  # `list` is a method below
 Pieces = list[bytes]
-Requests = list[RecordRequest]
+RequestList = list[RecordRequest]
 SMALL = 4096  # bytes of a value that stays in a commit that would be too large otherwise
 PARTS_AT_ONCE = 4  # read together, so that an answer stays small
 
@@ -65,8 +66,8 @@ class RecordOperations(Protocol):
     ) -> Page[Record]: ...
 
     async def write_records(
-        self, ref: str | None, requests: Sequence[RecordRequest], *, messages: Sequence[Any] = (),
-        token: str | None = None, version: int | None = None, memory: Sequence[RecordRequest] = (),
+        self, ref: str | None, requests: Requests, *, messages: Sequence[Any] = (),
+        token: str | None = None, version: int | None = None, memory: Requests = (),
     ) -> RecordsWritten: ...  # fmt: skip
 
 
@@ -78,9 +79,9 @@ def packed(value: Any) -> tuple[bytes, str]:
     return encode(value), JSON
 
 
-def _requests(writes: object, name: str) -> Requests:
+def _requests(writes: object, name: str) -> RequestList:
     """Return the writes as a list. Raises InvalidField."""
-    requests: Requests = check_list(writes, name)
+    requests: RequestList = check_list(writes, name)
     if not all(isinstance(each, RecordRequest) for each in requests):
         raise InvalidField(name, "must be a list of Put, Append, Drop and Touch")
     return requests
@@ -131,17 +132,12 @@ class RecordSpace:
         """Delete a record, or with `prefix` all records whose keys have this prefix. A missing key is no error."""
         await self.write([Drop(namespace=namespace, key=key, prefix=prefix, version=version)])
 
-    async def write(self, writes: Sequence[RecordRequest]) -> RecordsWritten:
+    async def write(self, writes: Requests) -> RecordsWritten:
         """Write several records in one commit."""
         return await self._write(writes)
 
     async def _write(
-        self,
-        writes: Sequence[RecordRequest],
-        *,
-        messages: Sequence[Any] = (),
-        memory: Sequence[RecordRequest] = (),
-        **how: Any,
+        self, writes: Requests, *, messages: Sequence[Any] = (), memory: Requests = (), **how: Any
     ) -> RecordsWritten:
         """Write records of a session and of its owner and append messages, as `Records.write` says."""
         writes, memory = _requests(writes, "writes"), _requests(memory, "memory")
@@ -153,9 +149,9 @@ class RecordSpace:
 
     # Values in parts ---------------------------------------------------------------------------------
 
-    async def _staged(self, writes: Sequence[RecordRequest], most: int) -> Requests:
+    async def _staged(self, writes: Requests, most: int) -> RequestList:
         """Return the writes, with values of more than `most` bytes sent ahead."""
-        small: Requests = []
+        small: RequestList = []
         for each in writes:
             is_large = isinstance(each, (Put, Append)) and len(each.value) > most
             small.append(await self._in_parts(each) if is_large else each)  # type: ignore[arg-type]  # it has a value
@@ -259,12 +255,12 @@ class Records:
     async def write(
         self,
         ref: str,
-        writes: Sequence[RecordRequest],
+        writes: Requests,
         *,
         messages: Sequence[Any] = (),
         token: str | None = None,
         version: int | None = None,
-        memory: Sequence[RecordRequest] = (),
+        memory: Requests = (),
     ) -> RecordsWritten:
         """Write records and append messages, all in one commit; a message whose client key is known is not repeated.
 

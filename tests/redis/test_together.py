@@ -78,7 +78,7 @@ async def test_purge_spares_a_record_that_is_written_again(stores: list[RedisSto
     await stores[0].create(OWNER, a_session("s-1"))
     short, long = (Put(namespace="n", key="k", value=b"v", ttl=seconds) for seconds in (60, 600))
     for wish in (short, long):
-        decide = partial(write_with_messages, messages=[], requests=[wish], stamp=a_stamp())
+        decide = partial(write_with_messages, messages=[], writes=[wish], stamp=a_stamp())
         await stores[0].apply(OWNER, "s-1", decide, needs=Needs(records=needs_of([wish])))
 
     assert await stores[1].purge(after(61), 10) == 0

@@ -162,6 +162,7 @@ class Touch(Struct, frozen=True, kw_only=True, tag_field="op", tag="touch", forb
 
 
 RecordRequest = Put | Append | Drop | Touch
+Requests = Sequence[RecordRequest]
 
 
 # Reads and writes of a decision ------------------------------------------------------------------
@@ -215,7 +216,7 @@ RecordWrite = PutRecord | DropRecords | TouchRecords
 # Rules ------------------------------------------------------------------------------------------
 
 
-def needs_of(requests: Sequence[RecordRequest]) -> RecordNeeds:
+def needs_of(requests: Requests) -> RecordNeeds:
     """Return the records that a store must read before these requests can be decided."""
     names, last, below = [RecordName(FLOOR, FLOOR)], [], []
     for each in requests:
@@ -357,12 +358,7 @@ def _end(ttl: float | None, at: datetime) -> datetime | None:
 
 
 def write_with_messages(
-    view: View,
-    messages: list[Message],
-    requests: Sequence[RecordRequest],
-    stamp: Stamp,
-    token: str | None = None,
-    memory: Sequence[RecordRequest] = (),
+    view: View, messages: list[Message], writes: Requests, stamp: Stamp, token: str | None = None, memory: Requests = ()
 ) -> Change:
     """Return one change that writes records of a session and its owner, and appends messages new to the log."""
     from moorage.core.session import Change, unsaid
@@ -372,7 +368,7 @@ def write_with_messages(
     spoken = view.session.append(fresh, stamp, token=token) if fresh else Change(session=view.session)
     return replace(
         spoken,
-        records=decide_records(requests, view.records or RecordsView(), stamp.at),
+        records=decide_records(writes, view.records or RecordsView(), stamp.at),
         memory=decide_records(memory, view.memory or RecordsView(), stamp.at),
     )
 
@@ -404,7 +400,7 @@ def check_record_key(key: object, field: str = "key", *, empty: bool = False) ->
     return key
 
 
-def check_requests(*parts: Sequence[RecordRequest]) -> None:
+def check_requests(*parts: Requests) -> None:
     """Raise InvalidRequest for more than one commit may write; each part is for another set of records."""
     for part in parts:
         _check_part(part)
@@ -413,7 +409,7 @@ def check_requests(*parts: Sequence[RecordRequest]) -> None:
         raise TooLarge("records of one commit", size, MAX_COMMIT)
 
 
-def _check_part(requests: Sequence[RecordRequest]) -> None:
+def _check_part(requests: Requests) -> None:
     if len(requests) > MAX_WRITES:
         raise InvalidField("writes", f"has {len(requests)} items, at most {MAX_WRITES} are allowed")
     for each in requests:
