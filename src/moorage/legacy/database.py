@@ -21,18 +21,11 @@ from msgspec import Struct
 
 from moorage.core.errors import StoreUnavailable
 from moorage.core.session import FINAL_STATES, Session
-from moorage.legacy.plan import Planned, planned
-from moorage.legacy.rows import ORPHANED, LegacyLog, given, micros_of, session_of, state_of
+from moorage.legacy.rows import ORPHANED, LegacyLog, Planned, given, micros_of, planned, session_of, state_of
 from moorage.stores.rows import micros
 from moorage.stores.sql.db import SessionPlace
 from moorage.stores.sqlite import writes
-from moorage.stores.sqlite.connection import (
-    APPLICATION_ID,
-    SqliteConnection,
-    check_ours,
-    check_usable,
-    translating,
-)
+from moorage.stores.sqlite.connection import APPLICATION_ID, SqliteConnection, check_ours, check_usable, translating
 from moorage.stores.sqlite.driven import BrokenText
 from moorage.stores.sqlite.migrate import apply_missing
 
@@ -138,7 +131,14 @@ def bring_in_file(path: str, sealer: Sealer | None = None, patience: float | Non
     """Convert an older orchestrator's file; return None if it is ours already. Raises ForeignDatabase."""
     with translating(path), closing(SqliteConnection(path, patience, sealer, _check_older)) as db:
         db.raw.pragma("cache_size", _CACHE)
-        return _bring_in_once(db)
+        try:
+            with db.transaction():  # the first process to get the lock does the work; the others find it done
+                return _bring_in(db) if is_older(db.raw) else None
+        except UnicodeDecodeError as error:
+            raise BrokenText(path) from error
+        except apsw.SQLError as error:
+            why = f"{path} is an older orchestrator's database and cannot be brought in ({error}); nothing was changed"
+            raise StoreUnavailable(why, store=path) from error
 
 
 def bring_in_and_log(path: str, sealer: Sealer | None, patience: float | None) -> None:
@@ -147,17 +147,6 @@ def bring_in_and_log(path: str, sealer: Sealer | None, patience: float | None) -
         import logging  # 5 ms, only here
 
         logging.getLogger(__name__).warning("%s was an older orchestrator's database; brought in: %s", path, done)
-
-
-def _bring_in_once(db: SqliteConnection) -> BroughtIn | None:
-    try:
-        with db.transaction():  # the first process to get the lock does the work; the others find it done
-            return _bring_in(db) if is_older(db.raw) else None
-    except UnicodeDecodeError as error:
-        raise BrokenText(db.path) from error
-    except apsw.SQLError as error:
-        why = f"{db.path} is an older orchestrator's database and cannot be brought in ({error}); nothing was changed"
-        raise StoreUnavailable(why, store=db.path) from error
 
 
 def _bring_in(db: SqliteConnection) -> BroughtIn:
@@ -207,7 +196,6 @@ class _Table(NamedTuple):
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """Return its columns in lower case."""
         return tuple(name.lower() for name in self.names)
 
     def rows(self, db: SqliteConnection, column: str, value: Any) -> Iterator[dict[str, Any]]:

@@ -1,43 +1,148 @@
-"""Convert rows of an older orchestrator to sessions, entries and instants."""
+"""Rows of an older orchestrator as sessions and entries.
+
+First the plan: the new key, id, name and family of each session. Then the conversion of its rows.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from msgspec import DecodeError
+from msgspec import DecodeError, Struct
 from msgspec.structs import replace
 
 from moorage.core.codec import check_json, decode, encode
 from moorage.core.entry import ROLES, Entry, Kind, check_message
 from moorage.core.errors import MoorageError
-from moorage.core.ids import check_label, looks_like_ref
+from moorage.core.ids import check_label, looks_like_ref, uuid7
 from moorage.core.session import FINAL_STATES, MAX_METADATA_BYTES, Phase, Session, State, check_text
-from moorage.legacy.plan import Planned
 from moorage.stores.rows import instant, micros
 
 ORPHANED = "orphaned"  # key in a session's metadata
 EVENT = "legacy_event"  # the kind of an entry that is no message
 
-_STATES = {
-    "pending": State.CREATED,
-    "created": State.CREATED,
-    "suspended": State.SUSPENDED,
-    "paused": State.SUSPENDED,
-    "finished": State.COMPLETED,
-    "completed": State.COMPLETED,
-    "complete": State.COMPLETED,
-    "error": State.FAILED,
-    "failed": State.FAILED,
-    "stopped": State.ABANDONED,
-    "stopping": State.ABANDONED,
-    "cancelled": State.ABANDONED,
-    "abandoned": State.ABANDONED,
+_STATUSES = {
+    State.CREATED: "pending created",
+    State.SUSPENDED: "suspended paused",
+    State.COMPLETED: "finished completed complete",
+    State.FAILED: "error failed",
+    State.ABANDONED: "stopped stopping cancelled abandoned",
 }
+_STATES = {status: state for state, statuses in _STATUSES.items() for status in statuses.split()}
 _LAST = 8_583_753_600_000_000  # microseconds until 2242; up to then a float is exact to the microsecond
+
+
+# The plan --------------------------------------------------------------------------------------
+
+
+class Planned(Struct, eq=False):
+    """One of the old sessions: the facts from its row, and its new identity."""
+
+    source: int  # the row
+    old_id: Any
+    old_name: Any
+    at: int | None  # in microseconds; None until the plan is made, if the row has no time
+    is_open: bool
+    parent_ref: Any  # an id
+    parent_name: Any
+    n: int = 0  # the new key, in order of creation
+    id: str = ""
+    name: str | None = None
+    parent: Planned | None = None
+    root: Planned | None = None
+    depth: int = -1  # not known yet
+    is_cut: bool = False  # whether its parent link was part of a cycle
+
+    @property
+    def family(self) -> tuple[int | None, int | None]:
+        """Return the keys of parent and root; None for a root."""
+        return (None, None) if self.parent is None or self.root is None else (self.parent.n, self.root.n)
+
+    @property
+    def root_id(self) -> str:
+        """Return the id of the root of its tree."""
+        return self.id if self.root is None else self.root.id
+
+
+def planned(scanned: Iterable[Planned], now: int) -> list[Planned]:
+    """Sort sessions in the order of creation, and give each its key, id, name and family."""
+    plan = list(scanned)
+    first = min((each.at for each in plan if each.at is not None), default=now)
+    for each in plan:
+        each.at = first if each.at is None else each.at
+    plan.sort(key=lambda each: each.at or 0)
+    for number, each in enumerate(plan, 1):
+        each.n = number
+    by_id = _give_ids(plan)
+    _find_parents(plan, by_id)
+    _cut_cycles(plan)
+    for each in plan:
+        _place(each)
+    _keep_names(plan)
+    return plan
+
+
+def _give_ids(plan: list[Planned]) -> dict[Any, Planned]:
+    """Keep valid ids; make new ones for the others, and for the second session with the same id."""
+    by_id: dict[Any, Planned] = {}
+    for each in plan:
+        is_first = by_id.setdefault(each.old_id, each) is each
+        kept = is_first and looks_like_ref(each.old_id)
+        each.id = each.old_id if kept else uuid7((each.at or 0) // 1000, os.urandom(10))
+    return by_id
+
+
+def _find_parents(plan: list[Planned], by_id: dict[Any, Planned]) -> None:
+    """Link each session to its parent.
+
+    An id means one session: if it was deleted, no other of the same name replaces it. A name means the newest session.
+    """
+    by_name: dict[Any, Planned] = {}
+    for each in plan:
+        if each.parent_ref is not None:
+            each.parent = by_id.get(each.parent_ref)
+        elif each.parent_name is not None:
+            each.parent = by_name.get(each.parent_name)
+        by_name[each.old_name] = each
+
+
+def _cut_cycles(plan: list[Planned]) -> None:
+    """Make the oldest session of each cycle a root."""
+    met: dict[int, int] = {}  # a session, and the session from which the walk up reached it
+    for start in plan:
+        line: list[Planned] = []
+        each: Planned | None = start
+        while each is not None and each.n not in met:
+            met[each.n] = start.n
+            line.append(each)
+            each = each.parent
+        if each is not None and met[each.n] == start.n:
+            oldest = min(line[line.index(each) :], key=lambda member: member.n)
+            oldest.parent, oldest.is_cut = None, True
+
+
+def _place(session: Planned) -> None:
+    """Set depth and root, from the first ancestor whose depth is known."""
+    line = [session]
+    while (parent := line[-1].parent) is not None and parent.depth < 0:
+        line.append(parent)
+    for each in reversed(line):
+        each.depth = 0 if each.parent is None else each.parent.depth + 1
+        each.root = each if each.parent is None else each.parent.root
+
+
+def _keep_names(plan: list[Planned]) -> None:
+    """Keep valid names; the newest open session with a name keeps it, unless it is another session's id."""
+    newest = {each.old_name: each for each in plan if each.is_open}
+    by_id = {each.id: each for each in plan}
+    for each in plan:
+        is_free = newest.get(each.old_name) is each and by_id.get(each.old_name, each) is each
+        if looks_like_ref(each.old_name) and (not each.is_open or is_free):
+            each.name = each.old_name
 
 
 # Sessions ------------------------------------------------------------------------------------------
@@ -47,6 +152,7 @@ def session_of(planned: Planned, old: dict[str, Any]) -> Session:
     """Return the session for a row."""
     state, at = state_of(old.get("status")), instant(planned.at or 0)
     is_final = state in FINAL_STATES
+    parent = _parent_given(old) if planned.parent is None else planned.parent.old_name
     session = Session(
         session_id=planned.id,
         task_id=planned.id,
@@ -60,7 +166,7 @@ def session_of(planned: Planned, old: dict[str, Any]) -> Session:
         state=state,
         phase=Phase(state.value) if is_final else Phase.INITIALIZING,
         parent_session_id=None if planned.parent is None else planned.parent.id,
-        parent_session_name=_name_of_parent(planned, old),
+        parent_session_name=parent if isinstance(parent, str) and looks_like_ref(parent) else None,
         depth=planned.depth,
         version=2 if is_final else 1,
         finalized_at=at if is_final else None,
@@ -79,11 +185,6 @@ def _passing(check: Callable[[str], str], value: object) -> str | None:
 def _parent_given(old: dict[str, Any]) -> object:
     """Return the parent given in the row: its name, or else its id."""
     return given(old.get("parent_session_name")) or given(old.get("parent_session_id"))
-
-
-def _name_of_parent(planned: Planned, old: dict[str, Any]) -> str | None:
-    name = _parent_given(old) if planned.parent is None else planned.parent.old_name
-    return name if isinstance(name, str) and looks_like_ref(name) else None
 
 
 _SHOWN = ("session_id", "session_name", "agent_name", "project_dir", "parent_session_id", "parent_session_name")
@@ -131,7 +232,7 @@ def given(value: object) -> object:
 
 def state_of(status: object) -> State:
     """Return the state for a status; an unknown status means an open session."""
-    return _STATES.get(status.strip().lower(), State.ACTIVE) if isinstance(status, str) else State.ACTIVE
+    return _STATES.get(str(status).strip().lower(), State.ACTIVE)
 
 
 # Logs -------------------------------------------------------------------------------------------
@@ -164,7 +265,11 @@ class LegacyLog:
             self.messages += 1
             return self._entry(Kind.MESSAGE, role=said[0], content=said[1])
         self.events += 1
-        data = {name: _readable(value) for name, value in event.items() if value is not None and name != "session_id"}
+        data = {
+            name: _decoded(value, "{[") if isinstance(value, str) else _plain(value)
+            for name, value in event.items()
+            if value is not None and name != "session_id"
+        }
         return self._entry(EVENT, data=data)
 
     def _entry(self, kind: str, **what: Any) -> Entry:
@@ -178,22 +283,14 @@ def _message(event: dict[str, Any]) -> tuple[str, str | list[dict[str, Any]]] | 
     if role not in ROLES or not isinstance(content, str):
         return None
     content = _decoded(content, '["')
-    if isinstance(content, list) and len(content) == 1 and _is_plain_text(content[0]):
-        content = content[0]["text"]
+    match content:
+        case [{"type": "text", "text": text, **others}] if not others:
+            content = text
     try:
         message = check_message({"role": role, "content": content})
     except MoorageError:
         return None
     return message.role, message.content
-
-
-def _is_plain_text(part: object) -> bool:
-    return isinstance(part, dict) and part.keys() == {"type", "text"} and part["type"] == "text"
-
-
-def _readable(value: Any) -> Any:
-    """Return a column of an event, decoded if it is a JSON object or list."""
-    return _decoded(value, "{[") if isinstance(value, str) else _plain(value)
 
 
 def _decoded(text: str, begins: str) -> Any:
