@@ -11,7 +11,7 @@ import os
 import re
 import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import islice
 from typing import IO
 
@@ -105,7 +105,7 @@ def find(sources: Iterable[Source], kind: str = AUTO) -> list[FoundFile]:
 
     Raises InvalidImport for a file of unknown kind, and for a folder without any known file.
     """
-    if kind not in tuple(SOURCES):
+    if kind not in SOURCES:
         raise InvalidField("source", f"is {kind!r}; use one of {', '.join(SOURCES)}")
     found: list[FoundFile] = []
     try:
@@ -170,8 +170,10 @@ def _single(path: str, kind: str) -> list[FoundFile]:
         return [_conversation(file)]
     if file.kind != CLAUDE_CODE:
         return [file]
-    beside = os.path.join(path.removesuffix(".jsonl"), SUBAGENTS)
-    return [_transcript(file), *(_transcript(_file(each)) for each in _subagents_in(beside))]
+    folder = os.path.join(path.removesuffix(".jsonl"), SUBAGENTS)
+    names = sorted(filter(_is_subagent, os.listdir(folder))) if os.path.isdir(folder) else []
+    beside = filter(os.path.isfile, (os.path.join(folder, name) for name in names))
+    return [_transcript(file), *(_transcript(_file(each)) for each in beside)]
 
 
 def _known(file: FoundFile, kind: str) -> FoundFile:
@@ -202,14 +204,10 @@ def _kind_of_document(file: FoundFile, max_document: int = MAX_LIST) -> str | No
 def _in_folder(root: str, kind: str) -> list[FoundFile]:
     """Return the files of a folder and its subfolders that are known by name and place."""
     found: list[FoundFile] = []
-
-    def closed(error: OSError) -> None:
-        found.append(_unreadable(str(error.filename), error))
-
-    for folder, folders, names in os.walk(root, onerror=closed):
+    for folder, folders, names in os.walk(root, onerror=lambda error: found.append(_unreadable(error.filename, error))):
         folders[:] = sorted(name for name in folders if name not in NOT_LOOKED_INTO)
         paths = (os.path.join(folder, name) for name in sorted(names))
-        found += [file for path in paths if (file := _candidate(path, root, kind)) is not None]
+        found.extend(file for path in paths if (file := _candidate(path, root, kind)) is not None)
     if not found:
         raise InvalidImport(f"it contains nothing that can be imported: {UNKNOWN}", file=root)
     return found
@@ -281,11 +279,6 @@ def _file(path: str) -> FoundFile:
     return FoundFile(name=path, size=os.stat(path).st_size)
 
 
-def _subagents_in(folder: str) -> list[str]:
-    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    return [path for name in names if _is_subagent(name) and os.path.isfile(path := os.path.join(folder, name))]
-
-
 def _transcript(file: FoundFile) -> FoundFile:
     """Return a transcript, with the facts from its name, its place and the file beside it."""
     folder, name = os.path.split(os.path.abspath(file.name))
@@ -300,8 +293,6 @@ def _transcript(file: FoundFile) -> FoundFile:
 
 
 def _beside(path: str) -> bytes | None:
-    try:
-        with open(path, "rb") as file:
-            return file.read(MAX_STATE)
-    except OSError:
-        return None
+    with suppress(OSError), open(path, "rb") as file:
+        return file.read(MAX_STATE)
+    return None

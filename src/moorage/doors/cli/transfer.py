@@ -169,7 +169,7 @@ def _rows_of(app: App, table: str | None, database: str | None) -> Iterator[list
         raise UsageProblem(f"{shown} is not a PostgreSQL database; name that of the table with --database")
     from tempfile import TemporaryFile
 
-    from moorage.files.tables import write_rows
+    from moorage.files.taking import write_rows
 
     with TemporaryFile() as rows:
         rows.raw.name = table  # type: ignore[attr-defined]  # so the report calls it
