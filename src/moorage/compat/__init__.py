@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from moorage.compat.children import count_child_sessions, get_child_sessions
+    from moorage.compat.agent_session import count_child_sessions, get_child_sessions
     from moorage.compat.session_manager import AgentSessionManager
     from moorage.executor import AgentExecutor as AgentPluginExecutor
 
@@ -23,8 +23,8 @@ __all__ = ["AgentPluginExecutor", "AgentSessionManager", "count_child_sessions",
 _PLACES = {
     "AgentPluginExecutor": ("moorage.executor", "AgentExecutor"),
     "AgentSessionManager": ("moorage.compat.session_manager", "AgentSessionManager"),
-    "count_child_sessions": ("moorage.compat.children", "count_child_sessions"),
-    "get_child_sessions": ("moorage.compat.children", "get_child_sessions"),
+    "count_child_sessions": ("moorage.compat.agent_session", "count_child_sessions"),
+    "get_child_sessions": ("moorage.compat.agent_session", "get_child_sessions"),
 }
 
 

@@ -23,7 +23,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 from moorage import config, sync
 from moorage.compat.pre_delegate import PHASE_KINDS, as_answer, no_answer, phase_changes, read_question, working_folder
@@ -31,32 +31,30 @@ from moorage.core.errors import IdTaken, MoorageError, NotFound, SessionCorrupt,
 from moorage.core.ids import check_label, dated_id, looks_like_ref
 from moorage.core.policy import Verdict, verdict_without
 from moorage.core.query import every
+from moorage.core.render import session_json
 from moorage.core.session import Session
 
-P = ParamSpec("P")
-T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 Json = dict[str, Any]
-Method = Callable[Concatenate["AgentSession", P], T]
 
 INTERFACE = "agent_session"
 RETRIES = 4  # attempts with another id, if one is taken
 _connections: dict[tuple[str, str, int], sync.Moorage] = {}
 
 
-def _safely(otherwise: Callable[[], Any]) -> Callable[[Method[P, T]], Method[P, T]]:
+def _safely(otherwise: Callable[[], Any]) -> Callable[[F], F]:
     """Let a method log an error and return `otherwise()` instead of raising."""
 
-    def decorated(method: Method[P, T]) -> Method[P, T]:
+    def decorated(method: F) -> F:
         @wraps(method)
-        def safe(self: AgentSession, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        def safe(self: AgentSession, /, *args: Any, **kwargs: Any) -> Any:
             try:
                 return method(self, *args, **kwargs)
             except (MoorageError, OSError) as error:
                 self._refused(error)
-                result: T = otherwise()
-                return result
+                return otherwise()
 
-        return safe
+        return cast(F, safe)
 
     return decorated
 
@@ -133,9 +131,12 @@ class AgentSession:
         """
         try:
             return _delegation(self._connection(), context) | {"original_context": context}
-        except (MoorageError, OSError) as error:
+        except OSError as error:
             _log(error)
-            return no_answer(context, _reason(error))
+            return no_answer(context, "store_unavailable")
+        except MoorageError as error:
+            _log(error)
+            return no_answer(context, "invalid_request" if error.family == "invalid" else error.code)
 
     def _refused(self, error: Exception) -> None:
         _log(error)
@@ -180,12 +181,6 @@ def _log(error: Exception) -> None:
     logging.getLogger("moorage").warning("%s: %s", getattr(error, "code", "store_unavailable"), why)
 
 
-def _reason(error: Exception) -> str:
-    if not isinstance(error, MoorageError):
-        return "store_unavailable"
-    return "invalid_request" if error.family == "invalid" else error.code
-
-
 def _new_id() -> str:
     """Return a readable id: agent-YYYYMMDD-HHMMSS-xxxxxxxx."""
     return dated_id(config.SystemClock().now(), os.urandom(4))
@@ -198,7 +193,6 @@ def _checked(agent_id: object) -> str:
 
 
 def _as_dictionary(moor: sync.Moorage, session: Session) -> Json:
-    """Return the session as JSON values, with the changes of its phase."""
     return {
         "agent_id": session.session_id,
         "agent_name": session.agent_name,
@@ -243,14 +237,18 @@ def _delegation(moor: sync.Moorage, context: object) -> Json:
     return as_answer(done, [] if resumed is None else _phase_changes(moor, resumed))
 
 
-# The functions: the same operations on the default store ----------------------------------------
+# Children, on the default store -----------------------------------------------------------------
 
-_usual = AgentSession()
-create_session = _usual.create_session
-update_state = _usual.update_state
-should_resume = _usual.should_resume
-get_session = _usual.get_session
-finalize_session = _usual.finalize_session
-cleanup_old_sessions = _usual.cleanup_old_sessions
-list_sessions = _usual.list_sessions
-pre_delegate_hook = _usual.pre_delegate_hook
+
+def get_child_sessions(parent_session_id: str) -> list[Json]:
+    """Return the direct children of a session, oldest first; an empty list if the session does not exist."""
+    with suppress(NotFound):
+        return [session_json(child) for child in every(partial(connection().children, parent_session_id))]
+    return []
+
+
+def count_child_sessions(parent_session_id: str) -> int:
+    """Return the number of a session's direct children; 0 if the session does not exist."""
+    with suppress(NotFound):
+        return connection().count_children(parent_session_id)
+    return 0

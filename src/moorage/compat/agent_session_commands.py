@@ -15,7 +15,7 @@ from typing import Any
 from moorage.compat.agent_session import AgentSession, connection, each_session, verdict
 from moorage.core.codec import decode
 from moorage.core.errors import MoorageError, edge_of
-from moorage.core.session import OUTCOMES, WORKING_PHASES, Session
+from moorage.core.session import OUTCOMES, WORKING_PHASES
 
 DONE, NO, NOT_FOUND = 0, 1, 3
 
@@ -27,11 +27,9 @@ class _Commands(AgentSession):
         raise error
 
     def create(self, args: argparse.Namespace) -> None:
-        """Open a session and print its id."""
         print(self.create_session(args.agent, args.purpose, args.metadata))
 
     def update(self, args: argparse.Namespace) -> None:
-        """Change a session and print the changes."""
         self.update_state(args.agent_id, args.phase, args.metadata, args.error)
         changes = [
             f"phase {args.phase}" if args.phase else "",
@@ -41,16 +39,15 @@ class _Commands(AgentSession):
         print(f"Updated {args.agent_id}: {'; '.join(filter(None, changes)) or 'nothing to change'}")
 
     def get(self, args: argparse.Namespace) -> None:
-        """Print a session as JSON."""
         print(json.dumps(self.get_session(args.agent_id), indent=2, ensure_ascii=False))
 
     def list(self, args: argparse.Namespace) -> None:
-        """Print one line for each session."""
         for session in each_session(connection(), args.active_only, args.agent):
-            print(_line(session))
+            purpose = " ".join((session.purpose or "").split())
+            line = f"{session.session_id}  {session.phase.value:<13}  {session.agent_name or '-'}  {purpose}"
+            print(line.rstrip())
 
     def judge(self, args: argparse.Namespace) -> int:
-        """Print whether a session may be resumed."""
         judged = verdict(connection(), args.agent_id)
         print("true" if judged.decision else "false")
         if judged.decision:
@@ -59,12 +56,10 @@ class _Commands(AgentSession):
         return NO if judged.criteria["exists"].ok else NOT_FOUND
 
     def finalize(self, args: argparse.Namespace) -> None:
-        """Close a session."""
         self.finalize_session(args.agent_id, args.outcome, args.summary)
         print(f"Finalized {args.agent_id}: {args.outcome}")
 
     def cleanup(self, args: argparse.Namespace) -> None:
-        """Delete old sessions and print their number."""
         removed = self.cleanup_old_sessions(args.hours)
         print(f"Removed {removed} {'session' if removed == 1 else 'sessions'}")
 
@@ -82,12 +77,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     return code or DONE
-
-
-def _line(session: Session) -> str:
-    """Return a session on one line, its id first."""
-    purpose = " ".join((session.purpose or "").split())
-    return f"{session.session_id}  {session.phase.value:<13}  {session.agent_name or '-'}  {purpose}".rstrip()
 
 
 # Arguments --------------------------------------------------------------------------------------

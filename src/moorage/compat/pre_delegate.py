@@ -27,18 +27,15 @@ def read_question(context: object) -> DelegationQuestion:
     """Return the question in a JSON object; without a folder, it is about the working folder. Raises InvalidField."""
     if not isinstance(context, dict):
         raise InvalidField("context", "must be a JSON object")
-    texts = {name: _text_in(context, name) for name in ("agent_name", "agent_id", "task_id", "project_dir")}
+    texts = {name: text_in(context, name) for name in ("agent_name", "agent_id", "task_id", "project_dir")}
     metadata, purpose = context.get("metadata"), context.get("task_description")
     if metadata is not None and not isinstance(metadata, dict):
         raise InvalidField("metadata", "must be a JSON object")
     if purpose is not None and not isinstance(purpose, str):
         raise InvalidField("task_description", "must be text")
+    folder = texts["project_dir"] or working_folder()
     return DelegationQuestion(
-        place=WorkPlace(
-            agent=texts["agent_name"],
-            task_id=texts["task_id"],
-            project_dir=texts["project_dir"] or working_folder(),
-        ),
+        place=WorkPlace(agent=texts["agent_name"], task_id=texts["task_id"], project_dir=folder),
         session_id=texts["agent_id"],
         create=bool(context.get("create")),
         purpose=(purpose or "").strip()[:MAX_PURPOSE] or None,
@@ -46,7 +43,7 @@ def read_question(context: object) -> DelegationQuestion:
     )
 
 
-def _text_in(context: Json, name: str) -> str | None:
+def text_in(context: Json, name: str) -> str | None:
     """Return a text field of the request; missing, null and empty are the same."""
     value = context.get(name)
     return None if value is None or value == "" else check_label(name, value, 4096)
@@ -63,13 +60,8 @@ def working_folder() -> str | None:
 
 def no_answer(context: object, reason: str) -> Json:
     """Return the answer after an error: continue without earlier work."""
-    return {
-        "should_resume": False,
-        "reason": reason,
-        "agent_id": None,
-        "resume_metadata": None,
-        "original_context": context,
-    }
+    told = {"should_resume": False, "reason": reason, "agent_id": None, "resume_metadata": None}
+    return told | {"original_context": context}
 
 
 def as_answer(done: Delegated, history: list[dict[str, str]]) -> Json:

@@ -621,7 +621,7 @@ def test_a_full_disk_for_the_spool_too_is_a_loss_and_told(disk: Path) -> None:
 DEMOTED = f"""
 import os
 import apsw, fcntl, hashlib, msgspec, select
-from moorage.doors.hooks import claude_code, put_off, work
+from moorage.doors.hooks import claude_code, plain, work
 import moorage.stores.sqlite.store, moorage.service.retention
 if os.geteuid() == 0:
     os.setgroups([])

@@ -42,7 +42,7 @@ DOOR = {
 }
 PLAIN = {"moorage.compat", "moorage.compat.pre_delegate", "moorage.doors.hooks.plain"}
 HOSTS = {
-    *(f"moorage.doors.hooks.{name}" for name in ("claude_code", "words")),
+    "moorage.doors.hooks.claude_code",
     *(f"moorage.service.{name}" for name in ("conversation", "hosts", "sessions", "status")),
 }
 OTHERS = {"apsw", "msgspec"}  # and nothing else that is not the standard library's

@@ -31,7 +31,7 @@ from moorage.doors.cli.edge import NO, UsageProblem
 from moorage.doors.cli.output import complain, fields, hint, is_terminal, note, printable, say
 from moorage.doors.cli.tables import show_rows
 from moorage.doors.cli.wording import PROGRAM
-from moorage.doors.hooks import put_off, spool
+from moorage.doors.hooks import spool, work
 from moorage.doors.hooks.context import HookContext
 from moorage.doors.hooks.spool import Spool
 from moorage.service.inline import drive
@@ -225,7 +225,7 @@ def _deliver(url: str, own: Spool) -> None:
         return
     deps = config.open_deps(url, threaded=False)
     try:
-        put_off.deliver(HookContext(deps, own), until=float("inf"))
+        work.deliver(HookContext(deps, own), until=float("inf"))
     finally:
         drive(deps.store.close())
 

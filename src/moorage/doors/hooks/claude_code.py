@@ -26,16 +26,15 @@ from datetime import datetime
 from typing import Any
 from zlib import crc32
 
+from msgspec import json
 from msgspec.structs import replace
 
 from moorage.core.errors import InvalidField, utc_text
-from moorage.core.policy import Delegation
-from moorage.core.session import Session
-from moorage.doors.hooks import words
+from moorage.core.session import Phase, Session
 from moorage.doors.hooks.context import HookContext, HookReply, Json, caller_as
 from moorage.service import hosts
 from moorage.service.delegation import DelegationQuestion, WorkPlace, decide
-from moorage.service.hosts import Ending, Hosted
+from moorage.service.hosts import Ending, Hosted, Outlook
 from moorage.service.inline import drive
 
 INTERFACE = "claude-code"
@@ -46,6 +45,9 @@ NOT_A_PERSON = ("<task-notification>",)  # prompts that the host writes itself t
 TRANSCRIPT_WITHIN = 0.25  # seconds
 PROMPT_BYTES = 256 * 1024  # of a transcript, to find its first prompt
 DENIED = 2  # the only exit code that stops the host
+MOST = 4000  # characters of a reply
+LAST_WORDS = 1000
+OWN_KEYS = ("host", "host_session_id", "transcript_path", "tool_use_id", "called_by")  # of metadata: not the agent's
 
 
 def concerns_us(name: str, event: Json) -> bool:
@@ -74,17 +76,14 @@ class _Case:
         self.run = context.run
 
     def needed(self, name: str) -> str:
-        """Return a required text."""
         if not (text := self.text(name)):
             raise InvalidField(name, "is missing in the host's event")
         return text
 
     def text(self, name: str) -> str:
-        """Return a text, or an empty one."""
         return _text(self.fields, name)
 
     def table(self, name: str) -> Json:
-        """Return an object, or an empty one."""
         value = self.fields.get(name)
         return value if isinstance(value, dict) else {}
 
@@ -102,7 +101,6 @@ class _Case:
 
     @property
     def host(self) -> Hosted:
-        """Return the options of the host's session."""
         agent = "" if self.text("agent_id") else self.text("agent_type")  # within a sub-agent it is that one's
         about = _given(host=INTERFACE, transcript_path=self.text("transcript_path"))
         return Hosted(
@@ -114,7 +112,6 @@ class _Case:
         )
 
     def session(self) -> Session:
-        """Return the host's session, open for writing."""
         return self.run(hosts.open_for_writing, self.host)
 
     def open_subagent(self, agent_id: str, agent: str, *, told_late: bool = False) -> Session:
@@ -163,7 +160,7 @@ def session_start(case: _Case) -> HookReply:
     """Open or resume the host's session; return what waits in this folder."""
     session = case.run(hosts.open_session, replace(case.host, told_late=case.context.is_late))
     outlook = case.run(hosts.outlook, _folder(case.fields), session.session_id)
-    return _told("SessionStart", words.what_waits(outlook, case.deps.clock.now()))
+    return _told("SessionStart", _what_waits(outlook, case.deps.clock.now()))
 
 
 def user_prompt_submit(case: _Case) -> None:
@@ -211,25 +208,23 @@ def session_end(case: _Case) -> None:
 def pre_tool_use(case: _Case) -> HookReply:
     """Report earlier work that could be resumed, before a delegation; deny the delegation only if so configured."""
     own = case.run(hosts.current, case.session_id)
-    place = WorkPlace(
-        agent=_agent_asked_for(case.fields),
-        host=None if own is None else own.session_id,
-        project_dir=_folder(case.fields),
-    )
-    decided = case.run(decide, DelegationQuestion(place=place, delegation_id=_delegation_id(case.fields)))
+    question = _question(case.fields, None if own is None else own.session_id)
+    decided = case.run(decide, question)
     complaint = case.context.record(decided.delegation)
     if decided.session is None:
         return HookReply({}, complaint)
-    is_here = place.host is not None and decided.session.parent_session_id == place.host
-    offer = words.resumable(decided.session, _last_words(case, decided.session), case.deps.clock.now(), is_here=is_here)
+    is_here = own is not None and decided.session.parent_session_id == own.session_id
+    last = drive(case.deps.store.tail(case.context.caller.owner, decided.session.session_id, 1)).messages
+    said = last[0].text if last else ""
+    offer = _resumable(decided.session, said, case.deps.clock.now(), is_here=is_here)
     if is_here and case.deps.settings.hooks.deny_if_resumable:
         return HookReply({}, offer, DENIED)
     return _told("PreToolUse", offer, complaint)
 
 
-def _last_words(case: _Case, session: Session) -> str:
-    last = drive(case.deps.store.tail(case.context.caller.owner, session.session_id, 1)).messages
-    return last[0].text if last else ""
+def _question(fields: Json, host: str | None) -> DelegationQuestion:
+    place = WorkPlace(agent=_agent_asked_for(fields), host=host, project_dir=_folder(fields))
+    return DelegationQuestion(place=place, delegation_id=_delegation_id(fields))
 
 
 def _agent_asked_for(fields: Json) -> str:
@@ -244,18 +239,9 @@ def _delegation_id(fields: Json) -> str | None:
     return f"{host[:100]}:{call[:100]}" if call and f"{host}{call}".isprintable() else None
 
 
-def unanswered(fields: Json, at: datetime, reason: str) -> Delegation:
-    """Return the reply to a PreToolUse event that could not be handled."""
-    host = _text(fields, "session_id")
-    return Delegation(
-        delegation_id=_delegation_id(fields) or f"{host[:100]}:{at.timestamp()}",
-        at=at,
-        resumed=False,
-        reason=reason,
-        agent_name=_agent_asked_for(fields),
-        project_dir=_folder(fields),
-        host_session_id=hosts.session_id_of(host),
-    )
+def unanswered(fields: Json) -> DelegationQuestion:
+    """Return the question of a PreToolUse event that could not be handled."""
+    return _question(fields, hosts.session_id_of(_text(fields, "session_id")))
 
 
 def post_tool_use(case: _Case) -> None:
@@ -281,7 +267,7 @@ def subagent_start(case: _Case) -> HookReply:
     """Open the sub-agent's session under the host's; a closed one continues in a fork."""
     agent_id = case.agent_id(case.needed("agent_id"))
     session = case.open_subagent(agent_id, case.text("agent_type"), told_late=case.context.is_late)
-    return _told("SubagentStart", words.own_session(session))
+    return _told("SubagentStart", _own_session(session))
 
 
 def subagent_stop(case: _Case) -> None:
@@ -310,8 +296,6 @@ def _first_prompt(path: str) -> str:
     deadline = time.monotonic() + TRANSCRIPT_WITHIN
     while not (line := _first_line(path)) and time.monotonic() < deadline:
         time.sleep(0.01)
-    from msgspec import json
-
     try:
         first = json.decode(line)
         content = first["message"]["content"]
@@ -323,16 +307,12 @@ def _first_prompt(path: str) -> str:
 def _first_line(path: str) -> bytes:
     """Return the first line if it is complete."""
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
+        # Without blocking: opening a pipe would wait for its other end.
+        with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as file:
             line = file.readline(PROMPT_BYTES)
     except OSError:
         return b""
     return line if line.endswith(b"\n") else b""
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Open a file without blocking: opening a pipe would wait for its other end."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 _HANDLERS: tuple[Callable[[_Case], HookReply | None], ...] = (
@@ -340,3 +320,71 @@ _HANDLERS: tuple[Callable[[_Case], HookReply | None], ...] = (
     *(subagent_stop, stop, stop_failure, pre_compact, session_end),
 )
 HANDLERS = {handler.__name__.title().replace("_", ""): handler for handler in _HANDLERS}  # session_start: SessionStart
+
+
+# The texts of replies, for a model to read ------------------------------------------------------
+
+
+def _resumable(session: Session, said: str, now: datetime, *, is_here: bool) -> str:
+    lines = ["Moorage: earlier work of this agent can be picked up.", _line(session, now)]
+    if known := _known(session):
+        lines.append(f"It knows: {known}")
+    if said:
+        lines.append(f"It last said: {_cut(said, LAST_WORDS)}")
+    if is_here:
+        lines.append(f"To go on with it, send a message to agent {session.session_id} instead of starting a new one.")
+    else:
+        lines.append(
+            f"`moorage resume {session.session_id}` gives all of it; tell the new agent what it needs of that."
+        )
+    return _cut("\n".join(lines), MOST)
+
+
+def _what_waits(outlook: Outlook, now: datetime) -> str:
+    lines = [
+        f"- session {each.session_id} asks a person: {_cut(each.question, 300)} "
+        f"(`moorage approve {each.approval_id}`, or `moorage reject`)"
+        for each in outlook.approvals
+    ]
+    lines += [_line(session, now) for session in outlook.resumable]
+    if not lines:
+        return ""
+    return _cut("\n".join(["Moorage: this waits in this folder.", *lines]), MOST)
+
+
+def _own_session(session: Session) -> str:
+    lines = [
+        f"Your work is kept in Moorage session {session.session_id}. Before you stop to wait for a person, run "
+        f"`moorage update {session.session_id} --phase {Phase.APPROVAL.value}`: it is then suspended, not closed."
+    ]
+    if known := _known(session):
+        lines.append(f"You noted before: {known}")
+    return "\n".join(lines)
+
+
+def _known(session: Session) -> str:
+    """Return the metadata that the agent itself stored, as JSON; empty if there is none."""
+    known = {key: value for key, value in session.metadata.items() if key not in OWN_KEYS}
+    return _cut(json.encode(known).decode(), LAST_WORDS) if known else ""
+
+
+def _line(session: Session, now: datetime) -> str:
+    parts = [f"phase {session.phase.value}", f"last active {_ago(now, session.last_activity_at)} ago"]
+    if session.task_id not in (session.session_id, session.root_session_id):
+        parts.append(f"task {session.task_id}")
+    if session.purpose:
+        parts.append(_cut(session.purpose, 200))
+    return f"- session {session.session_id} of {session.agent_name or 'an agent'}: {', '.join(parts)}"
+
+
+def _ago(now: datetime, then: datetime) -> str:
+    seconds = max(0, int((now - then).total_seconds()))
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= size:
+            count = seconds // size
+            return f"{count} {unit}{'' if count == 1 else 's'}"
+    return "less than a minute"
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -99,20 +99,16 @@ def _main(arguments: Sequence[str]) -> int:
 
         return run()
     if call.wants:
-        return _tell_about(call.wants)
+        from moorage import __version__
+
+        sys.stdout.write(f"moorage-hook {__version__}\n" if call.wants == "--version" else USAGE)
+        sys.stdout.flush()
+        return 0
     try:
         return _answer(call)
     except Exception as error:  # the host continues after any error
         complain(f"unexpected error ({type(error).__name__}: {error}); nothing was done")
         return write(b"{}\n")
-
-
-def _tell_about(wanted: str) -> int:
-    from moorage import __version__
-
-    sys.stdout.write(f"moorage-hook {__version__}\n" if wanted == "--version" else USAGE)
-    sys.stdout.flush()
-    return 0
 
 
 def _answer(call: HookArguments) -> int:
@@ -144,7 +140,10 @@ def read_input(deadline: float) -> bytes | None:
                 continue
             part = os.read(0, 1 << 16)
             if not part:
-                return _within_limit(parts, size)
+                if size <= MAX_INPUT:
+                    return b"".join(parts)
+                complain(f"standard input is longer than {MAX_INPUT} bytes; nothing was done")
+                return None
             size += len(part)
             if size <= MAX_INPUT:  # read and drop the rest, so that the writer is not blocked
                 parts.append(part)
@@ -152,13 +151,6 @@ def read_input(deadline: float) -> bytes | None:
         complain(f"standard input cannot be read ({error.strerror}); nothing was done")
         return None
     complain("standard input did not end in time; nothing was done")
-    return None
-
-
-def _within_limit(parts: list[bytes], size: int) -> bytes | None:
-    if size <= MAX_INPUT:
-        return b"".join(parts)
-    complain(f"standard input is longer than {MAX_INPUT} bytes; nothing was done")
     return None
 
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from moorage.compat.pre_delegate import PHASE_KINDS, as_answer, no_answer, phase_changes, read_question
+from moorage.compat.pre_delegate import PHASE_KINDS, as_answer, no_answer, phase_changes, read_question, text_in
 from moorage.core.errors import InvalidField, utc_text
-from moorage.core.ids import check_label, dated_id
+from moorage.core.ids import dated_id
 from moorage.core.query import every
 from moorage.core.session import Session
 from moorage.doors.hooks.context import HookContext, HookReply, Json
@@ -39,15 +39,13 @@ def pre_delegate(context: HookContext, event: Json, create: bool) -> HookReply:
     question = replace(asked, create=create, parent=context.parent if create else None, new_id=new_id)
     decided = context.run(decide, question)
     complaint = context.record(decided.delegation)
-    history = _phases(context, decided.session) if decided.verdict.decision and decided.session else []
+    history: list[dict[str, str]] = []
+    if decided.verdict.decision and decided.session:
+        from moorage.service.conversation import read_log
+
+        log = partial(context.run, read_log, decided.session.session_id, kinds=PHASE_KINDS)
+        history = list(phase_changes(every(log, by="after")))
     return HookReply(as_answer(decided, history) | {"original_context": event}, complaint)
-
-
-def _phases(context: HookContext, session: Session) -> list[dict[str, str]]:
-    from moorage.service.conversation import read_log
-
-    log = partial(context.run, read_log, session.session_id, kinds=PHASE_KINDS)
-    return list(phase_changes(every(log, by="after")))
 
 
 # When an agent has stopped ----------------------------------------------------------------------
@@ -57,7 +55,7 @@ def subagent_stop(context: HookContext, event: Json) -> HookReply:
     """Store the agent's output and close its session; suspend it if a question to a person is open."""
     from moorage.service.hosts import Ending, end_session, only_open_session
 
-    agent_id, agent, task_id = (_text(event, name) for name in ("agent_id", "agent", "task_id"))
+    agent_id, agent, task_id = (text_in(event, name) for name in ("agent_id", "agent", "task_id"))
     key = f"{utc_text(context.deps.clock.now())}:stop"
     ending = Ending(outcome=_outcome(event), said=_output(event), key=key, metadata=_labels(event))
     if agent_id is None and agent is not None and task_id is not None:
@@ -67,16 +65,14 @@ def subagent_stop(context: HookContext, event: Json) -> HookReply:
         return HookReply(_stopped(None, event, None, "no_existing_session"))
     before = drive(context.deps.store.get(context.caller.owner, agent_id))
     session = context.run(end_session, before.session_id, ending)
-    return HookReply(_stopped(session.session_id, event, session, _what_happened(before, session)))
-
-
-def _what_happened(before: Session, after: Session) -> str:
-    if before.is_final:
-        return "session_closed"
-    return "finalized" if after.is_final else "awaiting_approval"
+    reason = "session_closed" if before.is_final else "finalized" if session.is_final else "awaiting_approval"
+    return HookReply(_stopped(session.session_id, event, session, reason))
 
 
 def _stopped(agent_id: object, event: Json, session: Session | None, reason: str) -> Json:
+    duration = None if session is None else session.duration_seconds
+    if session is not None and duration is None:
+        duration = round((session.updated_at - session.created_at).total_seconds(), 3)
     return {
         "finalized": session is not None and session.is_final,
         "outcome": None if session is None else session.state.value,
@@ -84,14 +80,8 @@ def _stopped(agent_id: object, event: Json, session: Session | None, reason: str
         "agent_id": agent_id,
         "task_id": event.get("task_id"),
         "agent": event.get("agent"),
-        "duration_seconds": None if session is None else _duration(session),
+        "duration_seconds": duration,
     }
-
-
-def _duration(session: Session) -> float:
-    if session.duration_seconds is not None:
-        return session.duration_seconds
-    return round((session.updated_at - session.created_at).total_seconds(), 3)
 
 
 def _outcome(event: Json) -> str:
@@ -121,8 +111,3 @@ def _labels(event: Json) -> dict[str, Any]:
     if tags is not None and not (isinstance(tags, list) and all(isinstance(tag, str) for tag in tags)):
         raise InvalidField("tags", "must be a list of texts")
     return {name: value for name, value in (("tier", tier), ("tags", tags)) if value is not None}
-
-
-def _text(event: Json, name: str) -> str | None:
-    value = event.get(name)
-    return None if value is None or value == "" else check_label(name, value, 4096)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import time
-from _thread import get_ident
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -24,7 +23,7 @@ from moorage import config
 from moorage.core.errors import MoorageError
 
 FOLDER = "spool"
-WAITING, REFUSED, UNFINISHED = ".json", ".refused", ".part"
+WAITING, REFUSED = ".json", ".refused"
 MAX_REFUSED = 1000  # dead letters that are kept
 MAX_REFUSED_BYTES = 64 * 1024 * 1024  # of all of them
 UNNAMED = "unnamed"  # instead of a store's mark, if the configuration that names the store cannot be read
@@ -156,29 +155,14 @@ def _refusal_of(name: str) -> Refusal | None:
 
 
 def _put(path: str, suffix: str, data: bytes) -> None:
-    """Write a file atomically."""
-    unfinished = f"{path}-{get_ident()}{UNFINISHED}"  # another thread of this process may be stuck with its own file
-    _write(unfinished, data)
-    os.replace(unfinished, path + suffix)
+    with config.replacing(path + suffix, mode=0o600) as file:
+        file.write(data)
     with suppress(OSError):  # make the new name durable, where the file system can
         handle = os.open(folder(), os.O_RDONLY)
         try:
             os.fsync(handle)
         finally:
             os.close(handle)
-
-
-def _write(path: str, item: bytes) -> None:
-    """Write a new file to disk; leave none behind on an error."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with open(file, "wb") as stream:
-            stream.write(item)
-            stream.flush()
-            os.fsync(file)
-    except OSError:
-        os.unlink(path)
-        raise
 
 
 def _give_out(path: str, take: Callable[[bytes], str | None]) -> None:

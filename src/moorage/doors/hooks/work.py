@@ -1,15 +1,24 @@
-"""One event: read it, handle it in time, and answer in any case."""
+"""One event: read it, handle it in time, and answer in any case.
+
+An event that cannot be stored now goes to the spool. However late it is stored, it keeps the time at which it happened.
+Of a question (may earlier work be resumed?) only the delegation is kept, with its answer.
+"""
 
 from __future__ import annotations
 
 import time
+from datetime import datetime
 
 import msgspec
+from msgspec import Struct
 
 from moorage import config
-from moorage.core.errors import InvalidField, MoorageError, StoreError
-from moorage.doors.hooks.context import HookContext, HookReply, Json, parent_of_host
+from moorage.core.errors import InvalidField, MoorageError, SessionCorrupt, StoreError
+from moorage.core.ids import uuid7
+from moorage.core.policy import Delegation
+from moorage.doors.hooks.context import HookContext, HookReply, Json, delegation_item, parent_of_host
 from moorage.doors.hooks.spool import Spool
+from moorage.service.delegation import DelegationQuestion
 from moorage.service.deps import Deps
 from moorage.service.inline import drive
 
@@ -84,7 +93,6 @@ class HookWork:
         return plain.subagent_stop(context, event)
 
     def _opened(self) -> HookContext:
-        """Open the store, within the time limit."""
         left = self.deadline - time.monotonic() - TIME_TO_SPOOL
         self._deps = config.open_deps(config.pick_url(self._url), threaded=False, patience=max(0.05, left))
         return HookContext(self._deps, self._spool())
@@ -106,8 +114,6 @@ class HookWork:
         return True
 
     def _empty_spool(self, context: HookContext) -> bool:
-        from moorage.doors.hooks.put_off import deliver
-
         try:
             return deliver(context, until=self.deadline - TIME_TO_SPOOL)
         except StoreError:
@@ -124,9 +130,7 @@ class HookWork:
         assert self.event is not None
         safe = self._safe(code)
         try:
-            from moorage.doors.hooks.put_off import as_item
-
-            if (item := as_item(self.command, self.name, self.event, self.at, code)) is None:
+            if (item := _as_item(self.command, self.name, self.event, self.at, code)) is None:
                 return HookReply(safe, why)
             if as_dead_letter:
                 self._spool().refuse(item, self.at, why)
@@ -164,7 +168,6 @@ def _is_about_url(error: MoorageError) -> bool:
 
 
 def _decoded(raw: bytes | None) -> tuple[str, Json | None]:
-    """Return the event, or the problem of the input."""
     if raw is None:  # reported already
         return "", None
     if not raw.strip():
@@ -182,21 +185,14 @@ def _decoded(raw: bytes | None) -> tuple[str, Json | None]:
 def _json_of(raw: bytes) -> object:
     try:
         return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        if (mended := _mended(raw)) is None:
-            raise
-        return msgspec.json.decode(mended)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        import json
 
-
-def _mended(raw: bytes) -> bytes | None:
-    """Replace broken characters by `?`: a host may cut a text within one. Return None if it is no JSON."""
-    import json
-
-    try:
-        text = json.dumps(json.loads(raw.decode(errors="replace")), ensure_ascii=False)
-    except (ValueError, RecursionError):
-        return None
-    return text.encode(errors="replace")
+        try:  # replace broken characters by `?`: a host may cut a text within one
+            text = json.dumps(json.loads(raw.decode(errors="replace")), ensure_ascii=False)
+        except (ValueError, RecursionError):
+            raise error from None
+        return msgspec.json.decode(text.encode(errors="replace"))
 
 
 def _check_depth(event: object) -> None:
@@ -204,3 +200,83 @@ def _check_depth(event: object) -> None:
     for _ in range(MARGIN):
         event = [event]
     msgspec.json.encode(event)
+
+
+# The spool --------------------------------------------------------------------------------------
+
+
+class SpooledItem(Struct, frozen=True, kw_only=True):
+    """One item of the spool."""
+
+    delegation: Delegation | None = None
+    command: str = ""
+    event: Json | None = None
+    at: datetime | None = None
+    parent: str | None = None  # from the host's environment at that time
+
+
+def _as_item(command: str, name: str, event: Json, at: datetime, code: str) -> bytes | None:
+    """Return an event for the spool; None if it need not be kept."""
+    from moorage.doors.hooks import claude_code, plain
+
+    if not (claude_code.concerns_us(name, event) if name else command):
+        return None
+    if name == "PreToolUse":
+        return delegation_item(_unanswered(claude_code.unanswered(event), at, code))
+    if not name and command == plain.PRE_DELEGATE:
+        from moorage.compat.pre_delegate import read_question
+
+        return delegation_item(_unanswered(read_question(event), at, code))
+    return msgspec.json.encode({"command": command, "event": event, "at": at, "parent": parent_of_host()})
+
+
+def _unanswered(question: DelegationQuestion, at: datetime, reason: str) -> Delegation:
+    place = question.place
+    return Delegation(
+        delegation_id=question.delegation_id or uuid7(int(at.timestamp() * 1000), config.entropy(10)),
+        at=at,
+        resumed=False,
+        reason=reason,
+        agent_name=place.agent,
+        task_id=place.task_id,
+        project_dir=place.project_dir,
+        session_id=question.session_id,
+        host_session_id=place.host,
+    )
+
+
+def deliver(context: HookContext, *, until: float) -> bool:
+    """Store spooled items, oldest first; return whether none is left. Raise StoreError or OSError."""
+    return context.spool.take_each(lambda item: _refused(context, item), until=until)
+
+
+def _refused(context: HookContext, raw: bytes) -> str | None:
+    """Store one item; return the reason if it can never be stored, so that it does not block the others."""
+    try:
+        _store(context, msgspec.json.decode(raw, type=SpooledItem))
+    except SessionCorrupt as error:
+        return error.message  # one session is damaged, not the store
+    except StoreError:
+        raise
+    except MoorageError as error:
+        return error.message
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _store(context: HookContext, item: SpooledItem) -> None:
+    if item.delegation is not None:
+        drive(context.deps.store.record_delegation(context.caller.owner, item.delegation))
+        return
+    from moorage.doors.hooks import claude_code, plain
+
+    if item.event is None or item.at is None:
+        raise InvalidField("event", "is missing")
+    then, name = context.at(item.at, item.parent, is_late=True), item.event.get("hook_event_name")
+    if isinstance(name, str) and name:
+        claude_code.handle(then, name, item.event)
+    elif item.command == plain.SUBAGENT_STOP:
+        plain.subagent_stop(then, item.event)
+    else:
+        raise InvalidField("command", f"is {item.command!r}")
