@@ -59,7 +59,7 @@ def _file(text: str, name: str) -> str:
     parts = [f"\n## {package}\n\nIn [{name}](../../proto/{name}).\n"]
     for service, body in re.findall(r"^service (\w+) {\n(.*?)^}", text, flags=re.M | re.S):
         parts.append(f"\n### {service}\n\n| method | asks | answers | scope | |\n|---|---|---|---|---|\n")
-        parts += [_method(service, *each) for each in _METHOD.findall(body)]
+        parts += [_method(*each) for each in _METHOD.findall(body)]
     parts.append("\n### Messages\n\n| message | fields |\n|---|---|\n")
     parts += [_message(*each) for each in re.findall(r"^message (\w+) {(.*?)}", text, flags=re.M | re.S)]
     return "".join(parts)
@@ -68,15 +68,14 @@ def _file(text: str, name: str) -> str:
 _METHOD = re.compile(r"((?:  // .*\n)*)  rpc (\w+)\((\w+)\) returns \((stream )?(\w+)\);")
 
 
-def _method(service: str, comment: str, name: str, asks: str, stream: str, answers: str) -> str:
+def _method(comment: str, name: str, asks: str, stream: str, answers: str) -> str:
     told = " ".join(line.removeprefix("  // ") for line in comment.splitlines()).rstrip(".")
     streamed = " …" if stream else ""
-    return f"| `{name}` | `{asks}` | `{answers}`{streamed} | {_scope(service, name)} | {told} |\n"
+    return f"| `{name}` | `{asks}` | `{answers}`{streamed} | {_scope(name)} | {told} |\n"
 
 
-def _scope(service: str, name: str) -> str:
-    rpcs = {**Platform().rpcs(), "SessionService": SessionsService().rpcs()}
-    rpc = rpcs[service][name]
+def _scope(name: str) -> str:
+    rpc = {**Platform().rpcs(), **SessionsService().rpcs()}[name]
     return "the operation's" if rpc.scope is None else scope_text(rpc.scope, rpc.or_scope)
 
 

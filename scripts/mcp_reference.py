@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from moorage.doors.mcp import named
+from moorage.doors.mcp.calls import McpTool, Schema
 from moorage.doors.mcp.resources import TEMPLATES
-from moorage.doors.mcp.table import McpTool, Schema
 from moorage.doors.mcp.tools import TOOLS
 
 ROOT = Path(__file__).parent.parent

@@ -1250,8 +1250,8 @@ MUTANTS = (
     Mutant(
         "a hook's limit of input",
         f"{HOOKS}/main.py",
-        "    if size <= MAX_INPUT:\n        return",
-        "    if True:\n        return",
+        "                if size <= MAX_INPUT:\n                    return",
+        "                if True:\n                    return",
         (f"{BREAKS}::test_more_than_the_limit_is_read_to_its_end_and_left",),
     ),
     Mutant(
@@ -1271,14 +1271,14 @@ MUTANTS = (
     Mutant(
         "half an event in the spool",
         f"{HOOKS}/spool.py",
-        'unfinished = f"{path}-{get_ident()}{UNFINISHED}"  # another',
-        "unfinished = path + WAITING  # another",
+        "config.replacing(path + suffix, mode=0o600)",
+        'open(path + suffix, "wb")',
         (f"{SPOOL}::test_who_dies_while_putting_off_leaves_nothing_that_looks_whole[fsync]",),
     ),
     Mutant(
         "an event of the spool on disk",
-        f"{HOOKS}/spool.py",
-        "            os.fsync(file)\n",
+        "moorage/config.py",
+        "            os.fsync(file.fileno())\n",
         "",
         (f"{SPOOL}::test_spooled_event_is_on_disk_when_acknowledged",),
     ),
@@ -1298,7 +1298,7 @@ MUTANTS = (
     ),
     Mutant(
         "one corrupt session and the spool",
-        f"{HOOKS}/put_off.py",
+        f"{HOOKS}/work.py",
         "        return error.message  # one session is damaged, not the store\n",
         "        raise\n",
         (f"{SPOOL}::test_corrupt_session_does_not_block_others",),
@@ -1753,7 +1753,7 @@ MUTANTS = (
     ),
     Mutant(
         "an empty session id is one that is not there",
-        "moorage/doors/mcp/table.py",
+        "moorage/doors/mcp/calls.py",
         'for name, value in arguments.items() if value != "" or name not in ("session_id", "parent")}',
         "for name, value in arguments.items()}",
         ("tests/doors/test_every_door.py::test_empty_session_id_counts_as_absent_at_mcp",),

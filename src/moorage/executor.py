@@ -23,9 +23,8 @@ which continues if the caller stops waiting. The interfaces use it like this:
 - pipelines: `execute_single_turn` with a `client_key`, so that a step that is repeated is asked once.
 """
 
-from moorage.asking.events import ExecutionEvent
 from moorage.asking.executor import AgentExecutor, PipelineContext
-from moorage.asking.interaction import Interaction
+from moorage.asking.interaction import ExecutionEvent, Interaction
 from moorage.core.answer import Answer
 
 __all__ = ["AgentExecutor", "Answer", "ExecutionEvent", "Interaction", "PipelineContext"]

@@ -154,7 +154,7 @@ def test_no_field_of_graphql_is_forgotten() -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_fields_of_grpc_are_the_parameters_of_the_method(name: str) -> None:
     row, kind = GRPC[name], getattr(sessions_pb2, f"{name}Request")
-    assert row.method == METHODS[name][0]
+    assert row.method == METHODS[name]
     names = {**NAMES, **TURNED, "session": "session", **session_of(row, "session")}
     assert as_the_method(row, (field.name for field in kind.DESCRIPTOR.fields), **names) == wanted(row)
 

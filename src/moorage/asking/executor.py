@@ -9,9 +9,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from moorage.api import Moorage
-from moorage.asking import events
-from moorage.asking.events import ExecutionEvent
-from moorage.asking.interaction import Interaction
+from moorage.asking.interaction import WAITING_FOR_INPUT, ExecutionEvent, Interaction
 from moorage.connection import Connection
 from moorage.core.answer import Answer, SessionAnswer, as_it_stands
 from moorage.core.entry import Entry
@@ -76,10 +74,14 @@ class AgentExecutor:
         stored in the session's context, where the agent finds it. A repetition with the same `client_key` in the same
         session gets the answer of the same run. The rest is as for `execute_interactive`.
         """
-        session = await self.session(agent, session_id, **birth)
-        if context:
-            await self.moor.context.merge(session.session_id, context)
-        async with Interaction(self.moor, lambda: _at_once(session), agent=agent) as talk:
+
+        async def opened() -> Session:
+            session = await self.session(agent, session_id, **birth)
+            if context:
+                await self.moor.context.merge(session.session_id, context)
+            return session
+
+        async with Interaction(self.moor, opened, agent=agent) as talk:
             reply = await talk.send(message, client_key=client_key)
             try:
                 async with asyncio.timeout(timeout):
@@ -164,9 +166,9 @@ class AgentExecutor:
         except RunNotFound:
             await self.moor.get(posted.session_id)  # raises SessionGone if the session was deleted meanwhile
             raise
-        return as_it_stands(posted, run, await self._said(run))
+        return as_it_stands(posted, run, await self.said(run))
 
-    async def _said(self, run: Run) -> Entry | None:
+    async def said(self, run: Run) -> Entry | None:
         """Return the entry that has a settled run's result."""
         if run.result_entry is None:
             return None
@@ -174,14 +176,10 @@ class AgentExecutor:
         return page.items[0] if page.items else None
 
 
-async def _at_once(session: Session) -> Session:
-    return session
-
-
 async def _persons_move(talk: Interaction) -> ExecutionEvent | None:
     """Return the event that it is a person's turn, or that the conversation is over."""
     async for event in talk:
-        if event.type == events.WAITING_FOR_INPUT or event.is_last:
+        if event.type == WAITING_FOR_INPUT or event.is_last:
             return event
     return None
 

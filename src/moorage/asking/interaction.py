@@ -11,28 +11,48 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import replace
 
-from moorage.asking import events
-from moorage.asking.events import ExecutionEvent
 from moorage.connection import Connection
 from moorage.core.answer import Answer
 from moorage.core.approval import Approval
-from moorage.core.entry import Event, Kind
+from moorage.core.entry import SESSION_DELETED, Event, Kind, problem_in, text_of
 from moorage.core.errors import SessionGone, SessionRunning
 from moorage.core.run import Run
-from moorage.core.session import Session
+from moorage.core.session import BY_PERSON, Session
 from moorage.core.turn import TurnState
 from moorage.service.conversation import deletion_of
 from moorage.service.words import Transcript
 
 STOP_WITHIN = 20.0  # seconds: an agent has five between being asked to stop and being killed
-FAILED, LOST = TurnState.FAILED.value, TurnState.LOST.value
+CUT_OFF_BY = (TurnState.FAILED.value, TurnState.LOST.value)  # ends of a turn before its agent answered
 SETTLED = (Kind.APPROVAL_DECIDED, Kind.APPROVAL_EXPIRED, Kind.APPROVAL_WITHDRAWN)
 
+# The types of events.
+MESSAGE, CHUNK, WAITING_FOR_INPUT, PROBLEM = "message", "chunk", "waiting_for_input", "problem"
+CUT_OFF = "cut_off"  # the turn ended before its agent answered; the next one has begun
+SUSPENDED, COMPLETED = "suspended", "completed"
+FAILED = "failed"  # the session, or a run: nothing will answer its prompt, and the session is unchanged
+
 Open = Callable[[], Awaitable[Session]]
+
+
+class ExecutionEvent(Struct, frozen=True, kw_only=True):
+    """An event of an interaction."""
+
+    type: str
+    data: dict[str, Any]
+    timestamp: datetime
+    is_last: bool = False  # whether no event follows
+
+    @property
+    def content(self) -> str:
+        """Return the readable text of the event."""
+        return str(self.data.get("content") or "")
 
 
 class Interaction:
@@ -118,8 +138,9 @@ class Interaction:
                 self._told = self._moves
                 if self._transcript is not None:
                     self._transcript.end_line()
-                return events.waiting(self.session_id, self.approvals)
-            self._raise_what_went_wrong()
+                return _waiting(self.session_id, self.approvals)
+            if self._following is not None and self._following.done() and not self._following.cancelled():
+                self._following.result()  # raises what went wrong
             self._news.clear()
             await self._news.wait()
 
@@ -147,7 +168,8 @@ class Interaction:
             guest = None if self._agent == self.session.agent_name else self._agent
             reply = await self._moor.send(self.session_id, content, agent=guest, client_key=client_key)
             self._own.add(reply.message.number)
-            if reply.run_id is not None and not await self._was_answered(reply.run_id, client_key):
+            # A message with a key may have been posted and answered before.
+            if reply.run_id and not (client_key and (await self._moor.get_run(reply.run_id)).is_settled):
                 self._outstanding.add(reply.run_id)
             self._move()
         return reply
@@ -220,36 +242,32 @@ class Interaction:
         if self._first is not None:
             await self._say(self._first, self._key)
 
-    async def _was_answered(self, run_id: str, client_key: str | None) -> bool:
-        """Return whether this message was posted before, under the same key, and its run has settled."""
-        return client_key is not None and (await self._moor.get_run(run_id)).is_settled
-
     async def _follow(self, after: int) -> None:
         try:
             await self._hear(after)
         except SessionGone as gone:  # before its stream had begun
-            self._tell(events.deleted(deletion_of(gone, after + 1)))
+            self._tell(_deleted(deletion_of(gone, after + 1)))
 
     async def _hear(self, after: int) -> None:
         async for event in self._moor.events(self.session_id, after=after):
             async with self._order:
                 self._note(event)
-                if (ending := events.ending(event)) is not None:
+                if (ending := _ending(event)) is not None:
                     self._tell(ending)
                     if ending.is_last:
                         return
 
     def _note(self, event: Event) -> None:
         if event.type == Kind.MESSAGE and event.id not in self._own:
-            self._tell(events.said(event, self._transcript))
+            self._tell(_said(event, self._transcript))
         elif event.type == Kind.PROBLEM:
-            self._tell(events.problem(event))
+            self._tell(_of(event, PROBLEM, str(problem_in(event.data))))
         elif event.type == Kind.TURN_ENDED:
-            self._cut_off = event.data.get("reason") if event.data["outcome"] in (FAILED, LOST) else None
+            self._cut_off = event.data.get("reason") if event.data["outcome"] in CUT_OFF_BY else None
         elif event.type == Kind.ERROR and self._cut_off is not None:
             self._cut_off = event.data["error"]
         elif event.type == Kind.TURN_STARTED and self._cut_off is not None:
-            self._tell(events.cut_off(event, self._cut_off))
+            self._tell(_of(event, CUT_OFF, self._cut_off))
             self._cut_off = None
         elif event.type == Kind.RUN_SETTLED:
             self._cut_off = None
@@ -264,7 +282,7 @@ class Interaction:
         is_ours = event.data["run_id"] in self._outstanding
         self._outstanding.discard(event.data["run_id"])
         if is_ours and event.data["outcome"] != "completed":
-            self._tell(events.unanswered(event))
+            self._tell(_of(event, FAILED, f"the run is {event.data['outcome']}"))
         self._move()
 
     def _ask(self, event: Event) -> None:
@@ -282,7 +300,7 @@ class Interaction:
     def _hear_words(self, text: str, begins: bool) -> None:
         assert self._transcript is not None
         if words := self._transcript.piece(text, begins=begins):
-            self._tell(events.chunk(self.session_id, words))
+            self._tell(_now(CHUNK, self.session_id, words))
 
     def _tell(self, event: ExecutionEvent) -> None:
         self._events.append(event)
@@ -298,16 +316,59 @@ class Interaction:
     async def _handed_out(self, event: ExecutionEvent) -> ExecutionEvent:
         if event.is_last:
             await self.close()
-        if event.type == events.FAILED and "run_id" in event.data:  # the log has the failure, not the reason
-            return await self._with_error(event)
+        if event.type == FAILED and "run_id" in event.data:  # the log has the failure, not the reason
+            run = await self._moor.get_run(event.data["run_id"])
+            return replace(event, data={**event.data, "error": run.error, "content": run.error or event.content})
         return event
 
-    async def _with_error(self, event: ExecutionEvent) -> ExecutionEvent:
-        run = await self._moor.get_run(event.data["run_id"])
-        return replace(event, data={**event.data, "error": run.error, "content": run.error or event.content})
 
-    def _raise_what_went_wrong(self) -> None:
-        if self._following is not None and self._following.done() and not self._following.cancelled():
-            error = self._following.exception()
-            if error is not None:
-                raise error
+# Events -----------------------------------------------------------------------------------------
+
+
+def _said(event: Event, transcript: Transcript | None) -> ExecutionEvent:
+    """Return the event for a message of the log: its text as `content`, and its parts if it has some.
+
+    With a transcript of earlier chunks, `rest` is the text that they do not have.
+    """
+    content = event.data["content"]
+    text, parts = text_of(content), {"parts": content} if isinstance(content, list) else {}
+    data = {**event.data, "session_id": event.session_id, "content": text, **parts}
+    if transcript is not None and event.data["role"] == "assistant":
+        data["rest"] = transcript.message(text)
+    return ExecutionEvent(type=MESSAGE, data=data, timestamp=event.timestamp)
+
+
+def _waiting(session_id: str, approvals: list[Approval]) -> ExecutionEvent:
+    """Return the event that it is a person's turn: to answer the agent's question, or to say the next thing."""
+    questions = [
+        {"approval_id": each.approval_id, "question": each.question, "options": list(each.options), "plan": each.plan}
+        for each in approvals
+    ]
+    return _now(WAITING_FOR_INPUT, session_id, "\n".join(each.question for each in approvals), approvals=questions)
+
+
+def _now(kind: str, session_id: str, content: str, **more: Any) -> ExecutionEvent:
+    """Return an event that is not in the log."""
+    data = {"session_id": session_id, "content": content, **more}
+    return ExecutionEvent(type=kind, data=data, timestamp=datetime.now(UTC))
+
+
+def _of(event: Event, kind: str, content: str | None, *, is_last: bool = False) -> ExecutionEvent:
+    """Return the event for an entry of the log."""
+    data = {**event.data, "session_id": event.session_id, "content": content or ""}
+    return ExecutionEvent(type=kind, data=data, timestamp=event.timestamp, is_last=is_last)
+
+
+def _ending(event: Event) -> ExecutionEvent | None:
+    """Return the event for a log entry that may end a conversation; None for other entries."""
+    if event.type == Kind.SUSPENDED:
+        by_person = event.data.get("suspended_by") == BY_PERSON  # what its agent suspends, the next input wakes
+        return _of(event, SUSPENDED, event.data.get("reason"), is_last=by_person)
+    if event.type == Kind.FINALIZED:
+        kind = COMPLETED if event.data["outcome"] == "completed" else FAILED
+        return _of(event, kind, event.data.get("summary"), is_last=True)
+    return _deleted(event) if event.type == SESSION_DELETED else None
+
+
+def _deleted(event: Event) -> ExecutionEvent:
+    return _of(event, FAILED, "the session was deleted", is_last=True)

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
 from moorage import config
 from moorage.agents.interface import AgentEvent
 from moorage.asking import here
-from moorage.asking.jobs import HearText, SessionMemory, Task, TellWhy, job_of, performed
+from moorage.asking.here import HearText, SessionMemory, Task, TellWhy, job_of, performed
 from moorage.client import LocalMoorage
 from moorage.core.agent import AgentDefinition, AgentRole, Tool, ToolAnswer, Toolbox
 from moorage.core.answer import Answer
@@ -33,6 +33,8 @@ from moorage.service.sessions import SessionRequest, create_session
 from moorage.service.tools import call_tool
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 WORDS_AT_ONCE = 8  # in one chunk, of an answer that comes complete
 
@@ -58,22 +60,20 @@ class NamedAgents:
 
     async def agents(self) -> dict[str, AgentDefinition]:
         """Return the agents and workers that can be asked, by name."""
-        deps = await self._looked()
-        every = config.agents_of(deps).items()
-        return {name: agent for name, agent in every if agent.role is not AgentRole.TOOL and self._offers(name)}
+        every = self._offered(config.agents_of(await self._looked()))
+        return {name: agent for name, agent in every.items() if agent.role is not AgentRole.TOOL}
 
     async def tools(self) -> Toolbox:
         """Return the tools that can be called, by name."""
-        deps = await self._looked()
-        return {name: tool for name, tool in config.tools_of(deps).items() if self._offers(name)}
+        return self._offered(config.tools_of(await self._looked()))
 
     async def _looked(self) -> Deps:
         deps = await self._moor.ready()
         await deps.registered.look()
         return deps
 
-    def _offers(self, name: str) -> bool:
-        return self._alone in (None, name)
+    def _offered(self, every: Mapping[str, T]) -> dict[str, T]:
+        return {name: each for name, each in every.items() if self._alone in (None, name)}
 
     async def agent(self, name: str) -> AgentDefinition:
         """Return an agent or a worker. Raise AgentNotFound or InvalidDefinition."""
@@ -89,13 +89,12 @@ class NamedAgents:
     async def tool(self, name: str) -> Tool | None:
         """Return a tool, or None."""
         found = (await self._toolbox(name)).get(name)
-        return None if found is None or not self._offers(name) else found[0]
+        return None if found is None else found[0]
 
     async def _toolbox(self, name: str) -> Toolbox:
         """Return all tools; read the store only if this one is not known here."""
-        deps = await self._moor.ready()
-        tools = config.tools_of(deps)
-        return tools if name in tools else config.tools_of(await self._looked())
+        tools = config.tools_of(await self._moor.ready())
+        return self._offered(tools if name in tools else config.tools_of(await self._looked()))
 
     # Asking -------------------------------------------------------------------------------------
 
@@ -141,7 +140,7 @@ class NamedAgents:
     ) -> ToolAnswer:
         """Call a tool; in a session, which is created if unknown, the log has the call and the result."""
         deps, caller, name = await self._moor.ready(), self._moor.caller, self._alone or name
-        tools = {each: tool for each, tool in (await self._toolbox(name)).items() if self._offers(each)}
+        tools = await self._toolbox(name)
         if session is not None and name in tools and await recalled(deps, caller, session) is None:
             try:
                 await create_session(deps, caller, SessionRequest(session_id=session), parent=parent)

@@ -23,7 +23,7 @@ from tests.doors.mcp.ways import NEW, OLD, PATIENCE, SLOW, define, environment, 
 OURS = {
     *("", ".clocks", ".config", ".connecting", ".client", ".ports", ".core", ".doors", ".doors.start", ".doors.cli"),
     *(".doors.cli.main", ".doors.cli.edge", ".service", ".service.deps", ".doors.mcp"),
-    *(".doors.mcp.stdio", ".doors.mcp.bridge", ".doors.mcp.wire"),
+    *(".doors.mcp.stdio", ".doors.mcp.bridge"),
 }
 HEAVY = {"asyncio", "click", "rich", "mcp", "pydantic", "anyio", "starlette", "uvicorn", "httpx2", "http.client", "ssl"}
 _LOADED = """

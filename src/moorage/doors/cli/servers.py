@@ -133,7 +133,7 @@ def sample(_: App, name: str, host: str, port: int) -> None:
 
     load_grpc()
     logs.set_up("text", "info")
-    from moorage.doors.grpc.sample import serve_sample
+    from moorage.doors.grpc.server import serve_sample
 
     asyncio.run(serve_sample(name, host, port))
 

@@ -10,21 +10,19 @@ from contextlib import contextmanager
 from time import monotonic, time
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
 from moorage import __version__, config
 from moorage.agents.grpc import LOST, UNREACHABLE, router, texts_of
-from moorage.asking.jobs import SessionMemory, Task
-from moorage.core.agent import AgentDefinition, AgentKind, AgentRole, Tool, ToolOperation
+from moorage.asking.here import SessionMemory, Task
+from moorage.core.agent import AgentKind, AgentRole, Tool, ToolOperation
 from moorage.core.answer import Answer
 from moorage.core.codec import as_text, encode_text
 from moorage.core.errors import AgentFailed, AgentNotFound, AgentUnreachable, InvalidField, TaskNotFound
 from moorage.core.key import Scope
 from moorage.core.registration import USUAL_LEASE, new_registration
-from moorage.doors.grpc.calls import Rpc, RpcCall
-from moorage.doors.grpc.door import Rpcs
-from moorage.doors.grpc.sessions import filled
+from moorage.doors.grpc.door import Rpc, RpcCall, Rpcs
+from moorage.doors.grpc.sessions import filled, json_of
 from moorage.protobuf import agent_platform_pb2 as pb
 
 log = logging.getLogger(__name__)
@@ -59,27 +57,20 @@ class Platform:
         self._active: Counter[str] = Counter()
         self._completed: Counter[str] = Counter()
 
-    def rpcs(self) -> dict[str, Rpcs]:
-        """Return the handler of each method, by service."""
-        read, write, admin = Scope.READ, Scope.WRITE, Scope.ADMIN
+    def rpcs(self) -> Rpcs:
+        """Return the handler of each method."""
         return {
-            "AgentService": {
-                "ExecuteTask": Rpc(write, self.execute_task),
-                "StreamTask": Rpc(write, self.stream_task),
-                "GetStatus": Rpc(read, self.get_status),
-                "RegisterAgent": Rpc(admin, self.register_agent),
-                "ListAgents": Rpc(read, self.list_agents),
-            },
-            "ToolService": {
-                "ExecuteTool": Rpc(write, self.execute_tool),
-                "ListTools": Rpc(read, self.list_tools),
-                "RegisterTool": Rpc(admin, self.register_tool),
-            },
-            "TaskWorker": {
-                "ProcessTask": Rpc(write, self.process_task),
-                "GetTaskStatus": Rpc(read, self.get_task_status),
-                "ListWorkers": Rpc(read, self.list_workers),
-            },
+            "ExecuteTask": Rpc(Scope.WRITE, self.execute_task),
+            "StreamTask": Rpc(Scope.WRITE, self.stream_task),
+            "GetStatus": Rpc(Scope.READ, self.get_status),
+            "RegisterAgent": Rpc(Scope.ADMIN, self.register_agent),
+            "ListAgents": Rpc(Scope.READ, self.list_agents),
+            "ExecuteTool": Rpc(Scope.WRITE, self.execute_tool),
+            "ListTools": Rpc(Scope.READ, self.list_tools),
+            "RegisterTool": Rpc(Scope.ADMIN, self.register_tool),
+            "ProcessTask": Rpc(Scope.WRITE, self.process_task),
+            "GetTaskStatus": Rpc(Scope.READ, self.get_task_status),
+            "ListWorkers": Rpc(Scope.READ, self.list_workers),
         }
 
     # Tasks --------------------------------------------------------------------------------------
@@ -130,8 +121,15 @@ class Platform:
 
     @contextmanager
     def _noted(self, call: RpcCall, task: Task) -> Iterator[TaskRecord]:
-        """Record the outcome of a task."""
-        record = self._new_record(call, task)
+        """Record the outcome of a task; keep it if the task has an id."""
+        token = call.visitor.session_id
+        record = TaskRecord(agent_id=task.agent, session_id=task.session or "", started_at=time(), token=token)
+        if task.task_id:
+            place = (call.visitor.caller.owner, task.task_id)
+            self._tasks[place] = record
+            self._tasks.move_to_end(place)
+            if len(self._tasks) > MOST_TASKS:
+                self._tasks.popitem(last=False)
         self._active[task.agent] += 1
         try:
             yield record
@@ -145,18 +143,6 @@ class Platform:
             self._active[task.agent] -= 1
             if not self._active[task.agent]:
                 del self._active[task.agent]
-
-    def _new_record(self, call: RpcCall, task: Task) -> TaskRecord:
-        """Return the record of a task; keep it if the task has an id."""
-        token = call.visitor.session_id
-        record = TaskRecord(agent_id=task.agent, session_id=task.session or "", started_at=time(), token=token)
-        if task.task_id:
-            place = (call.visitor.caller.owner, task.task_id)
-            self._tasks[place] = record
-            self._tasks.move_to_end(place)
-            if len(self._tasks) > MOST_TASKS:
-                self._tasks.popitem(last=False)
-        return record
 
     def _judged(self, call: RpcCall, record: TaskRecord, answer: Answer) -> Answer:
         """Record the answer and return it. Raise AgentUnreachable if the agent could not be reached."""
@@ -194,7 +180,12 @@ class Platform:
         agent = (await call.named.agents()).get(request.agent_id)
         if agent is None:
             raise AgentNotFound(request.agent_id)
-        response.status = await _status_of(agent)
+        if not agent.enabled:
+            response.status = "disabled"
+        elif agent.kind is AgentKind.GRPC and not await router(config.environment).is_reachable(agent.endpoint):
+            response.status = "unavailable"
+        else:
+            response.status = "available"
         response.active_tasks, response.completed_tasks = self._active[agent.name], self._completed[agent.name]
         return response
 
@@ -264,13 +255,6 @@ async def _register(call: RpcCall, name: str, role: str, request: Any, **more: A
     return request.lease_seconds or USUAL_LEASE
 
 
-async def _status_of(agent: AgentDefinition) -> str:
-    if not agent.enabled:
-        return "disabled"
-    is_there = agent.kind is not AgentKind.GRPC or await router(config.environment).is_reachable(agent.endpoint)
-    return "available" if is_there else "unavailable"
-
-
 def _response(request: pb.TaskRequest, answer: Answer) -> pb.TaskResponse:
     metadata = texts_of(answer.facts)
     if request.session_id:
@@ -289,23 +273,18 @@ def _response(request: pb.TaskRequest, answer: Answer) -> pb.TaskResponse:
 def _memory(request: pb.TaskRequest) -> SessionMemory:
     """Return the session facts sent by a router that stores the session itself."""
     told = request.memory
-    try:
-        context = msgspec.json.decode(told.context, type=dict[str, Any]) if told.context else {}
-    except msgspec.MsgspecError:
-        raise InvalidField("memory.context", "must be a JSON object") from None
+    context = json_of("memory.context", told.context or "{}", dict[str, Any], "must be a JSON object")
     history = [{"role": said.role, "content": said.content} for said in told.history]
     return SessionMemory(history=history, context=context, turns=told.turns)
 
 
 async def _infos(call: RpcCall, role: AgentRole) -> list[pb.AgentInfo]:
     every, left = await call.named.agents(), _left(call, role)
-    agents = [agent for agent in every.values() if agent.role is role and agent.enabled]
-    return [_info(agent, left) for agent in sorted(agents, key=lambda each: each.name)]
-
-
-def _info(agent: AgentDefinition, left: dict[str, float]) -> pb.AgentInfo:
-    lease = left.get(agent.name, 0.0)
-    return filled(pb.AgentInfo(agent_id=agent.name, endpoints=agent.endpoint, lease_seconds=lease), agent)
+    return [
+        filled(pb.AgentInfo(agent_id=name, endpoints=agent.endpoint, lease_seconds=left.get(name, 0.0)), agent)
+        for name, agent in sorted(every.items())
+        if agent.role is role and agent.enabled
+    ]
 
 
 def _tool_info(tool: Tool, left: dict[str, float]) -> pb.ToolInfo:
@@ -338,9 +317,7 @@ def _operations(request: pb.RegisterToolRequest) -> dict[str, ToolOperation]:
         raise InvalidField("operations", f"are {len(request.operations)}, at most {MAX_OPERATIONS} are allowed")
     found = {}
     for each in request.operations:
-        try:
-            schema = msgspec.json.decode(each.parameters, type=dict[str, Any]) if each.parameters else {}
-        except msgspec.MsgspecError:
-            raise InvalidField("operations", f"{each.name[:100]!r} has parameters that are not a JSON schema") from None
+        problem = f"{each.name[:100]!r} has parameters that are not a JSON schema"
+        schema = json_of("operations", each.parameters or "{}", dict[str, Any], problem)
         found[each.name] = ToolOperation(description=each.description, parameters=schema)
     return found

@@ -7,7 +7,7 @@ gRPC door in every worker.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import signal
 from contextlib import suppress
 from typing import Any
 
@@ -16,13 +16,17 @@ from grpc_health.v1 import health, health_pb2_grpc
 from grpc_health.v1.health_pb2 import HealthCheckResponse
 from msgspec import Struct
 
+from moorage import config
+from moorage.agents.builtin import DEFINITIONS
+from moorage.agents.grpc import close_router
+from moorage.agents.weather import WEATHER
+from moorage.core.agent import AgentRole
 from moorage.core.errors import InvalidField, StoreError, StoreUnavailable
 from moorage.doors.grpc import reflection
 from moorage.doors.grpc.door import GrpcDoor
 from moorage.doors.grpc.platform import Platform
 from moorage.doors.grpc.sessions import SessionsService
-from moorage.doors.grpc.watching import Watch
-from moorage.doors.http.authorizer import Authorizer, Places
+from moorage.doors.http.authorizer import Authorizer
 from moorage.doors.http.monitoring import Heart, check_ready
 from moorage.protobuf import agent_platform_pb2, sessions_pb2
 from moorage.service.deps import Deps
@@ -63,7 +67,11 @@ class HealthService(health.aio.HealthServicer):  # type: ignore[misc]  # the lib
 
     async def look(self) -> None:
         """Check the store, and remember the result."""
-        status = HealthCheckResponse.SERVING if await self._is_ready() else HealthCheckResponse.NOT_SERVING
+        try:
+            await check_ready(self._deps, self._heart)
+            status = HealthCheckResponse.SERVING
+        except StoreError:
+            status = HealthCheckResponse.NOT_SERVING
         for service in self._services:
             if self._server_status.get(service) != status:
                 await self.set(service, status)
@@ -77,13 +85,6 @@ class HealthService(health.aio.HealthServicer):  # type: ignore[misc]  # the lib
                     await stop.wait()
         await self.enter_graceful_shutdown()
 
-    async def _is_ready(self) -> bool:
-        try:
-            await check_ready(self._deps, self._heart)
-        except StoreError:
-            return False
-        return True
-
 
 class GrpcServer:
     """The gRPC side of one server process."""
@@ -93,27 +94,24 @@ class GrpcServer:
         deps: Deps,
         authorizer: Authorizer,
         *,
-        deps_of: Callable[[str], Deps] | None = None,
-        alone: str | None = None,
         services: tuple[str, ...] | None = None,
         shared: bool = False,
         heart: Heart | None = None,
-        places: Places | None = None,
-        watch: Watch | None = None,
+        **options: Any,
     ) -> None:
-        """Set up the server. `alone`: one agent or tool; `services` by name, if not all. `shared`: other processes use
-        its port, too. `places` are shared with the streams of the other doors; `watch` is told of every call.
+        """Set up the server. `services` by name, if not all. `shared`: other processes use its port, too.
+
+        The other options are those of `GrpcDoor`.
         """
-        places = places or Places(deps.settings.server)
-        self._door = GrpcDoor(deps_of or (lambda _: deps), authorizer, places, watch or Watch(), alone=alone)
+        self._door = GrpcDoor(deps, authorizer, **options)
         self._server = grpc.aio.server(options=[*OPTIONS, ("grpc.so_reuseport", int(shared))])
         self._sessions, names = SessionsService(), []
-        platform = Platform().rpcs()
-        for service in _services():
-            if services is None or service.name in services:
-                rpcs = self._sessions.rpcs() if service.name == "SessionService" else platform[service.name]
-                self._server.add_generic_rpc_handlers((self._door.handlers(service, rpcs),))
-                names.append(service.full_name)
+        rpcs = {**Platform().rpcs(), **self._sessions.rpcs()}
+        for file in (agent_platform_pb2.DESCRIPTOR, sessions_pb2.DESCRIPTOR):
+            for name, service in file.services_by_name.items():
+                if services is None or name in services:
+                    self._server.add_generic_rpc_handlers((self._door.handlers(service, rpcs),))
+                    names.append(service.full_name)
         self._health = HealthService(deps, tuple(names), heart)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.add_to(self._server, (*names, health.SERVICE_NAME))
@@ -122,13 +120,11 @@ class GrpcServer:
     async def start(self, host: str, port: int, tls: Tls | None = None) -> int:
         """Listen and return the port. Raise StoreUnavailable if the port is taken."""
         place = f"[{host.strip('[]')}]:{port}" if ":" in host else f"{host or '0.0.0.0'}:{port}"
-        try:
+        with suppress(RuntimeError):  # the port stays 0
             if tls is None:
                 self.port = self._server.add_insecure_port(place)
             else:
                 self.port = self._server.add_secure_port(place, await asyncio.to_thread(_credentials, tls))
-        except RuntimeError:
-            self.port = 0
         if not self.port:
             why = f"gRPC cannot listen on {host} port {port}; another server may be running: give --grpc-port"
             raise StoreUnavailable(why, store=place)
@@ -148,11 +144,6 @@ class GrpcServer:
         await self._server.stop(within)
 
 
-def _services() -> list[Any]:
-    files = (agent_platform_pb2.DESCRIPTOR, sessions_pb2.DESCRIPTOR)
-    return [service for file in files for service in file.services_by_name.values()]
-
-
 def _credentials(tls: Tls) -> Any:
     roots = None if tls.client_ca is None else _read(tls.client_ca)
     pairs = [(_read(tls.key), _read(tls.cert))]
@@ -165,3 +156,28 @@ def _read(path: str) -> bytes:
             return file.read()
     except OSError as error:
         raise InvalidField("tls", f"file {path} cannot be read ({error.strerror})") from None
+
+
+_OF_ROLE = {
+    AgentRole.AGENT: ("AgentService",),
+    AgentRole.WORKER: ("AgentService", "TaskWorker"),
+    AgentRole.TOOL: ("ToolService",),
+}
+
+
+async def serve_sample(name: str, host: str, port: int) -> None:
+    """Serve a sample agent or tool until SIGTERM or SIGINT: to try a router, and as a template for your own.
+
+    It keeps sessions in memory while it runs. A router that stores sessions itself sends the facts that are needed.
+    """
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    role = AgentRole.TOOL if name == WEATHER.name else DEFINITIONS[name].role
+    deps = config.open_deps("memory://", threaded=True)
+    server = GrpcServer(deps, Authorizer(deps, any_host=True), alone=name, services=_OF_ROLE[role])
+    listening = await server.start(host, port)
+    print(f"{name} answers at {host}:{listening}", flush=True)
+    await server.run(stop)
+    await close_router()
+    await deps.store.close()

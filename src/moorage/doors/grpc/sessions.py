@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -10,24 +10,22 @@ import msgspec
 
 from moorage.core.approval import Approval
 from moorage.core.codec import encode_text
-from moorage.core.entry import Entry, Event
+from moorage.core.entry import Event
 from moorage.core.errors import InvalidField
 from moorage.core.key import Scope, check_held
 from moorage.core.query import Page
+from moorage.core.run import Run
 from moorage.core.session import PUBLIC_FIELDS, Session
-from moorage.doors.grpc.calls import Rpc, RpcCall
-from moorage.doors.grpc.door import Rpcs
+from moorage.doors.grpc.door import Rpc, RpcCall, Rpcs
 from moorage.doors.http.app import answer_of
 from moorage.doors.http.reading import arguments_from
 from moorage.doors.http.visit import LONGEST_WAIT
 from moorage.protobuf import sessions_pb2 as pb
 from moorage.remote.operations import Operation, variants
-from moorage.service.deps import Deps
 from moorage.service.packet import ResumePacket
 from moorage.service.streams import Hub
 
 Arguments = dict[str, Any]
-RenderReply = Callable[[Any], Any]
 M = TypeVar("M", bound=Any)
 
 
@@ -41,7 +39,7 @@ class SessionsService:
     def rpcs(self) -> Rpcs:
         """Return the handler of each method."""
         return {
-            **{name: _calling(*row) for name, row in METHODS.items()},
+            **{name: _calling(name, operation) for name, operation in METHODS.items()},
             "SendMessage": Rpc(Scope.WRITE, _send),
             "PutContext": Rpc(Scope.WRITE, _put),
             "WatchSession": Rpc(Scope.READ, self._watch),
@@ -62,7 +60,10 @@ class SessionsService:
 
     async def _followed(self, call: RpcCall, request: pb.WatchSessionRequest) -> AsyncIterator[bytes]:
         """Yield stored entries after the cursor, then new ones; each event is encoded once for all readers."""
-        hub = self._hub(call.moor.deps, call.visitor.caller.owner)
+        owner = call.visitor.caller.owner
+        if owner not in self._hubs:
+            self._hubs[owner] = Hub(call.moor.deps, owner)
+        hub = self._hubs[owner]
         stream = await hub.session(call.visitor.caller, request.session, request.after)
         try:
             while not stream.ended and not self._is_closing:
@@ -73,15 +74,8 @@ class SessionsService:
         finally:
             hub.leave(stream)
 
-    def _hub(self, deps: Deps, owner: str) -> Hub:
-        known = self._hubs.get(owner)
-        if known is None:
-            known = self._hubs[owner] = Hub(deps, owner)
-        return known
-
 
 async def _stored(call: RpcCall, request: pb.WatchSessionRequest) -> AsyncIterator[pb.WatchSessionResponse]:
-    """Yield the stored entries after the cursor."""
     async for event in call.moor.events(request.session, after=request.after, follow=False):
         yield _event(event)
 
@@ -105,8 +99,7 @@ async def _send(call: RpcCall, request: pb.SendMessageRequest) -> pb.SendMessage
 
 
 async def _put(call: RpcCall, request: pb.PutContextRequest) -> pb.PutContextResponse:
-    """Store a value of the context."""
-    value, ttl = _json("value", request.value), request.ttl_seconds or None
+    value, ttl = json_of("value", request.value), request.ttl_seconds or None
     await call.open_session(request.session)
     written = await call.moor.context.put(request.session, request.key, value, ttl=ttl)
     return filled(pb.PutContextResponse(), written)
@@ -114,7 +107,7 @@ async def _put(call: RpcCall, request: pb.PutContextRequest) -> pb.PutContextRes
 
 async def _call(call: RpcCall, request: pb.CallOperationRequest) -> pb.CallOperationResponse:
     """Call the operation of that name, with the scope and the reach that REST requires."""
-    given = _json("arguments", request.arguments or "{}")
+    given = json_of("arguments", request.arguments or "{}")
     if not isinstance(given, dict):
         raise InvalidField("arguments", "must be an object")
     operation = _operation(request.operation, given)
@@ -133,14 +126,14 @@ def _operation(name: str, given: Arguments) -> Operation:
     return next((each for each in every if each.in_path.keys() <= given.keys()), every[-1])
 
 
-def _calling(name: str, render: RenderReply) -> Rpc:
+def _calling(name: str, method: str) -> Rpc:
     """Return a method of the service that calls one of `Moorage`, with the scope and the reach that REST requires."""
-    operation = variants(name)[0]
+    operation, kind = variants(method)[0], getattr(pb, f"{name}Response")
 
     async def answer(call: RpcCall, request: Any) -> Any:
         arguments = _read(request, operation)
         await call.moor.check_operation(operation, arguments)
-        return render(await operation.method(call.moor)(**arguments))
+        return _rendered(kind, await operation.method(call.moor)(**arguments))
 
     return Rpc(operation.scope, answer, or_scope=operation.or_scope)
 
@@ -165,23 +158,42 @@ def _read(request: Any, operation: Operation) -> Arguments:
         if name in TURNED:
             told[TURNED[name]] = False
         elif name in JSON:
-            told[name] = _json(name, value)
+            told[name] = json_of(name, value)
         else:
             told[name] = value if isinstance(value, str | bool | int | float) else list(value)
     return told
 
 
-def _json(field: str, text: str) -> Any:
-    """Return the value of a JSON text."""
+def json_of(field: str, text: str, kind: Any = Any, problem: str = "is not JSON") -> Any:
+    """Return the value of a JSON text. Raise InvalidField if it is none of that kind."""
     try:
-        return msgspec.json.decode(text)
+        return msgspec.json.decode(text, type=kind)
     except msgspec.MsgspecError:
-        raise InvalidField(field, "is not JSON") from None
+        raise InvalidField(field, problem) from None
 
 
 # Rendering --------------------------------------------------------------------------------------
 
 _MORE = tuple(name for name in PUBLIC_FIELDS if name not in pb.Session.DESCRIPTOR.fields_by_name and name != "hold")
+
+
+def _rendered(kind: Any, value: Any) -> Any:
+    if kind is pb.GetContextResponse:  # it may be any JSON
+        return kind(value=encode_text(value))
+    match value:
+        case Session():
+            return kind(session=_session(value))
+        case Page():
+            return kind(sessions=map(_session, value.items), next=value.next or "")
+        case Approval():
+            return kind(approval=_approval(value))
+        case list():
+            return kind(approvals=map(_approval, value))
+        case Run():
+            return kind(run=filled(pb.Run(), value))
+        case ResumePacket():
+            return _resumed(value)
+    return filled(kind(), value)
 
 
 def _session(session: Session) -> pb.Session:
@@ -211,29 +223,19 @@ def filled(message: M, value: msgspec.Struct, *, json: tuple[str, ...] = ()) -> 
     return message
 
 
-def _sessions(page: Page[Session]) -> Arguments:
-    return {"sessions": [_session(each) for each in page.items], "next": page.next or ""}
-
-
 def _resumed(packet: ResumePacket) -> pb.ResumeSessionResponse:
+    names = ("number", "role", "content", "data")
+    messages = [{name: getattr(entry, name) for name in names} for entry in packet.messages]
     told = pb.ResumeSessionResponse(
         session=_session(packet.session),
         checkpoint="" if packet.checkpoint is None else encode_text(packet.checkpoint),
         context=encode_text(packet.context),
-        messages=encode_text([_said(entry) for entry in packet.messages]),
+        messages=encode_text(messages),
     )
     if packet.hold is not None:
         told.holder, told.token = packet.hold.holder, str(packet.hold.token)
         told.until.FromDatetime(packet.hold.until)
     return told
-
-
-def _said(entry: Entry) -> dict[str, Any]:
-    return {"number": entry.number, "role": entry.role, "content": entry.content, "data": entry.data}
-
-
-def _value(value: Any) -> pb.GetContextResponse:
-    return pb.GetContextResponse(value=encode_text(value))
 
 
 def _approval(approval: Approval) -> pb.Approval:
@@ -250,33 +252,20 @@ def _event_bytes(event: Event) -> bytes:
     return bytes(_event(event).SerializeToString())
 
 
-def _session_in(kind: Any) -> RenderReply:
-    """Return the rendering of a session as the response of a method."""
-    return lambda session: kind(session=_session(session))
-
-
-def _approval_in(kind: Any) -> RenderReply:
-    """Return the rendering of an approval as the response of a method."""
-    return lambda approval: kind(approval=_approval(approval))
-
-
-METHODS: dict[str, tuple[str, RenderReply]] = {
-    "CreateSession": ("create", _session_in(pb.CreateSessionResponse)),
-    "GetSession": ("get", _session_in(pb.GetSessionResponse)),
-    "ListSessions": ("list", lambda page: pb.ListSessionsResponse(**_sessions(page))),
-    "RetryRun": ("retry", lambda run: pb.RetryRunResponse(run=filled(pb.Run(), run))),
-    "SuspendSession": ("suspend", _session_in(pb.SuspendSessionResponse)),
-    "ResumeSession": ("resume", _resumed),
-    "ReleaseSession": ("release", _session_in(pb.ReleaseSessionResponse)),
-    "FinalizeSession": ("finalize", _session_in(pb.FinalizeSessionResponse)),
-    "DeleteSession": ("delete", lambda gone: filled(pb.DeleteSessionResponse(), gone)),
-    "ListChildren": ("children", lambda page: pb.ListChildrenResponse(**_sessions(page))),
-    "GetContext": ("context.get", _value),
-    "DeleteContext": ("context.delete", lambda written: filled(pb.DeleteContextResponse(), written)),
-    "RequestApproval": ("request_approval", _approval_in(pb.RequestApprovalResponse)),
-    "ListApprovals": (
-        "approvals",
-        lambda approvals: pb.ListApprovalsResponse(approvals=[_approval(each) for each in approvals]),
-    ),
-    "DecideApproval": ("decide", _approval_in(pb.DecideApprovalResponse)),
+METHODS = {  # of the service, with the operations that they call
+    "CreateSession": "create",
+    "GetSession": "get",
+    "ListSessions": "list",
+    "RetryRun": "retry",
+    "SuspendSession": "suspend",
+    "ResumeSession": "resume",
+    "ReleaseSession": "release",
+    "FinalizeSession": "finalize",
+    "DeleteSession": "delete",
+    "ListChildren": "children",
+    "GetContext": "context.get",
+    "DeleteContext": "context.delete",
+    "RequestApproval": "request_approval",
+    "ListApprovals": "approvals",
+    "DecideApproval": "decide",
 }

@@ -218,8 +218,8 @@ async def _grpc(
     """Start the gRPC door, if it is enabled and available."""
     if options.grpc_port is None or not _has_grpc(options):
         return None
+    from moorage.doors.grpc.door import Watch
     from moorage.doors.grpc.server import GrpcServer
-    from moorage.doors.grpc.watching import Watch
 
     tls, (meter, traces) = _tls(options), watch
     server = GrpcServer(

@@ -21,7 +21,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from moorage.core.errors import MoorageError
 from moorage.core.session import Session
-from moorage.doors.mcp import resources
+from moorage.doors.mcp import named, resources
 from moorage.doors.mcp.calls import ToolCall
 
 LOOK_EVERY = 1.0  # seconds
@@ -30,21 +30,17 @@ LOOKS_WITHOUT_STREAM = 60  # checks in which a client of the older protocol has 
 STDIO = ""  # the only client on standard input has no session id
 
 McpContext = ServerRequestContext[Any, Any]
-ListTools = Callable[[ToolCall], Awaitable[object]]  # returns something that differs when the tools do
 
 
 async def listen(
-    ctx: McpContext,
-    params: types.SubscriptionsListenRequestParams,
-    call: ToolCall,
-    tools: ListTools,
-    open_streams: set[ListenHandler],
+    ctx: McpContext, params: types.SubscriptionsListenRequestParams, call: ToolCall, open_streams: set[ListenHandler]
 ) -> types.SubscriptionsListenResult:
     """Serve one stream until its client closes it; read the current state before the client hears of the start."""
     bus, asked = InMemorySubscriptionBus(), params.notifications
     work: list[Coroutine[Any, Any, None]] = []
     if asked.tools_list_changed:
-        work.append(watch_tools(call, tools, await tools(call), lambda: bus.publish(ToolsListChanged())))
+        known = await named.listed(call)
+        work.append(watch_tools(call, known, lambda: bus.publish(ToolsListChanged())))
     for uri in map(str, (asked.resource_subscriptions or [])[:MOST_FOLLOWED]):
         with suppress(MoorageError):  # of missing or foreign sessions, there is nothing to report
             session = await call.moor.get(await resources.session_at(call, uri))
@@ -61,17 +57,13 @@ async def listen(
 
 
 async def watch_tools(
-    call: ToolCall,
-    tools: ListTools,
-    known: object,
-    tell: Callable[[], Awaitable[None]],
-    goes_on: Callable[[], bool] = lambda: True,
+    call: ToolCall, known: object, tell: Callable[[], Awaitable[None]], goes_on: Callable[[], bool] = lambda: True
 ) -> None:
     """Check repeatedly whether the tools differ from the known ones."""
     while goes_on():
         await asyncio.sleep(LOOK_EVERY)
         with suppress(MoorageError):  # the store does not answer
-            found = await tools(call)
+            found = await named.listed(call)
             if found != known:
                 known = found
                 await tell()
@@ -104,13 +96,13 @@ class OlderClients:
             self._streams[client] -= 1
             self._streams += Counter()  # forget those without streams
 
-    def watch(self, ctx: McpContext, call: ToolCall, tools: ListTools, known: object) -> None:
+    def watch(self, ctx: McpContext, call: ToolCall, known: object) -> None:
         """Watch the tools for the client that has listed these, unless that is done already."""
         client = STDIO if ctx.request is None else ctx.request.headers.get("mcp-session-id")
         if client is None or client in self._watching or ctx.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return
         tell, goes_on = ctx.session.send_tool_list_changed, self._patience(client)
-        watching = asyncio.create_task(watch_tools(call, tools, known, tell, goes_on))
+        watching = asyncio.create_task(watch_tools(call, known, tell, goes_on))
         self._watching[client] = watching
         watching.add_done_callback(lambda _: self._watching.pop(client, None))
 

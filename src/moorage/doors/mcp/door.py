@@ -18,7 +18,7 @@ from moorage.core.extras import missing
 from moorage.doors.http.app import Door, Route
 from moorage.doors.http.exchange import MAX_BODY, Exchange
 from moorage.doors.http.streams import LiveStreams
-from moorage.doors.http.visit import Visit, Visitor
+from moorage.doors.http.visit import Visitor
 
 if TYPE_CHECKING:
     from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
@@ -58,7 +58,8 @@ class Mcp:
             return
         manager = await self._started()
         with self._live.places.place_for(visitor), self._hearing(exchange):
-            exchange.scope[VISIT] = self._visit(exchange, visitor)
+            mine = replace(visitor.caller, interface="mcp", holder=_holder(exchange, visitor))
+            exchange.scope[VISIT] = self._door.visit(exchange, replace(visitor, caller=mine))
             exchange.scope["user"] = _principal(visitor)
             await self._while_admitted(exchange, asyncio.ensure_future(exchange.pass_to(manager.handle_request)))
 
@@ -81,10 +82,6 @@ class Mcp:
         """Note that a client of the older protocol gets notifications, while its stream is open."""
         client = exchange.header(b"mcp-session-id")
         return self._server.stream_of(client) if self._server and client and exchange.verb == "GET" else nullcontext()
-
-    def _visit(self, exchange: Exchange, visitor: Visitor) -> Visit:
-        mine = replace(visitor, caller=replace(visitor.caller, interface="mcp", holder=_holder(exchange, visitor)))
-        return self._door.visit(exchange, mine)
 
     async def _started(self) -> StreamableHTTPSessionManager:
         """Start the library's side, once; a cancelled caller does not cancel the start for the others."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any
 
-from mcp_types import CallToolResult
+import mcp_types as types
 from msgspec import Meta, Struct, field
 from msgspec.json import format as indented
 
 from moorage.agents.grpc import LOST, UNREACHABLE
-from moorage.asking.jobs import Task
-from moorage.core.agent import NUMBERS, AgentDefinition, Tool
+from moorage.asking.here import Task
+from moorage.core.agent import NUMBERS, Tool
 from moorage.core.answer import Answer
 from moorage.core.codec import as_text, encode_text
 from moorage.core.errors import AgentUnreachable, InvalidField, ToolNotFound
@@ -24,8 +24,7 @@ from moorage.core.key import Scope
 from moorage.core.render import like, to_json
 from moorage.doors.http.reading import read_fields
 from moorage.doors.mcp.answers import MAX_TEXT
-from moorage.doors.mcp.calls import ToolCall
-from moorage.doors.mcp.table import Schema, ToolDocument, schema_of, tool_result, without_empty
+from moorage.doors.mcp.calls import TOOLS, Schema, ToolCall, ToolDocument, schema_of, tool_result, without_empty
 
 SESSION = {
     "type": "string",
@@ -64,17 +63,29 @@ class ToolResult(Struct, frozen=True, kw_only=True):
 
 
 AGENT_INPUT, AGENT_OUTPUT, TOOL_OUTPUT = schema_of(AgentRequest), schema_of(AgentAnswer), schema_of(ToolResult)
+OF_AN_AGENT = types.ToolAnnotations(  # whatever it does
+    read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=True
+)
+
+
+async def listed(call: ToolCall) -> dict[str, types.Tool]:
+    """Return agents, workers and tools by name; a name of the table belongs to the table."""
+    tools, agents = (await call.named.tools()).values(), (await call.named.agents()).values()
+    found = {tool.name: (tool.description, tool_input(tool), TOOL_OUTPUT) for tool, _ in tools}
+    for agent in filter(lambda each: each.enabled, agents):
+        told = f"{agent.description or f'Ask {agent.name}'} ({agent.role.value})"
+        found[agent.name] = (told, AGENT_INPUT, AGENT_OUTPUT)
+    return {
+        name: types.Tool(name=name, description=told, input_schema=asks, output_schema=answers, annotations=OF_AN_AGENT)
+        for name, (told, asks, answers) in found.items()
+        if name not in TOOLS
+    }
 
 
 # Agents and workers -----------------------------------------------------------------------------
 
 
-def described(agent: AgentDefinition) -> str:
-    """Return the description of an agent's tool."""
-    return f"{agent.description or f'Ask {agent.name}'} ({agent.role.value})"
-
-
-async def ask_agent(call: ToolCall, name: str, arguments: ToolDocument) -> CallToolResult:
+async def ask_agent(call: ToolCall, name: str, arguments: ToolDocument) -> types.CallToolResult:
     """Ask an agent or a worker."""
     call.check_scope(Scope.WRITE)
     asks = read_fields(without_empty(arguments), AgentRequest)
@@ -101,7 +112,7 @@ async def _answered(call: ToolCall, task: Task) -> Answer:
     return answer
 
 
-def _told(answer: Answer, session: str | None) -> CallToolResult:
+def _told(answer: Answer, session: str | None) -> types.CallToolResult:
     metadata = answer.facts
     if session is not None:
         metadata = {**metadata, "session_id": metadata.get("session_id", session)}
@@ -128,13 +139,9 @@ def _text(told: AgentAnswer, length: int) -> str:
         )
     if told.session_id is None:
         return said
-    facts = ", ".join(f"{key}={_in_one_line(value)}" for key, value in told.metadata.items())
+    # Each in one line, so that no value can be taken for a line of its own.
+    facts = ", ".join(f"{key}={' '.join(as_text(value).split())}" for key, value in told.metadata.items())
     return f"{said}\n\n**Metadata**: {facts}\n**Session ID**: {told.session_id}"
-
-
-def _in_one_line(value: Any) -> str:
-    """Return a value that cannot be taken for a line of its own."""
-    return " ".join(as_text(value).split())
 
 
 # Tools ------------------------------------------------------------------------------------------
@@ -145,7 +152,9 @@ def tool_input(tool: Tool) -> Schema:
     properties: Schema = {}
     for operation in tool.operations.values():
         for name, schema in operation.parameters.get("properties", {}).items():
-            properties.setdefault(name, _widened(schema))
+            if isinstance(schema, Mapping) and schema.get("type") in NUMBERS:  # a text is accepted, too
+                schema = {**schema, "type": [schema["type"], "string"]}
+            properties.setdefault(name, schema)
     if len(tool.operations) > 1:
         told = "; ".join(f"{name}: {each.description}" for name, each in tool.operations.items())
         properties["operation"] = {"type": "string", "enum": list(tool.operations), "description": told}
@@ -154,14 +163,7 @@ def tool_input(tool: Tool) -> Schema:
     return {"type": "object", "properties": {**properties, "session_id": SESSION}, "required": needed}
 
 
-def _widened(schema: Any) -> Any:
-    """Return a schema that accepts a text in place of a number."""
-    if isinstance(schema, Mapping) and schema.get("type") in NUMBERS:
-        return {**schema, "type": [schema["type"], "string"]}
-    return schema
-
-
-async def call_tool(call: ToolCall, name: str, arguments: ToolDocument) -> CallToolResult:
+async def call_tool(call: ToolCall, name: str, arguments: ToolDocument) -> types.CallToolResult:
     """Call a tool."""
     call.check_scope(Scope.WRITE)
     if await call.named.tool(name) is None:
@@ -172,7 +174,9 @@ async def call_tool(call: ToolCall, name: str, arguments: ToolDocument) -> CallT
         await call.check_first_use(session)
     answer = await call.named.call_tool(name, operation, given, session=session, parent=call.parent)
     told = like(ToolResult, answer, session_id=session)
-    said = _shown(answer.result) if answer.success else str(answer.error)
+    result = answer.result
+    shown = result if isinstance(result, str) else indented(encode_text(result), indent=2)
+    said = shown if answer.success else str(answer.error)
     text = said if session is None else f"{said}\n\n**Session ID**: {session}"
     return tool_result(to_json(told), text, failed=not answer.success)
 
@@ -182,7 +186,3 @@ def _taken(given: ToolDocument, name: str) -> str | None:
     if value is not None and not isinstance(value, str):
         raise InvalidField(name, "must be text")
     return value or None
-
-
-def _shown(result: Any) -> str:
-    return result if isinstance(result, str) else indented(encode_text(result), indent=2)

@@ -66,9 +66,12 @@ async def read(call: ToolCall, uri: str) -> str:
     if not 1 <= limit <= ENTRIES:
         raise InvalidField("limit", f"is {limit}; give a number from 1 to {ENTRIES}")
     if part == "log":
-        return await _log(call, ref, after=_number(query, "after", 0), limit=limit)
+        log = await call.moor.log(ref, after=_number(query, "after", 0), limit=limit)
+        kept = _fitting(log.items)
+        follows = log.next if len(kept) == len(log.items) else str(kept[-1].number)
+        return _page(ref, part, "entries", kept, "after", follows)
     page = await call.moor.messages(ref, last=limit, before=_number(query, "before", None))
-    return _page(ref, "messages", page.items, "before", page.next)
+    return _page(ref, part, "messages", page.items, "before", page.next)
 
 
 async def session_at(call: ToolCall, uri: str) -> str:
@@ -84,13 +87,6 @@ def _parts(uri: str) -> tuple[str, str | None, dict[str, str]]:
     return unquote(found[1]), found[2], dict(parse_qsl(found[3] or ""))
 
 
-async def _log(call: ToolCall, ref: str, *, after: int, limit: int) -> str:
-    page = await call.moor.log(ref, after=after, limit=limit)
-    kept = _fitting(page.items)
-    follows = page.next if len(kept) == len(page.items) else str(kept[-1].number)
-    return _page(ref, "entries", kept, "after", follows)
-
-
 def _fitting(entries: list[Entry]) -> list[Entry]:
     """Return as many items as fit into one answer, and at least one."""
     kept: list[Entry] = []
@@ -103,13 +99,9 @@ def _fitting(entries: list[Entry]) -> list[Entry]:
     return kept
 
 
-def _page(ref: str, name: str, entries: list[Entry], onwards: str, follows: str | None) -> str:
-    """Return entries, and the URI of the next ones."""
-    document: dict[str, Any] = {"session_id": ref, name: to_json(entries), "next": None}
-    if follows is not None:
-        part = "log" if name == "entries" else name
-        document["next"] = f"{uri_of(ref, part)}?{onwards}={follows}"
-    return encode_text(document)
+def _page(ref: str, part: str, name: str, entries: list[Entry], onwards: str, follows: str | None) -> str:
+    following = None if follows is None else f"{uri_of(ref, part)}?{onwards}={follows}"
+    return encode_text({"session_id": ref, name: to_json(entries), "next": following})
 
 
 def _number(query: dict[str, str], name: str, usual: Any) -> Any:

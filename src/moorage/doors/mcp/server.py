@@ -26,9 +26,8 @@ from moorage.core.render import to_json
 from moorage.core.session import Session
 from moorage.doors.http.refusals import Unexpected
 from moorage.doors.mcp import changes, named, resources
-from moorage.doors.mcp.calls import TellProgress, ToolCall
+from moorage.doors.mcp.calls import TellProgress, ToolCall, ToolDocument, tool_result
 from moorage.doors.mcp.changes import OlderClients, supported
-from moorage.doors.mcp.table import ToolDocument, tool_result
 from moorage.doors.mcp.tools import TOOLS
 
 log = logging.getLogger(__name__)
@@ -39,9 +38,6 @@ T = TypeVar("T")
 
 PAGE = 100  # tools of one page
 NOT_FOUND = -32002  # of a resource, as the protocol has it
-OF_AN_AGENT = types.ToolAnnotations(  # whatever it does
-    read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=True
-)
 INSTRUCTIONS = """\
 Moorage keeps sessions of agents: durable conversations that survive pauses, crashes and restarts. Start an agent with
 start_agent_session. With mode async_poll or async_callback, continue with other work and call
@@ -108,10 +104,10 @@ class McpServer(Server[Any]):
     async def list_tools(self, ctx: McpContext, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         """Return a page of tools: those of the table, then agents, workers and tools by name."""
         call = self._call(ctx)
-        by_name = await _named_tools(call)
+        by_name = await named.listed(call)
         every = _every_tool(by_name)
         if self._older is not None:
-            self._older.watch(ctx, call, _named_tools, by_name)
+            self._older.watch(ctx, call, by_name)
         first = _position(every, None if params is None else params.cursor)
         page = every[first : first + PAGE]
         more = first + PAGE < len(every)
@@ -134,7 +130,7 @@ class McpServer(Server[Any]):
         self, ctx: McpContext, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
         """Serve a stream of changes, in the newer protocol."""
-        return await changes.listen(ctx, params, self._call(ctx), _named_tools, self._open_streams)
+        return await changes.listen(ctx, params, self._call(ctx), self._open_streams)
 
     async def list_resources(
         self, ctx: McpContext, params: types.PaginatedRequestParams | None
@@ -195,32 +191,6 @@ def _every_tool(by_name: dict[str, types.Tool]) -> list[types.Tool]:
         for tool in TOOLS.values()
     ]
     return found + [by_name[name] for name in sorted(by_name)]
-
-
-async def _named_tools(call: ToolCall) -> dict[str, types.Tool]:
-    """Return agents, workers and tools by name; a name of the table belongs to the table."""
-    tools = {
-        tool.name: types.Tool(
-            name=tool.name,
-            description=tool.description,
-            input_schema=named.tool_input(tool),
-            output_schema=named.TOOL_OUTPUT,
-            annotations=OF_AN_AGENT,
-        )
-        for tool, _ in (await call.named.tools()).values()
-    }
-    agents = {
-        agent.name: types.Tool(
-            name=agent.name,
-            description=named.described(agent),
-            input_schema=named.AGENT_INPUT,
-            output_schema=named.AGENT_OUTPUT,
-            annotations=OF_AN_AGENT,
-        )
-        for agent in (await call.named.agents()).values()
-        if agent.enabled
-    }
-    return {name: tool for name, tool in {**tools, **agents}.items() if name not in TOOLS}
 
 
 def _position(every: list[types.Tool], cursor: str | None) -> int:

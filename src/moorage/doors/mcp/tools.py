@@ -20,9 +20,9 @@ from moorage.core.run import Run
 from moorage.doors.http.visit import USUAL_WAIT
 from moorage.doors.mcp import answers
 from moorage.doors.mcp.answers import MAX_SHORT, MAX_TEXT, Brief, RunBrief, next_offset
-from moorage.doors.mcp.calls import ToolCall
-from moorage.doors.mcp.table import TOOLS as TOOLS  # all of them, once this module is loaded
-from moorage.doors.mcp.table import tool
+from moorage.doors.mcp.calls import TOOLS as TOOLS  # all of them, once this module is loaded
+from moorage.doors.mcp.calls import ToolCall, tool
+from moorage.executor import AgentExecutor
 from moorage.service.records import ContextWritten, WrittenRecord
 
 Ref = Annotated[str | None, Meta(description="The session, by id or name; by default the caller's own")]
@@ -90,24 +90,14 @@ async def start_agent_session(
     """Start an agent in a new session, as a child of the caller's session. With mode sync, the answer has the result;
     otherwise it comes at once, with the session_id to ask for later."""
     await call.check_parent()
-    place: dict[str, Any]
+    how: dict[str, Any] = {"mode": mode, "join": join, "correlation": correlation, "parameters": parameters}
     if session_id is not None and await call.is_known(session_id):
-        place = {"session": await call.session(session_id)}
+        how["session"] = await call.session(session_id)
     else:
-        place = {"session_id": session_id, "name": session_name, "task_id": task_id}
-        place |= {"purpose": purpose, "project_dir": project_dir, "metadata": metadata}
-    reply = await call.moor.run(
-        agent,
-        prompt,
-        mode=mode,
-        join=join,
-        correlation=correlation,
-        parameters=parameters,
-        parent=call.parent if parent is None else await call.session(parent),
-        idempotency_key=idempotency_key,
-        timeout=0,
-        **place,
-    )
+        how |= {"session_id": session_id, "name": session_name, "task_id": task_id}
+        how |= {"purpose": purpose, "project_dir": project_dir, "metadata": metadata}
+    how["parent"] = call.parent if parent is None else await call.session(parent)
+    reply = await call.moor.run(agent, prompt, idempotency_key=idempotency_key, timeout=0, **how)
     run = await _waited(call, reply.run, mode, wait_seconds)
     return answers.StartedAnswer.of(await call.moor.get(run.session_id), run=RunBrief.of(run))
 
@@ -149,20 +139,9 @@ async def resume_agent_session(
     if prompt is None:
         return await _resumed(call, ref, hold=hold)
     await call.check_parent()
-    reply = await call.moor.run(
-        None,
-        prompt,
-        session=ref,
-        mode=mode,
-        join=join,
-        correlation=correlation,
-        parameters=parameters,
-        parent=await call.other_than(ref),
-        token=token,
-        queue=queue,
-        wake=wake,
-        timeout=0,
-    )
+    how: dict[str, Any] = {"mode": mode, "join": join, "correlation": correlation, "parameters": parameters}
+    how |= {"token": token, "queue": queue, "wake": wake, "parent": await call.other_than(ref)}
+    reply = await call.moor.run(None, prompt, session=ref, timeout=0, **how)
     run = await _waited(call, reply.run, mode, wait_seconds)
     return answers.ResumeAnswer.of(await call.moor.get(ref), run=RunBrief.of(run))
 
@@ -228,11 +207,7 @@ async def _newest_run(call: ToolCall, ref: str) -> Run | None:
 
 @tool("Answer of an agent", Scope.READ)
 async def get_agent_session_result(
-    call: ToolCall,
-    session_id: Ref = None,
-    run_id: str | None = None,
-    wait_seconds: WaitField = 0.0,
-    offset: Offset = 0,
+    call: ToolCall, session_id: Ref = None, run_id: str | None = None, wait_seconds: WaitField = 0.0, offset: Offset = 0
 ) -> answers.ResultAnswer:
     """Return the last answer of a session's agent, or the result of one run. For the rest of a long one, call again
     with next_offset."""
@@ -243,7 +218,9 @@ async def get_agent_session_result(
     if run is None:
         return await _last_said(call, await call.session(session_id), offset)
     run = await call.settled(run, wait_seconds)
-    whole = await _whole_result(call, run)
+    whole, said = run.result or "", await AgentExecutor(call.moor).said(run)
+    if said is not None and len(said.text) > len(whole):  # of a very long result, the run has only the beginning
+        whole = said.text
     return like(
         answers.ResultAnswer,
         run,
@@ -253,15 +230,6 @@ async def get_agent_session_result(
         length=len(whole),
         next_offset=next_offset(whole, offset, MAX_TEXT),
     )
-
-
-async def _whole_result(call: ToolCall, run: Run) -> str:
-    """Return the whole result: of a very long one, the run has only the beginning, and the log has all."""
-    if run.result_entry is not None:
-        page = await call.moor.log(run.session_id, after=run.result_entry - 1, before=run.result_entry + 1)
-        if page.items and len(page.items[0].text) > len(run.result or ""):
-            return page.items[0].text
-    return run.result or ""
 
 
 async def _last_said(call: ToolCall, ref: str, offset: int) -> answers.ResultAnswer:
@@ -314,18 +282,9 @@ async def list_agent_sessions(
         if root is not None:
             call.check_no_token()
         parent = await call.session(parent)
-    page = await call.moor.list(
-        agent=agent,
-        state=state,
-        status=status,
-        parent=parent,
-        root=root,
-        task_id=task_id,
-        label=label,
-        active_only=active_only,
-        limit=limit,
-        cursor=cursor,
-    )
+    only: dict[str, Any] = {"agent": agent, "state": state, "status": status, "task_id": task_id, "label": label}
+    only |= {"parent": parent, "root": root, "active_only": active_only}
+    page = await call.moor.list(limit=limit, cursor=cursor, **only)
     return answers.SessionsAnswer(sessions=[like(Brief, each) for each in page.items], next=page.next)
 
 
