@@ -166,7 +166,7 @@ async def decide_approval(
     expired or was withdrawn.
     """
     text = None if note is None else check_text("note", note)
-    who = caller.by if by is None else check_label("by", by)
+    who = caller.named(by)
     stamp = stamp_of(deps, caller)
     asked = await deps.store.approval(caller.owner, _check_id(approval_id))
     if asked.is_due(stamp.at):

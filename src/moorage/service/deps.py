@@ -251,6 +251,9 @@ class _AtVersion:
         return changed
 
 
+STRANGER = "local"  # the scope of all callers of a server without keys
+
+
 class Caller(Struct, frozen=True, kw_only=True):
     """The origin of a request: who makes it, for which owner, and by which door."""
 
@@ -269,6 +272,13 @@ class Caller(Struct, frozen=True, kw_only=True):
             return self.holder
         checked = check_label("holder", name)
         return f"{self.scope}:{checked}" if self.scope else checked
+
+    def named(self, name: str | None) -> str | None:
+        """Return who acts. One key may speak for several people, so a name that it states stands behind its own."""
+        if name is None:
+            return self.by
+        checked = check_label("by", name)
+        return checked if self.scope in ("", STRANGER) else f"{self.by}:{checked}"
 
     def check_hold(self, session: Session, token: str | None, at: datetime) -> None:
         """Raise HeldByAnother if an agent's own token would end the hold of another holder."""

@@ -108,3 +108,20 @@ async def test_a_page_from_elsewhere_is_refused(url: str, origin: str) -> None:
     async with opened(url) as (_, http):
         answer = await http.post("/sessions", json={}, headers={"origin": origin})
         assert (answer.status_code, answer.json()["code"]) == (403, "foreign_origin")
+
+
+async def test_key_decides_under_its_own_name(url: str) -> None:
+    async with opened(url) as (deps, http):
+
+        async def decided_by(**headers: str) -> str:
+            made = await http.post("/sessions", json={}, headers=headers)
+            asked = f"/sessions/{made.json()['session_id']}/approvals"
+            approval = (await http.post(asked, json={"question": "Go on?"}, headers=headers)).json()["approval_id"]
+            decision = {"decision": "approve", "by": "eve"}
+            answer = await http.post(f"/approvals/{approval}/decision", json=decision, headers=headers)
+            by: str = answer.json()["decided_by"]
+            return by
+
+        assert await decided_by() == "eve"
+        key = await create_key(deps, name="ann", scopes=["read", "write", "approve"])
+        assert await decided_by(**as_(key.text)) == "ann:eve"

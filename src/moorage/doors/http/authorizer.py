@@ -28,13 +28,12 @@ from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.refusals import ForeignOrigin, FormType, NotLocal, RepeatedHeader, TooManyStreams
 from moorage.doors.http.visit import Visitor
 from moorage.service import keys
-from moorage.service.deps import Caller, Deps, ServerSettings
+from moorage.service.deps import STRANGER, Caller, Deps, ServerSettings
 
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 INTERFACES = frozenset({"rest", "python", "cli", "web", "mcp", "graphql", "grpc", "hooks", *FRAMEWORKS})
 OF_A_TOKEN = frozenset({Scope.READ, Scope.WRITE})
 OF_A_STRANGER = frozenset(Scope)  # a local caller, without keys
-STRANGER = "local"  # the identity of all callers without a key
 TOKEN_PREFIX = "moors_"
 LOOK_FOR_KEYS = timedelta(seconds=1)
 MAX_NAME = 200
