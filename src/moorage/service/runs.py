@@ -37,7 +37,7 @@ from moorage.core.once import AlreadyDone, OnceKey
 from moorage.core.query import LogQuery, Page, check_limit
 from moorage.core.run import MAX_ASKED, MAX_TURNS, Join, Mode, Run, RunQuery, RunState, check_join, check_mode
 from moorage.core.session import Asker, Birth, Change, Needs, Session, Stamp, View, check_metadata
-from moorage.core.status import Because, Reason
+from moorage.core.status import Because, Reason, why_not_started
 from moorage.service.deps import Caller, Deps, id_of, stamp_of
 from moorage.service.family import MAX_TREE
 from moorage.service.inline import pause
@@ -255,8 +255,10 @@ async def post(
     session = await deps.store.get(caller.owner, ref)
     await deps.look_for(agent or session.agent_name, unless_younger=timedelta(0) if run else KNOWN_FOR)
     if not run and not deps.can_start(session.agent_name):
-        at = stamp_of(deps, caller)
-        return kept(await deps.store.append(caller.owner, session.session_id, said, at, token=wish.token))
+        stamp = stamp_of(deps, caller)
+        entries = await deps.store.append(caller.owner, session.session_id, said, stamp, token=wish.token)
+        why = why_not_started(session, (), stamp.at) if session.pending_approvals else None
+        return replace(kept(entries), because=why)
     if key is not None:
         request = replace(request, wish=replace(wish, idempotency_key=_send_key(session, key)))
     return await _asked(deps, caller, session, request)

@@ -37,6 +37,16 @@ async def test_message_without_a_known_agent_is_stored_and_starts_nothing(http: 
     assert (told["session_id"], told["run_id"], told["run"], told["reply"]) == (session, None, None, None)
 
 
+async def test_message_that_starts_nothing_names_the_approval_that_the_session_waits_for(
+    http: httpx2.AsyncClient,
+) -> None:
+    session = await made(http, "unknown-agent")
+    assert (await say(http, session, content="before")).json()["because"] is None
+    approval = (await http.post(f"/sessions/{session}/approvals", json={"question": "Apply?"})).json()["approval_id"]
+    because = (await say(http, session, content="meanwhile")).json()["because"]
+    assert (because["reason"], because["approval_id"]) == ("waiting_for_approval", approval)
+
+
 async def test_a_users_message_asks_for_a_run_unless_told_not_to(http: httpx2.AsyncClient) -> None:
     session = await made(http)
     asked = (await say(http, session, content="hello")).json()
