@@ -18,6 +18,7 @@ from click.shell_completion import CompletionItem
 from moorage import config
 from moorage.core.codec import NOT_JSON, decode
 from moorage.core.errors import AmbiguousReference, InvalidField, InvalidJson
+from moorage.doors.cli.app import sessions_like
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any]  # generic since click 8.5 only
@@ -25,6 +26,7 @@ else:
     ParamType = click.ParamType
 
 F = TypeVar("F", bound=Callable[..., Any])
+Complete = Callable[[click.Context, str], list[CompletionItem]]  # what the shell offers for the beginning of a word
 
 STDIN = "-"
 MAX_CANDIDATES = 10  # ids that the error about an ambiguous prefix lists
@@ -78,11 +80,14 @@ def read_file(path: str, what: str) -> bytes:
 class Parsed(ParamType):
     """A value that a function reads from a text; it is told the name of the parameter, for its errors."""
 
-    def __init__(self, name: str, read: Callable[[str, str], Any]) -> None:
-        self.name, self._read = name, read
+    def __init__(self, name: str, read: Callable[[str, str], Any], complete: Complete | None = None) -> None:
+        self.name, self._read, self._complete = name, read, complete
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return self._read(value, (param.name if param else None) or self.name)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [] if self._complete is None else self._complete(ctx, incomplete)
 
 
 def _json(value: str, what: str) -> Any:
@@ -122,32 +127,15 @@ def _ago(value: str) -> datetime | None:
         return None
 
 
-class FolderType(ParamType):
-    """A folder as an absolute path, because other commands run in other folders."""
-
-    name = "folder"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        return os.path.abspath(value) if value else ""
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return [CompletionItem(incomplete, type="dir")]
-
-
-class SessionType(ParamType):
-    """A session by id, name or prefix."""
-
-    name = "session"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from moorage.doors.cli.app import sessions_like
-
-        return sessions_like(ctx, incomplete)
+def _folder(value: str, _: str) -> str:
+    """Return an absolute path, because other commands run in other folders."""
+    return os.path.abspath(value) if value else ""
 
 
 JSON, OBJECT = Parsed("json|@file", _json), Parsed("json|@file", _object)
 DURATION, INSTANT = Parsed("duration", _duration), Parsed("time", _instant)
-FOLDER, SESSION = FolderType(), SessionType()
+FOLDER = Parsed("folder", _folder, lambda _, incomplete: [CompletionItem(incomplete, type="dir")])
+SESSION = Parsed("session", lambda ref, _: ref, sessions_like)  # by id, name or prefix
 
 
 def id_beginning(ref: str, ids: Iterable[str], noun: str) -> str | None:

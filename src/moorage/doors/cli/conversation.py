@@ -106,7 +106,7 @@ def log(app: App, session: str, kinds: tuple[str, ...], last: int | None, after:
     for entry in entries:
         show(entry)
         shown = entry.number
-    for _ in app.moor.events(session_id, after=shown) if follow else ():
+    for _ in app.moor.events(session_id, after=shown) if follow else ():  # print new entries, each once
         for entry in every(ask, shown, by="after"):
             show(entry)
             shown = entry.number
@@ -212,8 +212,6 @@ def replay(app: App, session: str, speed: float) -> None:
 
 # Inbox --------------------------------------------------------------------------------------------
 
-COLUMNS = ("content", "item", "session", "state", "turns", "since")
-
 
 @command("inbox", "moorage inbox", "moorage inbox --dead-letters", "moorage inbox --send-again ITEM")
 @arguments.optional_session
@@ -235,8 +233,10 @@ def inbox(app: App, session: str | None, dead_letters: bool, item_id: str | None
     nothing = "No dead letters." if dead_letters else "No items in the inbox."
     rows, without = _cells(app, page.items), "state" if dead_letters else None
 
+    columns, spare = ("content", "item", "session", "state", "turns", "since"), ("turns", "since")
+
     def show() -> None:
-        show_rows(COLUMNS, rows, lines=lines, without=without, spare=("turns", "since"), nothing=nothing)
+        show_rows(columns, rows, lines=lines, without=without, spare=spare, nothing=nothing)
         _propose(page.items)
 
     app.show(page_of(page.items, page.next), show)
