@@ -10,7 +10,6 @@ import os
 import sys
 from typing import IO
 
-ELLIPSIS = "…"
 _CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "blue": 34, "magenta": 35, "cyan": 36}
 STATE_STYLES = {  # of states and statuses
     "running": "green", "completed": "green", "approved": "green", "answered": "green", "valid": "green",
@@ -53,7 +52,7 @@ def cut(text: str, width: int) -> str:
         return text
     from rich.cells import set_cell_size
 
-    return set_cell_size(text, max(width - 1, 0)).rstrip() + ELLIPSIS
+    return set_cell_size(text, max(width - 1, 0)).rstrip() + "…"
 
 
 def wrapped(text: str, indent: int) -> str:

@@ -51,25 +51,23 @@ def why_yet(because: Because, session_id: str, *, launches: bool) -> str | None:
 @asynccontextmanager
 async def telling_why(look: Look, show: Callable[[str], None] = hint) -> AsyncIterator[None]:
     """Within the block, show the line of `look` after a moment, and again whenever it changes."""
-    telling = asyncio.create_task(_tell(look, show))
+
+    async def tell() -> None:
+        told = None
+        while True:
+            await asyncio.sleep(MOMENT)
+            with suppress(MoorageError):  # the caller that waits for the answer gets the error, too
+                line = await look()
+                if line is not None and line != told:
+                    show(line)
+                told = line
+
+    telling = asyncio.create_task(tell())
     try:
         yield
     finally:
         telling.cancel()
         await asyncio.wait([telling])
-
-
-async def _tell(look: Look, show: Callable[[str], None]) -> None:
-    told = None
-    while True:
-        await asyncio.sleep(MOMENT)
-        try:
-            line = await look()
-        except MoorageError:  # the caller that waits for the answer gets the error, too
-            continue
-        if line is not None and line != told:
-            show(line)
-        told = line
 
 
 # Signals ------------------------------------------------------------------------------------------
