@@ -15,7 +15,7 @@ from moorage.core.agent import (
     definition_of,
 )
 from moorage.core.duration import duration_text
-from moorage.launcher.drivers.jsonl import _HANDLERS
+from moorage.launcher.drivers.jsonl import EVENTS
 from moorage.launcher.turn_files import turn_of
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -74,7 +74,7 @@ def test_the_files_shown_make_sense() -> None:
 def test_every_kind_event_and_reason_is_told() -> None:
     assert set(AgentKind) <= words(section("The file"))
     fields_of_a_turn = turn_of({"agent": {"name": "x"}}).keys() - {"type"}
-    assert rows("JSON lines").keys() == _HANDLERS.keys() | fields_of_a_turn
+    assert rows("JSON lines").keys() == {*EVENTS} | fields_of_a_turn
     ours = {value for name, value in vars(interface).items() if name.isupper() and isinstance(value, str)}
     assert rows("How an agent ends").keys() == ours
 

@@ -501,7 +501,7 @@ def test_a_process_id_that_is_used_again_is_not_taken_for_the_old_process() -> N
     assert started is not None
     assert processes.is_alive(me, started)
     assert not processes.is_alive(me, started - 1)
-    assert processes.end_exactly(me, started - 1, signal.SIGKILL) is False
+    assert processes.end_exactly(me, started - 1) is False
 
 
 def test_a_job_that_makes_no_sense_starts_nothing(turns: Turns) -> None:

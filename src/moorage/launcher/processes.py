@@ -45,8 +45,8 @@ def is_alive(pid: int, started: int | None) -> bool:
     return not os.path.isdir("/proc/self") and _answers(pid)
 
 
-def end_exactly(pid: int, started: int | None, number: int = signal.SIGKILL) -> bool:
-    """Send a signal to exactly this process; return False if it has ended."""
+def end_exactly(pid: int, started: int | None) -> bool:
+    """Kill exactly this process; return False if it has ended."""
     try:
         handle = os.pidfd_open(pid)
     except (OSError, AttributeError):
@@ -55,9 +55,9 @@ def end_exactly(pid: int, started: int | None, number: int = signal.SIGKILL) -> 
         if not is_alive(pid, started):
             return False
         if handle is None:
-            os.kill(pid, number)
+            os.kill(pid, signal.SIGKILL)
         else:
-            signal.pidfd_send_signal(handle, number)
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
     except ProcessLookupError:
         return False
     finally:
@@ -135,8 +135,6 @@ def _environment(pid: int) -> list[bytes]:
 def _answers(pid: int) -> bool:
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
+    except OSError as error:
+        return isinstance(error, PermissionError)
     return True

@@ -224,7 +224,9 @@ class RequestRetries:
         if pause is None:
             pause = random.uniform(0.5, 1) * min(FIRST_PAUSE * 2**self._tries, LONGEST_PAUSE)
         if not again or pause >= left or (_is_refused(error) and not self._is_known()):
-            raise self._given_up(error) from error
+            if isinstance(error, MoorageError):  # the server is there, and sent the error
+                raise error
+            raise ServerUnreachable(self._url, _told(error), is_unsure=self.is_unsure) from error
         self._tell(error, left)
         self._tries += 1
         await asyncio.sleep(pause)
@@ -234,11 +236,6 @@ class RequestRetries:
         if self._tell_at is not None and time.monotonic() >= self._tell_at:
             self._tell_at = None
             log.warning("no answer from %s (%s); trying for another %.0f seconds", self._url, _told(error), left)
-
-    def _given_up(self, error: Exception) -> MoorageError:
-        if isinstance(error, MoorageError):  # the server is there, and sent the error
-            return error
-        return ServerUnreachable(self._url, _told(error), is_unsure=self.is_unsure)
 
 
 class Interrupted(Exception):

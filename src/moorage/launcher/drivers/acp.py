@@ -75,9 +75,7 @@ class AcpDriver(LineDriver):
         if self._ending is not None:
             return self._ending
         self._settle_calls()
-        errors = self.line.errors()
-        why = f"{exit} before it had answered"
-        return self.account.failing("agent_failed", f"{why}: {errors}" if errors else why, cut_off=True)
+        return self.died(f"{exit} before it had answered")
 
     def last_words(self) -> None:
         self._settle_calls()
@@ -259,16 +257,15 @@ class AcpDriver(LineDriver):
             return
         call.update({name: update[name] for name in ("content", "rawOutput") if update.get(name)})
         if status in ("completed", "failed"):
-            del self._calls[call_id]
             self._result_of(call_id, _output_of(call), is_error=status == "failed")
 
     def _settle_calls(self) -> None:
         """End open tool calls: models refuse a log in which a call has no result."""
         for call_id in list(self._calls):
-            del self._calls[call_id]
             self._result_of(call_id, "it did not say how this ended", is_error=True)
 
     def _result_of(self, call_id: str, output: Any, *, is_error: bool) -> None:
+        del self._calls[call_id]
         part = {"type": "tool_result", "call_id": call_id, "output": output, "is_error": is_error}
         self.account.message("tool", [part])
 

@@ -101,6 +101,11 @@ class Driver:
         """Return the answer of an agent that is ended early; None stands for its last message."""
         return None
 
+    def died(self, why: str, text: str | None = None, *, cut_off: bool = True) -> AgentEvent:
+        """Return the last event of an agent that ended without an answer, with the end of its standard error."""
+        errors = self.line.errors()
+        return self.account.failing("agent_failed", f"{why}: {errors}" if errors else why, text, cut_off=cut_off)
+
 
 class TextDriver(Driver):
     """Runs a plain program: writes the prompt to its input, closes that, and takes all output as the answer."""
@@ -123,9 +128,7 @@ class TextDriver(Driver):
     def result(self, exit: Exit) -> AgentEvent:
         text = self.last_words()
         if not exit.is_clean:
-            errors = self.line.errors()
-            why, was_killed = f"{exit}: {errors}" if errors else str(exit), exit.signal_name is not None
-            return self.account.failing("agent_failed", why, text, cut_off=was_killed)
+            return self.died(str(exit), text, cut_off=exit.signal_name is not None)
         if not text.strip():
             return self.account.failing("no_answer", "it ended without output", "")
         return self.account.ending("completed", text)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from moorage.launcher.drivers.base import AgentEvent, DriverChannel, JobTable
 
+EVENTS = ("message", "chunk", "phase", "metadata", "error", "checkpoint", "usage", "note", "approval", "result")
 ROLES = ("user", "assistant", "system", "tool")
 TOKENS = ("input_tokens", "output_tokens", "total_tokens")
 OUTCOMES = ("completed", "failed", "stopped")
@@ -55,10 +56,9 @@ class JsonlDriver(LineDriver):
 
     def result(self, exit: Exit) -> AgentEvent:
         if self._final is not None:
-            return self._concluded(self._final)
+            return self.account.ending(**self._final)
         if not exit.is_clean:
-            errors = self.line.errors()
-            return self.account.failing("agent_failed", f"{exit}: {errors}" if errors else str(exit), cut_off=True)
+            return self.died(str(exit))
         if self.account.has_spoken or self._leaves_question or self._leaves_checkpoint:
             return self.account.ending("completed")
         if self.account.problems and not self._events:
@@ -68,15 +68,6 @@ class JsonlDriver(LineDriver):
 
     def last_words(self) -> str | None:
         return None if self._final is None else self._final.get("text")
-
-    def _concluded(self, final: AgentEvent) -> AgentEvent:
-        text = final.get("text")
-        facts = {key: final.get(key) for key in ("error", "reason", "metadata")}
-        if final["outcome"] == "failed":
-            facts = {"error": "it reported a failure", "reason": "agent_failed"} | {
-                key: value for key, value in facts.items() if value is not None
-            }
-        return self.account.ending(final["outcome"], text, **facts)
 
     def take(self, line: bytes, length: int) -> None:
         if self.numbers_lines:
@@ -101,13 +92,12 @@ class JsonlDriver(LineDriver):
 
     def _pass_on(self, event: AgentEvent) -> None:
         kind = event.get("type")
-        handler = _HANDLERS.get(kind) if isinstance(kind, str) else None
-        if handler is None:
-            raise Invalid("type", f"one of {', '.join(_HANDLERS)}")
-        handler(self, event)
+        if kind not in EVENTS:
+            raise Invalid("type", f"one of {', '.join(EVENTS)}")
+        getattr(self, f"_{kind}")(event)
         self._events += 1
 
-    # One for each type of event
+    # One for each of EVENTS
 
     def _message(self, event: AgentEvent) -> None:
         role, content = event.get("role", "assistant"), event.get("content")
@@ -164,26 +154,14 @@ class JsonlDriver(LineDriver):
         if outcome not in OUTCOMES:
             raise Invalid("outcome", f"one of {', '.join(OUTCOMES)}")
         final: AgentEvent = {"outcome": outcome}
+        if outcome == "failed":
+            final |= {"error": "it reported a failure", "reason": "agent_failed"}
         for key in ("text", "error", "reason"):
             if event.get(key) is not None:
                 final[key] = _text(event, key)
         if event.get("metadata") is not None:
             final["metadata"] = _table(event, "metadata")
         self._final, self.is_done = final, True
-
-
-_HANDLERS: dict[str, Any] = {
-    "message": JsonlDriver._message,
-    "chunk": JsonlDriver._chunk,
-    "phase": JsonlDriver._phase,
-    "metadata": JsonlDriver._metadata,
-    "error": JsonlDriver._error,
-    "checkpoint": JsonlDriver._checkpoint,
-    "usage": JsonlDriver._usage,
-    "note": JsonlDriver._note,
-    "approval": JsonlDriver._approval,
-    "result": JsonlDriver._result,
-}
 
 
 def _text(event: AgentEvent, key: str) -> str:
