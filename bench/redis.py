@@ -37,8 +37,8 @@ from bench import material, peerenv
 from bench.postgres import Line, race, together
 from moorage.core.query import SessionQuery
 from moorage.core.session import Birth
-from moorage.stores.redis.heads import HeadGuard
 from moorage.stores.redis.store import RedisStore
+from moorage.stores.redis.values import HeadGuard
 from moorage.stores.redis.writes import CommitPlan
 from moorage.stores.seam import Loaded, Unit
 from moorage.testing.builders import OWNER, a_session, updated

@@ -14,7 +14,7 @@ from moorage.core.session import Session
 from moorage.stores import Stale
 from moorage.stores.redis.db import Op, RedisDb, pairs
 from moorage.stores.redis.keys import Keys
-from moorage.stores.redis.values import APPROVALS, HEAD, ITEMS, RUNS, TURNS, Head, Lineage, Rows, head_of
+from moorage.stores.redis.values import APPROVALS, HEAD, ITEMS, RUNS, TURNS, Rows, head_of
 from moorage.stores.seam import Loaded, Out
 
 T = TypeVar("T")
@@ -23,16 +23,6 @@ OUT: Rows[Out] = Rows(Out, "out")
 _KINDS: dict[str, Rows[Any]] = {"a": APPROVALS, "c": OUT, "r": RUNS, "t": TURNS, "i": ITEMS}
 PART = 200  # sessions read at once
 read_tombstone = Decoder(Tombstone).decode
-
-
-class HeadGuard:
-    """The revision and the row numbers of a loaded session, which its commit checks."""
-
-    def __init__(self, head: Head | None = None, lineage: Lineage | None = None) -> None:
-        self.revision = 0 if head is None else head.revision
-        self.serial = 0 if head is None else head.serial
-        self.lineage: Lineage = lineage or ([] if head is None else head.lineage)
-        self.numbers: dict[tuple[type, str], int] = {}
 
 
 # Loading ----------------------------------------------------------------------------------------
@@ -53,9 +43,8 @@ def loaded(db: RedisDb, session_id: str, answers: list[Any]) -> Loaded | None:
     fields, *hashes = answers
     if fields[0] is None:
         return None
-    head = head_of(db, session_id, fields)
-    guard = HeadGuard(head)
-    found = Loaded(head.session, guard)
+    session, guard = head_of(db, session_id, fields)
+    found = Loaded(session, guard)
     rows = [row for each in hashes for row in _rows(db, session_id, each)]
     for number, kind, id_, value in sorted(rows, key=lambda row: row[0]):
         guard.numbers[kind, id_] = number

@@ -38,17 +38,18 @@ class RedisLog(Base):
 
     async def log(self, owner: str, ref: str, query: LogQuery = OLDEST) -> list[Entry]:
         loaded = await heads.head_loaded(self.db, owner, ref)
+        log = SessionLog(self.db, owner, loaded)
         kinds, limit, newest_first = query.kinds, query.limit, query.newest_first
         low, high = max(query.after, 0) + 1, loaded.session.last_entry
         high = high if query.before is None else min(query.before - 1, high)
         if kinds is not None and Kind.MESSAGE not in kinds:
             labels = [kind for kind in kinds if kind != _SYSTEM]
-            numbers = await _rare(self.db, owner, loaded, labels, low, high, limit, newest_first=newest_first)
-            entries = await _by_number(self.db, owner, loaded, numbers)
+            numbers = await log.rare(labels, low, high, limit, newest_first=newest_first)
+            entries = await log.by_number(numbers)
             return [entries[number] for number in numbers if number in entries]
         found: list[Entry] = []
         count = min(limit if kinds is None else limit + SPARE, MOST)
-        async for entry in _walk(self.db, owner, loaded, low, high, count, newest_first=newest_first):
+        async for entry in log.walk(low, high, count, newest_first=newest_first):
             if kinds is None or entry.kind in kinds:
                 found.append(entry)
                 if len(found) == limit:
@@ -58,11 +59,12 @@ class RedisLog(Base):
     async def tail(self, owner: str, ref: str, limit: int, pins: int = 100, *, with_session: bool = False) -> Tail:
         """Return the newest items. A session that is no fork takes one call, and another for its pinned entries."""
         loaded, newest, pinned_numbers = await _tail_parts(self.db, owner, ref, limit, pins)
-        entries = await _by_number(self.db, owner, loaded, pinned_numbers) if pinned_numbers else {}
+        log = SessionLog(self.db, owner, loaded)
+        entries = await log.by_number(pinned_numbers) if pinned_numbers else {}
         pinned = sorted(entries.values(), key=lambda entry: entry.number)
         upto = max((entry.data["upto"] for entry in pinned if entry.kind == Kind.SUMMARY and entry.data), default=0)
         messages: list[Entry] = []
-        async for entry in _after(newest, self.db, owner, loaded, loaded.session.last_entry, limit):
+        async for entry in log.walk_on(newest, limit):
             if entry.number <= upto or len(messages) == limit:
                 break
             if entry.is_message:
@@ -159,88 +161,78 @@ async def append_quickly(
     return None if done is None else message_entries(messages, stamp, done[0], session_id, done[1])
 
 
-async def seen(db: RedisDb, owner: str, loaded: Loaded, names: Sequence[str]) -> dict[str, Entry]:
-    """Return the entries that were written with these client keys."""
-    if not names:
-        return {}
-    keys = db.keys(owner)
-    numbers = await db.one("HMGET", keys.of("k", loaded.session_id), *names)
-    known = {name: int(number) for name, number in zip(names, numbers, strict=True) if number is not None}
-    entries = await _by_number(db, owner, loaded, list(known.values()))
-    return {name: entries[number] for name, number in known.items() if number in entries}
-
-
 # Reading ----------------------------------------------------------------------------------------
+
+
+class SessionLog:
+    """Reads the log of a loaded session: its own segment, and those that a fork shares."""
+
+    def __init__(self, db: RedisDb, owner: str, loaded: Loaded) -> None:
+        self._db, self._keys, self._loaded, self._parts = db, db.keys(owner), loaded, parts_of(loaded)
+
+    async def seen(self, names: Sequence[str]) -> dict[str, Entry]:
+        """Return the entries that were written with these client keys."""
+        if not names:
+            return {}
+        numbers = await self._db.one("HMGET", self._keys.of("k", self._loaded.session_id), *names)
+        known = {name: int(number) for name, number in zip(names, numbers, strict=True) if number is not None}
+        entries = await self.by_number(known.values())
+        return {name: entries[number] for name, number in known.items() if number in entries}
+
+    async def newest_checkpoint(self, upto: int) -> int | None:
+        """Return the number of the newest checkpoint up to an entry."""
+        found = await self.rare((Kind.CHECKPOINT.value,), 1, upto, 1, newest_first=True)
+        return found[0] if found else None
+
+    async def by_number(self, numbers: Iterable[int]) -> dict[int, Entry]:
+        """Return entries by their numbers."""
+        places = [(next(part for part in self._parts if number <= part.last), number) for number in numbers]
+        found = await self._db.read(*(_range(self._keys, part.log, n, n, 1, newest_first=False) for part, n in places))
+        read = zip(places, found, strict=True)
+        return {number: self._entry(items[0], part.serial) for (part, number), items in read if items}
+
+    async def walk(self, low: int, high: int, count: int, *, newest_first: bool) -> AsyncIterator[Entry]:
+        """Yield entries from one end, read in parts of about `count`."""
+        for part in reversed(self._parts) if newest_first else self._parts:
+            first, last = max(low, part.first), min(high, part.last)
+            while first <= last:
+                op = _range(self._keys, part.log, first, last, count, newest_first=newest_first)
+                [items] = await self._db.read(op)
+                for item in items:
+                    yield self._entry(item, part.serial)
+                if len(items) < count:
+                    break
+                end = int(items[-1][0].partition(b"-")[0])
+                first, last = (first, end - 1) if newest_first else (end + 1, last)
+
+    async def walk_on(self, newest: list[StreamItem], limit: int) -> AsyncIterator[Entry]:
+        """Yield entries newest first: those that were already read, then the rest."""
+        last = self._loaded.session.last_entry
+        for item in newest:
+            entry = self._entry(item, self._loaded.guard.serial)
+            last = entry.number - 1
+            yield entry
+        async for entry in self.walk(1, last, min(limit + SPARE, MOST), newest_first=True):
+            yield entry
+
+    async def rare(self, labels: Iterable[str], low: int, high: int, limit: int, *, newest_first: bool) -> list[int]:
+        """Return the numbers of entries with these labels, from one end."""
+        command, ops = "ZREVRANGEBYLEX" if newest_first else "ZRANGEBYLEX", list[Op]()
+        for part in self._parts:
+            first, last = max(low, part.first), min(high, part.last)
+            for label in labels if first <= last else ():
+                ends = (f"[{label}:{first:010d}", f"[{label}:{last:010d}")[:: -1 if newest_first else 1]
+                ops.append((command, self._keys.of("e", part.log), *ends, "LIMIT", 0, limit))
+        found = [int(name.rpartition(b":")[2]) for names in await self._db.read(*ops) for name in names]
+        return sorted(found, reverse=newest_first)[:limit]
+
+    def _entry(self, item: StreamItem, serial: int) -> Entry:
+        return entry_of(self._db, item, self._loaded.session_id, self._loaded.session.task_id, serial)
 
 
 def _range(keys: Keys, log: str, low: int, high: int, count: int, *, newest_first: bool) -> Op:
     ends = (f"{high}-0", f"{low}-0") if newest_first else (f"{low}-0", f"{high}-0")
     return ("XREVRANGE" if newest_first else "XRANGE", keys.of("l", log), *ends, "COUNT", count)
-
-
-async def _by_number(db: RedisDb, owner: str, loaded: Loaded, numbers: Iterable[int]) -> dict[int, Entry]:
-    """Return entries by their numbers."""
-    keys, parts = db.keys(owner), parts_of(loaded)
-    places = [(next(part for part in parts if number <= part.last), number) for number in numbers]
-    found = await db.read(*(_range(keys, part.log, n, n, 1, newest_first=False) for part, n in places))
-    return {
-        number: _entry(db, items[0], loaded, part.serial)
-        for (part, number), items in zip(places, found, strict=True)
-        if items
-    }
-
-
-def _entry(db: RedisDb, item: StreamItem, loaded: Loaded, serial: int) -> Entry:
-    return entry_of(db, item, loaded.session_id, loaded.session.task_id, serial)
-
-
-async def _walk(
-    db: RedisDb, owner: str, loaded: Loaded, low: int, high: int, count: int, *, newest_first: bool
-) -> AsyncIterator[Entry]:
-    """Yield entries from one end, read in parts of about `count`."""
-    keys, parts = db.keys(owner), parts_of(loaded)
-    for part in reversed(parts) if newest_first else parts:
-        first, last = max(low, part.first), min(high, part.last)
-        while first <= last:
-            op = _range(keys, part.log, first, last, count, newest_first=newest_first)
-            [items] = await db.read(op)
-            for item in items:
-                yield _entry(db, item, loaded, part.serial)
-            if len(items) < count:
-                break
-            end = int(items[-1][0].partition(b"-")[0])
-            first, last = (first, end - 1) if newest_first else (end + 1, last)
-
-
-async def _rare(
-    db: RedisDb,
-    owner: str,
-    loaded: Loaded,
-    labels: Iterable[str],
-    low: int,
-    high: int,
-    limit: int,
-    *,
-    newest_first: bool,
-) -> list[int]:
-    """Return the numbers of entries with these labels, from one end."""
-    keys, ops = db.keys(owner), list[Op]()
-    for part in parts_of(loaded):
-        first, last = max(low, part.first), min(high, part.last)
-        for label in labels if first <= last else ():
-            least, most = f"[{label}:{first:010d}", f"[{label}:{last:010d}"
-            if newest_first:
-                ops.append(("ZREVRANGEBYLEX", keys.of("e", part.log), most, least, "LIMIT", 0, limit))
-            else:
-                ops.append(("ZRANGEBYLEX", keys.of("e", part.log), least, most, "LIMIT", 0, limit))
-    found = [int(name.rpartition(b":")[2]) for names in await db.read(*ops) for name in names]
-    return sorted(found, reverse=newest_first)[:limit]
-
-
-async def newest_checkpoint(db: RedisDb, owner: str, loaded: Loaded, upto: int) -> int | None:
-    """Return the number of the newest checkpoint up to an entry."""
-    found = await _rare(db, owner, loaded, (Kind.CHECKPOINT.value,), 1, upto, 1, newest_first=True)
-    return found[0] if found else None
 
 
 async def _tail_parts(
@@ -260,22 +252,10 @@ async def _tail_parts(
     loaded, (newest, summaries, systems) = await heads.found(db, owner, ref, heads.head_ops, ops)
     pinned = [int(name.rpartition(b":")[2]) for name in (*summaries, *systems)]
     if loaded.guard.lineage:
-        high = loaded.session.last_entry
-        pinned = await _rare(db, owner, loaded, (Kind.SUMMARY.value,), 1, high, 1, newest_first=True)
-        pinned += await _rare(db, owner, loaded, (_SYSTEM,), 1, high, pins, newest_first=True)
+        log, high = SessionLog(db, owner, loaded), loaded.session.last_entry
+        pinned = await log.rare((Kind.SUMMARY.value,), 1, high, 1, newest_first=True)
+        pinned += await log.rare((_SYSTEM,), 1, high, pins, newest_first=True)
     return loaded, newest, pinned
-
-
-async def _after(
-    newest: list[StreamItem], db: RedisDb, owner: str, loaded: Loaded, last: int, limit: int
-) -> AsyncIterator[Entry]:
-    """Yield entries newest first: those that were already read, then the rest."""
-    for item in newest:
-        entry = _entry(db, item, loaded, loaded.guard.serial)
-        last = entry.number - 1
-        yield entry
-    async for entry in _walk(db, owner, loaded, 1, last, min(limit + SPARE, MOST), newest_first=True):
-        yield entry
 
 
 # The feed ---------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ from moorage.stores.redis.books import Book, copy_ops, load_memory, need_ops, vi
 from moorage.stores.redis.db import CommitGuard, Op, RedisDb
 from moorage.stores.redis.keys import Keys
 from moorage.stores.redis.lists import PlacedId, dead_letters, items_of, page_of, walk
-from moorage.stores.redis.values import APPROVALS, ITEMS, RUNS, TURNS
+from moorage.stores.redis.values import APPROVALS, ITEMS, RUNS, TURNS, HeadGuard
 from moorage.stores.seam import Loaded, Unit
 
 LOOKED_AT = 1000  # sessions examined for one page, if it finds any at all
@@ -122,9 +122,9 @@ class RedisSessions(Base):
             upto = source.last_entry if at is None else at
             if not 1 <= upto <= source.last_entry:
                 raise EntryNotFound(source.session_id, upto, source.last_entry)
-            checkpoint = await log.newest_checkpoint(self.db, owner, found, upto)
+            checkpoint = await log.SessionLog(self.db, owner, found).newest_checkpoint(upto)
             change = decide(source, upto, checkpoint)
-            unit, guard = Unit(self, owner), heads.HeadGuard(lineage=log.shared_up_to(found, upto))
+            unit, guard = Unit(self, owner), HeadGuard(lineage=log.shared_up_to(found, upto))
             if expected is not None or self.db.sealer is not None:  # sealed records are copied as they were read
                 unit.add(found)
             await self._copy_records(unit, found, change.session.session_id, guard)
@@ -132,7 +132,7 @@ class RedisSessions(Base):
 
         return await self.told(owner, story)
 
-    async def _copy_records(self, unit: Unit, source: Loaded, new_id: str, guard: heads.HeadGuard) -> None:
+    async def _copy_records(self, unit: Unit, source: Loaded, new_id: str, guard: HeadGuard) -> None:
         """Copy the records at the commit; those sealed for their session are read and sealed again."""
         keys, serial = self.db.keys(unit.owner), source.guard.serial
         head = keys.of("h", source.session_id)
@@ -160,7 +160,7 @@ class RedisSessions(Base):
             if needs.memory is not None:
                 named["memory"], unit.memory_revision = await load_memory(self.db, keys, needs.memory)
             if needs.client_keys:
-                named["seen"] = await log.seen(self.db, owner, found, needs.client_keys)
+                named["seen"] = await log.SessionLog(self.db, owner, found).seen(needs.client_keys)
             if needs.asker is not None:
                 named["asker"] = await self._asker(unit, needs.asker)
             change = await seam.change_session(unit, found, decide, **named)

@@ -31,7 +31,7 @@ from moorage.stores.redis.keys import Keys
 from moorage.stores.redis.lists import items_of, walk
 from moorage.stores.redis.log import told_of
 from moorage.stores.redis.records import RedisRecords, every_document, load_documents
-from moorage.stores.redis.values import APPROVALS, RUNS, TURNS, Rows, entry_body, entry_of, label_of
+from moorage.stores.redis.values import APPROVALS, RUNS, TURNS, HeadGuard, Rows, entry_body, entry_of, label_of
 from moorage.stores.rows import micros
 from moorage.stores.seam import Backend, Loaded, Unit, Value
 
@@ -215,7 +215,7 @@ async def _load_owner(db: RedisDb, backend: Backend, owner: str, records: list[D
     first = await db.numbers(len(records), ("SADD", db.shared("owners"), owner))
     for number, record in enumerate(records, first):
         if isinstance(record, dumps.DumpedSession):
-            loaded = Loaded(record.session, heads.HeadGuard(lineage=_lineage(record, logs)), is_new=True)
+            loaded = Loaded(record.session, HeadGuard(lineage=_lineage(record, logs)), is_new=True)
             loaded.guard.serial = record.serial
             unit.add(loaded)
         else:

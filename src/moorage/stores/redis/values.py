@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
-import msgspec
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
@@ -47,17 +46,16 @@ def read(db: RedisDb, text: bytes, about: str) -> str | bytes:
 # Heads ------------------------------------------------------------------------------------------
 
 
-class Head(msgspec.Struct, frozen=True):
-    """A session in its stored form."""
+class HeadGuard:
+    """The revision and the row numbers of a loaded session, which its commit checks."""
 
-    session: Session
-    revision: int
-    serial: int
-    lineage: Lineage = []
+    def __init__(self, revision: int = 0, serial: int = 0, lineage: Lineage | None = None) -> None:
+        self.revision, self.serial, self.lineage = revision, serial, lineage or []
+        self.numbers: dict[tuple[type, str], int] = {}
 
 
-def head_of(db: RedisDb, session_id: str, fields: list[bytes | None]) -> Head:
-    """Return a head from the fields of HEAD. Raises SessionCorrupt."""
+def head_of(db: RedisDb, session_id: str, fields: list[bytes | None]) -> tuple[Session, HeadGuard]:
+    """Return a session and its guard from the fields of HEAD. Raises SessionCorrupt."""
     try:
         revision, serial, last, state, activity, updated, until, head, lineage = fields
         session = _read_session(read(db, head or b"", _about_head(session_id)))
@@ -69,7 +67,8 @@ def head_of(db: RedisDb, session_id: str, fields: list[bytes | None]) -> Head:
             updated_at=instant(int(updated or b"")),
             hold=None if session.hold is None else replace(session.hold, until=instant(int(until or b""))),
         )
-        return Head(session, int(revision or b""), int(serial or b""), _read_lineage(lineage) if lineage else [])
+        guard = HeadGuard(int(revision or b""), int(serial or b""), _read_lineage(lineage) if lineage else [])
+        return session, guard
     except (ValueError, KeyError, TypeError, OverflowError) as error:  # DecodeError is a ValueError
         raise SessionCorrupt(session_id, f"its head: {error}") from error
 

@@ -20,9 +20,9 @@ from moorage.stores.redis import lists
 from moorage.stores.redis.books import MEMORY, Book, write_ops
 from moorage.stores.redis.db import CommitGuard, Op, Plan, RedisDb
 from moorage.stores.redis.heads import OUT, read_tombstone
-from moorage.stores.redis.heads import HeadGuard as Held
 from moorage.stores.redis.keys import Keys
 from moorage.stores.redis.values import APPROVALS, BODIES, ITEMS, RUNS, TURNS, Rows, entry_body, head_fields, label_of
+from moorage.stores.redis.values import HeadGuard as Held
 from moorage.stores.rows import json_text, micros
 from moorage.stores.seam import LIVE_TURNS, Loaded, Out, Unit, Value
 
