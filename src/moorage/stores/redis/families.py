@@ -113,9 +113,8 @@ class RedisFamilies(Base):
 
     async def next_expiry(self, owner: str) -> datetime | None:
         keys = self.db.keys(owner)
-        found = await self.db.read(
-            *(("ZRANGE", keys.list(name), 0, 0, "WITHSCORES") for name in ("ends", "asked_until"))
-        )
+        lists = keys.list("ends"), keys.list("asked_until")
+        found = await self.db.read(*(("ZRANGE", key, 0, 0, "WITHSCORES") for key in lists))
         ends = [place for each in found for place in scored(each)]
         return instant(min(ends)[0]) if ends else None
 
@@ -248,9 +247,8 @@ async def _purge_log(db: RedisDb, keys: Keys, log: str, reader: str) -> None:
     is_own = log == reader
     if not is_own:
         await db.write(("ZREM", keys.list("readers", log), reader))
-    writer, readers = await db.read(
-        ("EXISTS", keys.of("h", log)), ("ZREVRANGE", keys.list("readers", log), 0, 0, "WITHSCORES")
-    )
+    last_reader = ("ZREVRANGE", keys.list("readers", log), 0, 0, "WITHSCORES")
+    writer, readers = await db.read(("EXISTS", keys.of("h", log)), last_reader)
     if writer:
         return
     if is_own:

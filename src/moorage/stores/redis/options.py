@@ -26,7 +26,6 @@ from moorage.core.errors import InvalidField
 from moorage.stores.server import seconds, whole_number
 
 DURABILITIES = ("server", "fsync", "replica")
-_PREFIX = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 
 
 class RedisOptions(Struct, frozen=True, kw_only=True):
@@ -65,25 +64,19 @@ def read_url(url: str) -> RedisOptions:
     return RedisOptions(url=urlunsplit((scheme, parts.netloc, parts.path, rest, "")), shown=shown, **ours)
 
 
+def _matching(name: str, value: str, *, pattern: str, advice: str) -> str:
+    if not re.fullmatch(pattern, value):
+        raise InvalidField("url", f"has {name}={value!r}; {advice}")
+    return value
+
+
 def _flag(name: str, value: str) -> bool:
-    if value not in ("true", "false"):
-        raise InvalidField("url", f"has {name}={value!r}; write true or false")
-    return value == "true"
+    return _matching(name, value, pattern="true|false", advice="write true or false") == "true"
 
 
-def _prefix(name: str, value: str) -> str:
-    if not _PREFIX.fullmatch(value):
-        raise InvalidField("url", f"has {name}={value!r}; use up to 64 letters, digits and _ . : -")
-    return value
-
-
-def _durability(name: str, value: str) -> str:
-    if value not in DURABILITIES:
-        raise InvalidField("url", f"has {name}={value!r}; use one of {', '.join(DURABILITIES)}")
-    return value
-
-
+_PREFIX = {"pattern": r"[A-Za-z0-9_.:-]{1,64}", "advice": "use up to 64 letters, digits and _ . : -"}
+_DURABILITY = {"pattern": "|".join(DURABILITIES), "advice": f"use one of {', '.join(DURABILITIES)}"}
 _READERS: dict[str, Any] = {
-    "cluster": _flag, "prefix": _prefix, "pool": partial(whole_number, most=10_000), "patience": seconds,
-    "timeout": seconds, "durability": _durability,
+    "cluster": _flag, "prefix": partial(_matching, **_PREFIX), "pool": partial(whole_number, most=10_000),
+    "patience": seconds, "timeout": seconds, "durability": partial(_matching, **_DURABILITY),
 }  # fmt: skip

@@ -53,15 +53,10 @@ class RedisRecords(Base):
     ) -> list[Record | None]:
         db, keys = self.db, self.db.keys(owner)
         asked = [each if looks_like_ref(each) else "" for each in session_ids]
-        answers = await db.read(
-            *(
-                op
-                for each in asked
-                for op in (("HGET", keys.of("h", each), "serial"), Book(keys, each).op(at, text_of(name)))
-            )
-        )
+        serials = [("HGET", keys.of("h", each), "serial") for each in asked]
+        answers = await db.read(*serials, *(Book(keys, each).op(at, text_of(name)) for each in asked))
         found: list[Record | None] = [None] * len(asked)
-        for place, (serial, flat) in enumerate(zip(answers[::2], answers[1::2], strict=True)):
+        for place, (serial, flat) in enumerate(zip(answers[: len(asked)], answers[len(asked) :], strict=True)):
             if serial is not None:
                 with suppress(SessionCorrupt):
                     found[place] = next(iter(Book(keys, asked[place], int(serial)).read(db, flat)), None)
@@ -87,9 +82,8 @@ class RedisRecords(Base):
         session_id = ref if looks_like_ref(ref) else await heads.id_of(db, owner, ref)
         while True:
             book = Book(keys, session_id)
-            serial, flat = await db.read(
-                ("HGET", keys.of("h", session_id), "serial"), book.op(at, *wanted, values=values)
-            )
+            head = ("HGET", keys.of("h", session_id), "serial")
+            serial, flat = await db.read(head, book.op(at, *wanted, values=values))
             if serial is not None:
                 return Book(keys, session_id, int(serial)).read(db, flat)
             session_id = await heads.id_of(db, owner, ref)
@@ -124,9 +118,8 @@ class RedisRecords(Base):
             ("ZRANGEBYSCORE", book.ends, f"({at}", "+inf", "WITHSCORES", "LIMIT", 0, 1),
         )
         plan, gone, hint = Plan(), [name.decode() for name in names], keys.list("record_ends")
-        plan.writes += await self._floor_ops(
-            keys, book, [text for text in gone if has_floor(name_of(text.encode()))], when
-        )
+        floored = [text for text in gone if has_floor(name_of(text.encode()))]
+        plan.writes += await self._floor_ops(keys, book, floored, when)
         if revision is not None:
             seen = revision.decode()
             plan.guards.append(CommitGuard("HGET", *revised, seen, stale("a book of records", book.id)))
@@ -143,9 +136,8 @@ class RedisRecords(Base):
         if not names:
             return []
         floor = RecordName(FLOOR, FLOOR)
-        serial, flat = await self.db.read(
-            ("HGET", keys.of("h", book.id), "serial"), book.op(None, text_of(floor), *names, values=False)
-        )
+        head = ("HGET", keys.of("h", book.id), "serial")
+        serial, flat = await self.db.read(head, book.op(None, text_of(floor), *names, values=False))
         book = Book(keys, book.id, int(serial or 0))
         found = {record.name: record for record in book.read(self.db, flat)}
         old, highest = found.pop(floor, None), max((record.version for record in found.values()), default=0)

@@ -163,8 +163,7 @@ async def _feed(db: RedisDb, owner: str, after: Any) -> PlacedRecords:
     while items := await db.one("XRANGE", keys("feed"), f"{after + 1}-0", "+", "COUNT", PART):
         for told in map(told_of, items):
             after = told.cursor
-            is_there = not told.last or await db.one("EXISTS", keys.of("h", told.session_id))
-            if is_there:
+            if not told.last or await db.one("EXISTS", keys.of("h", told.session_id)):
                 yield after, dumps.DumpedFeed(owner, told.cursor, told.session_id, told.last, told.events)
 
 
@@ -209,15 +208,15 @@ def _owner(record: Any) -> str:
 
 async def _load_owner(db: RedisDb, backend: Backend, owner: str, records: list[DumpRecord], mark: str | None) -> None:
     unit, keys = Unit(backend, owner), db.keys(owner)
-    highest = max((_number(record) for record in records), default=0)
-    await advance_to(db, highest)
+    highest, last = max(map(_number, records), default=0), int(await db.one("GET", db.shared("numbers")) or 0)
+    if last < highest:  # assign no number up to it again
+        await db.numbers(highest - last)
     logs = await _logs(db, keys, records)
     first = await db.numbers(len(records), ("SADD", db.shared("owners"), owner))
     for number, record in enumerate(records, first):
         if isinstance(record, dumps.DumpedSession):
-            loaded = Loaded(record.session, HeadGuard(lineage=_lineage(record, logs)), is_new=True)
-            loaded.guard.serial = record.serial
-            unit.add(loaded)
+            lineage = [(serial, logs[serial], upto) for serial, upto in record.lineage]
+            unit.add(Loaded(record.session, HeadGuard(0, record.serial, lineage), is_new=True))
         else:
             await _put(db, unit, keys, record, logs, number)
     if mark is not None:
@@ -234,17 +233,6 @@ def _number(record: DumpRecord) -> int:
         case dumps.DumpedTurn(_, number):
             return number
     return 0
-
-
-async def advance_to(db: RedisDb, number: int) -> None:
-    """Never assign a number up to this one again."""
-    last = int(await db.one("GET", db.shared("numbers")) or 0)
-    if last < number:
-        await db.numbers(number - last)
-
-
-def _lineage(record: dumps.DumpedSession, logs: dict[int, str]) -> list[tuple[int, str, int]]:
-    return [(serial, logs[serial], upto) for serial, upto in record.lineage]
 
 
 async def _logs(db: RedisDb, keys: Keys, records: list[DumpRecord]) -> dict[int, str]:
