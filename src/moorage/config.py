@@ -461,9 +461,9 @@ def find_agent(name: str) -> AgentDefinition | None:
 
 def tools_of(deps: Deps) -> Toolbox:
     """Return every tool by name: the built-in one, those of files, and registered ones."""
-    from moorage.agents import weather
+    from moorage.agents import builtin
 
-    return {**_tools_elsewhere(deps.registered.tools()), weather.WEATHER.name: (weather.WEATHER, weather.call)}
+    return {**_tools_elsewhere(deps.registered.tools()), builtin.WEATHER.name: (builtin.WEATHER, builtin.weather)}
 
 
 def _tools_elsewhere(registered: dict[str, Tool]) -> dict[str, tuple[Tool, ToolFunction]]:
@@ -481,7 +481,7 @@ def _tools_elsewhere(registered: dict[str, Tool]) -> dict[str, tuple[Tool, ToolF
 
 def check_free(name: str) -> None:
     """Raise AgentExists if a file or Moorage itself has the name already."""
-    from moorage.agents.weather import WEATHER
+    from moorage.agents.builtin import WEATHER
 
     known = registry().all().get(name)
     if known is not None or name == WEATHER.name:

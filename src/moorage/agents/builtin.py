@@ -1,17 +1,21 @@
-"""Agents that come with Moorage, for trials and tests. They need no model and no network.
+"""Agents and a tool that come with Moorage, for trials and tests. They need no model and no network.
 
-Each answers at once and only computes, so a thousand of them can run concurrently in one loop.
+Each agent answers at once and only computes, so a thousand of them can run concurrently in one loop. The tool tells the
+usual weather, computed from sample climate data and marked as such: the same place and day always give the same answer.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from datetime import date, timedelta
+from math import cos, pi
 from time import time
 from typing import Any
+from zlib import crc32
 
 from moorage.agents.interface import NOT_FOUND, AgentEvent, Commands, Emit, Job, completed, failed
-from moorage.core.agent import AgentDefinition, AgentKind, AgentRole
+from moorage.core.agent import AgentDefinition, AgentKind, AgentRole, Occasion, Refused, Tool, ToolOperation
 from moorage.core.codec import encode_text
 from moorage.core.entry import text_of
 
@@ -34,9 +38,6 @@ class BuiltIn:
             if job.session_id and job.parameters:
                 await emit({"type": "context", "values": dict(job.parameters)})  # for agents called after this one
             await emit(answer(job))
-
-
-# echo-agent -------------------------------------------------------------------------------------
 
 
 def echo(job: Job) -> AgentEvent:
@@ -63,9 +64,6 @@ def _facts(job: Job, before: list[str]) -> dict[str, Any]:
     return facts | ({"previous_input": before[-1]} if before else {})
 
 
-# hello-world ------------------------------------------------------------------------------------
-
-
 def hello(job: Job) -> AgentEvent:
     """Greet the user; the greeting differs if the session continues."""
     before = said_before(job)
@@ -74,8 +72,6 @@ def hello(job: Job) -> AgentEvent:
         text = f"Hello again! This is message {len(before) + 1} of our conversation. Before it you said: {before[-1]}"
     return completed(text, metadata=_facts(job, before))
 
-
-# itinerary-worker -------------------------------------------------------------------------------
 
 _IDEAS = {
     "culture": ("a walk through the old town", "the main museum", "an evening at the theatre"),
@@ -156,3 +152,94 @@ DEFINITIONS = {
     )
     for name, description in _DESCRIPTIONS.items()
 }
+
+
+# weather-tool -----------------------------------------------------------------------------------
+
+SOURCE = "sample climate data, not a forecast"
+MAX_FORECAST = 14
+SKIES = ("sunny", "partly cloudy", "cloudy", "light rain", "rain", "windy")
+# The yearly mean, the amplitude of the seasons (reversed south of the equator), and rain in percent.
+CLIMATES = {
+    "amsterdam": (10.5, 7.5, 50),
+    "berlin": (10.0, 10.0, 40),
+    "cairo": (22.0, 8.0, 3),
+    "lisbon": (17.0, 6.0, 25),
+    "london": (11.5, 6.5, 45),
+    "madrid": (15.0, 9.5, 20),
+    "mumbai": (27.5, 2.5, 35),
+    "new york": (13.0, 12.0, 35),
+    "paris": (12.5, 8.0, 40),
+    "rome": (16.0, 8.5, 25),
+    "san francisco": (14.5, 3.0, 20),
+    "singapore": (28.0, 0.8, 50),
+    "sydney": (18.5, -5.0, 35),
+    "tokyo": (16.0, 11.0, 35),
+}
+_PLACE = {"type": "string", "description": "A city"}
+_DAYS = {"type": "integer", "minimum": 1, "maximum": MAX_FORECAST}
+WEATHER = Tool(
+    name="weather-tool",
+    description=f"The usual weather of a place ({SOURCE})",
+    operations={
+        "get_weather": ToolOperation(
+            description="The weather of a place today",
+            parameters={"type": "object", "properties": {"location": _PLACE}, "required": ["location"]},
+        ),
+        "get_forecast": ToolOperation(
+            description="The weather of a place for some days, from today on",
+            parameters={
+                "type": "object",
+                "properties": {"location": _PLACE, "days": _DAYS},
+                "required": ["location"],
+            },
+        ),
+    },
+)
+
+
+def weather(operation: str, parameters: dict[str, Any], occasion: Occasion) -> Any:
+    """Answer a call of `weather-tool`. Raises Refused."""
+    place = _place(parameters)
+    if operation == "get_weather":
+        return {**_weather_of(place, occasion.today), "source": SOURCE}
+    days = _days_ahead(parameters.get("days", 3))
+    found = [_weather_of(place, occasion.today + timedelta(days=number)) for number in range(days)]
+    return {
+        "location": place,
+        **{name: found[0][name] for name in ("temperature", "condition")},  # of today
+        "days": found,
+        "source": SOURCE,
+    }
+
+
+def _place(parameters: dict[str, Any]) -> str:
+    place = parameters.get("location")
+    if not isinstance(place, str) or not 0 < len(place.strip()) <= 200:
+        raise Refused("location must be the name of a place")
+    return place.strip()
+
+
+def _days_ahead(days: object) -> int:
+    """Return a number of days, also from a text."""
+    number = int(days) if isinstance(days, str) and days.strip().isdecimal() else days
+    if type(number) is not int or not 1 <= number <= MAX_FORECAST:
+        raise Refused(f"days must be a number from 1 to {MAX_FORECAST}")
+    return number
+
+
+def _weather_of(place: str, day: date) -> dict[str, Any]:
+    chance = crc32(f"{place.lower()} {day.isoformat()}".encode())
+    mean, swing, rain = CLIMATES.get(place.lower()) or (8 + crc32(place.lower().encode()) % 18, 7, 35)
+    season = -cos(2 * pi * (day.timetuple().tm_yday - 15) / 365)  # coldest in the middle of January
+    is_wet = chance % 100 < rain
+    sky = SKIES[3 + chance // 100 % 2] if is_wet else SKIES[(0, 1, 2, 5)[chance // 100 % 4]]
+    celsius = round(mean + swing * season + (chance >> 8) % 60 / 10 - 3, 1)
+    return {
+        "location": place,
+        "date": day.isoformat(),
+        "temperature": celsius,
+        "temperature_c": celsius,
+        "condition": sky,
+        "humidity": 40 + rain // 2 + (chance >> 16) % 20,
+    }

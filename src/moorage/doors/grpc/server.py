@@ -17,9 +17,8 @@ from grpc_health.v1.health_pb2 import HealthCheckResponse
 from msgspec import Struct
 
 from moorage import config
-from moorage.agents.builtin import DEFINITIONS
+from moorage.agents.builtin import DEFINITIONS, WEATHER
 from moorage.agents.grpc import close_router
-from moorage.agents.weather import WEATHER
 from moorage.core.agent import AgentRole
 from moorage.core.errors import InvalidField, StoreError, StoreUnavailable
 from moorage.doors.grpc import reflection

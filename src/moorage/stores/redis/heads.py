@@ -25,9 +25,6 @@ PART = 200  # sessions read at once
 read_tombstone = Decoder(Tombstone).decode
 
 
-# Loading ----------------------------------------------------------------------------------------
-
-
 def head_ops(keys: Keys, session_id: str) -> list[Op]:
     """Return the reads of a head and of what it waits for."""
     return [("HMGET", keys.of("h", session_id), *HEAD), ("HGETALL", keys.of("o", session_id))]

@@ -130,9 +130,6 @@ def parts_of(loaded: Loaded) -> list[SegmentPart]:
     return parts
 
 
-# Adding -----------------------------------------------------------------------------------------
-
-
 def _append_keys(keys: Keys, session_id: str) -> list[str]:
     """Return the keys of the script `append`."""
     client_keys, idle = keys.of("k", session_id), keys.list("idle")
@@ -159,9 +156,6 @@ async def append_quickly(
     ]  # fmt: skip
     done = await db.append(_append_keys(db.keys(owner), session_id), arguments)
     return None if done is None else message_entries(messages, stamp, done[0], session_id, done[1])
-
-
-# Reading ----------------------------------------------------------------------------------------
 
 
 class SessionLog:

@@ -43,9 +43,6 @@ def read(db: RedisDb, text: bytes, about: str) -> str | bytes:
     return opened(db.opener, text.decode(), about) if text[:1] == b"~" else text
 
 
-# Heads ------------------------------------------------------------------------------------------
-
-
 class HeadGuard:
     """The revision and the row numbers of a loaded session, which its commit checks."""
 
@@ -90,9 +87,6 @@ def _about_head(session_id: str) -> str:
     return f"head of session {session_id}"
 
 
-# Entries ----------------------------------------------------------------------------------------
-
-
 def label_of(entry: Entry) -> str:
     """Return the label that an entry can be found by besides its number; nothing for a plain message."""
     if not entry.is_message:
@@ -121,9 +115,6 @@ def entry_of(db: RedisDb, item: tuple[bytes, list[bytes]], session_id: str, task
 
 def _about_entry(number: int, serial: int) -> str:
     return f"entry {number} of segment {serial}"
-
-
-# Rows -------------------------------------------------------------------------------------------
 
 
 class Rows(Generic[T]):
