@@ -16,6 +16,7 @@ from moorage.core.agent import AgentDefinition
 from moorage.core.entry import Kind, Problem
 from moorage.core.errors import AgentNotFound, Conflict
 from moorage.core.query import LogQuery
+from moorage.core.render import like
 from moorage.core.run import Run, RunState
 from moorage.launcher.embedded import Embedded
 from moorage.launcher.processes import clock
@@ -98,20 +99,13 @@ async def _one_turn(deps: Deps, caller: Caller, run: Run, timeout: float | None)
 async def _reject_questions(deps: Deps, caller: Caller, session_id: str) -> None:
     for approval in await list_approvals(deps, caller, ref=session_id):
         with suppress(Conflict):  # the question was withdrawn
-            await decide_approval(
-                deps, caller, approval.approval_id, "reject", note="this is a check; approvals are rejected"
-            )
+            note = "this is a check; approvals are rejected"
+            await decide_approval(deps, caller, approval.approval_id, "reject", note=note)
 
 
 async def _checked(deps: Deps, caller: Caller, run: Run, name: str) -> Checked:
     kinds = (Kind.PROBLEM.value, Kind.TURN_ENDED.value)
     log = await deps.store.log(caller.owner, run.session_id, LogQuery(kinds=kinds, limit=ALL))
-    return Checked(
-        agent_name=name,
-        outcome=next(str((entry.data or {})["outcome"]) for entry in log if entry.kind == Kind.TURN_ENDED),
-        problems=run.problems,
-        items=[msgspec.convert(entry.data, Problem) for entry in log if entry.kind == Kind.PROBLEM],
-        result=run.result,
-        error=run.error,
-        reason=run.reason,
-    )
+    outcome = next(str((entry.data or {})["outcome"]) for entry in log if entry.kind == Kind.TURN_ENDED)
+    items = [msgspec.convert(entry.data, Problem) for entry in log if entry.kind == Kind.PROBLEM]
+    return like(Checked, run, agent_name=name, outcome=outcome, items=items)
