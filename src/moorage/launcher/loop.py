@@ -228,23 +228,19 @@ class Loop:
             self._begin(turn, job.session_name or job.session_id, self._go_on(job, turn, handle))
 
     async def _go_on(self, job: Any, turn: Turn, handle: AgentHandle) -> None:
-        """Attend a turn of the former process until it ends."""
+        """Adopt a turn of the former process as soon as the server answers, and attend it; its agent keeps running."""
         with working_on(session=job.session_id, session_name=job.session_name, task=job.task_id, run=job.run_id):
             log.info("%s is adopted: it kept running while no launcher was there", turn.agent_name)
-            await self._take_over(job.owner, turn, handle)
-
-    async def _take_over(self, owner: str, turn: Turn, handle: AgentHandle) -> None:
-        """Adopt a turn as soon as the server answers; its agent keeps running meanwhile."""
-        await handle.adopting(turn, self.launcher.launcher_id)
-        try:
-            mine = await insist(partial(self._dispatcher.adopt, owner, turn, self.launcher.launcher_id))
-        except (TurnLost, NotFound):
-            await stop_agent(handle)
-            self._confirm(owner, turn)
-            return
-        await handle.adopted(mine)
-        await handle.tell({"type": "renewed"})
-        await self._attend(owner, self._at_work(owner, mine), handle)
+            await handle.adopting(turn, self.launcher.launcher_id)
+            try:
+                mine = await insist(partial(self._dispatcher.adopt, job.owner, turn, self.launcher.launcher_id))
+            except (TurnLost, NotFound):
+                await stop_agent(handle)
+                self._confirm(job.owner, turn)
+                return
+            await handle.adopted(mine)
+            await handle.tell({"type": "renewed"})
+            await self._attend(job.owner, self._at_work(job.owner, mine), handle)
 
     async def _beat(self) -> None:
         while True:

@@ -15,17 +15,19 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
+from redis.asyncio.connection import AbstractConnection
+from redis.exceptions import RedisError
+
 from moorage.core.errors import MoorageError
 from moorage.core.run import Run
 from moorage.core.turn import Turn, TurnState
 from moorage.ports import CommitWatcher
 from moorage.stores import Stale, seam
 from moorage.stores.redis import heads, writes
-from moorage.stores.redis.bus import RedisBus
 from moorage.stores.redis.db import CommitGuard, RedisDb
 from moorage.stores.redis.values import RUNS
 from moorage.stores.seam import Loaded, Unit
-from moorage.stores.server import ServerClock
+from moorage.stores.server import LONGEST_LOOK, LOOK_EVERY, ListeningPulse, ServerClock
 
 if TYPE_CHECKING:
     from moorage.stores.sealing import Sealer
@@ -36,6 +38,63 @@ PATIENT_TRIES = 4  # attempts lost against other processes; then a lock keeps th
 LOCKED_FOR = 500  # milliseconds at most
 MANY = 16  # with at most this many owners, all are checked for queued turns each time
 LOOK_AT_ALL_EVERY = 5.0  # seconds
+
+
+class RedisBus(ListeningPulse):
+    """Notifications of commits: by a channel for every commit, and by a timer.
+
+    A message is a hint. It is lost when a connection breaks, so a new connection counts as one; in a cluster it may be
+    lost between servers, so there each check of the timer counts as one too.
+    """
+
+    _breaks = (MoorageError, OSError, RedisError)
+
+    def __init__(self, db: RedisDb) -> None:
+        super().__init__()
+        self._db = db
+        self._heard_at = 0.0
+
+    async def _follow(self) -> None:
+        [address, *_] = await self._db.servers.addresses()
+        connection = self._db.servers.connection(address)
+        try:
+            await connection.connect()  # type: ignore[no-untyped-call]
+            await self._set_clock(connection)
+            await connection.send_command("SUBSCRIBE", self._db.options.channel)
+            await self._read(connection)
+        finally:
+            await connection.disconnect(nowait=True)
+
+    async def _read(self, connection: AbstractConnection) -> None:
+        """Read messages; also ping, so that a dead connection is noticed."""
+        self._heard_at = time.monotonic()
+        pinger = asyncio.create_task(self._ping(connection))
+        try:
+            while True:
+                kind, *rest = await connection.read_response()
+                self._heard_at = time.monotonic()
+                if kind == b"subscribe":
+                    self.note_listening()
+                elif kind == b"message" and rest[-1] != self._db.name.encode():
+                    self.beat()
+        finally:
+            pinger.cancel()
+
+    async def _ping(self, connection: AbstractConnection) -> None:
+        while time.monotonic() - self._heard_at < LONGEST_LOOK:
+            await asyncio.sleep(LOOK_EVERY)
+            with suppress(RedisError, OSError):
+                await connection.send_command("PING")
+            if self._db.options.cluster:
+                self.beat()
+        await connection.disconnect(nowait=True)
+
+    async def _set_clock(self, connection: AbstractConnection) -> None:
+        """Measure how far the server's clock is ahead of this machine's monotonic one."""
+        asked = time.monotonic()
+        await connection.send_command("TIME")
+        seconds, micros = await connection.read_response()
+        self.set_offset(asked, int(seconds) + int(micros) / 1e6)
 
 
 class Ready:
