@@ -14,9 +14,8 @@ from msgspec.msgpack import Decoder, Encoder
 from redis.exceptions import NoScriptError, ResponseError
 
 from moorage.core.errors import OutcomeUnknown, StoreUnavailable
-from moorage.stores.redis.connection import Servers
+from moorage.stores.redis.connection import RedisOptions, Servers, read_url
 from moorage.stores.redis.keys import Keys
-from moorage.stores.redis.options import RedisOptions, read_url
 from moorage.stores.redis.server_facts import ServerFacts, read_facts
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from msgspec import Struct, field
 from moorage.core.context import ContextItem
 from moorage.core.duration import duration
 from moorage.core.errors import ContextUnavailable, SessionCorrupt, StoreCorrupt, StoreUnavailable
-from moorage.stores.redis.connection import RedisCommand, Servers
-from moorage.stores.redis.options import read_url
+from moorage.stores.redis.connection import RedisCommand, Servers, read_url
 
 DEFAULTS = {"ttl": "1h", "patience": "2"}
 NEVER = "never"
