@@ -231,15 +231,12 @@ class TurnAtWork:
 
     async def _sleep_unless_unwanted(self, seconds: float) -> None:
         """Sleep; wake early if the turn is to stop."""
-        seen = None  # check at once: the stop may be older than this sleep
-        while seen == (seen := self._dispatcher.pulse()) or not await self._is_unwanted():
+        dispatcher, seen = self._dispatcher, None  # check at once: the stop may be older than this sleep
+        while seen == (seen := dispatcher.pulse()) or not await dispatcher.is_unwanted(self._owner, self.turn):
             if seconds <= 0:
                 return
             await asyncio.sleep(step := min(seconds, LOOK_FOR_STOPS))
             seconds -= step
-
-    async def _is_unwanted(self) -> bool:
-        return await self._dispatcher.is_unwanted(self._owner, self.turn)
 
     # Events of the agent ------------------------------------------------------------------------
 
@@ -286,7 +283,10 @@ class TurnAtWork:
                 self._asking.append(asyncio.create_task(self._answer(approval, handle, event)))
             return approval is not None and approval.state is ApprovalState.PENDING
         elif kind == "message":
-            await self._keep_message(event)
+            message = {"role": event.get("role", "assistant"), "content": event["content"], "client_key": event["key"]}
+            await insist(lambda: self._dispatcher.say(self._owner, self.turn, [message]))
+            if isinstance(event["content"], str):
+                self._said.append(event["content"])
         elif kind in ("phase", "metadata", "error", "checkpoint"):
             await self._keep_fact(event)
             await handle.kept(self._kept)
@@ -301,12 +301,6 @@ class TurnAtWork:
 
     async def _keep_problem(self, problem: Problem) -> None:
         await insist(lambda: self._dispatcher.misspoken(self._owner, self.turn, problem))
-
-    async def _keep_message(self, event: AgentEvent) -> None:
-        message = {"role": event.get("role", "assistant"), "content": event["content"], "client_key": event["key"]}
-        await insist(lambda: self._dispatcher.say(self._owner, self.turn, [message]))
-        if isinstance(event["content"], str):
-            self._said.append(event["content"])
 
     async def _keep_fact(self, event: AgentEvent) -> None:
         """Store an event without a key; a repeated one is first searched for in the log, after the previous event."""
