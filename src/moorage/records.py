@@ -31,7 +31,7 @@ from moorage.core.record import (
     Put,
     Record,
     RecordRequest,
-    Requests,
+    RecordRequests,
     Touch,
     part_key,
 )
@@ -66,8 +66,8 @@ class RecordOperations(Protocol):
     ) -> Page[Record]: ...
 
     async def write_records(
-        self, ref: str | None, requests: Requests, *, messages: Sequence[Any] = (),
-        token: str | None = None, version: int | None = None, memory: Requests = (),
+        self, ref: str | None, requests: RecordRequests, *, messages: Sequence[Any] = (),
+        token: str | None = None, version: int | None = None, memory: RecordRequests = (),
     ) -> RecordsWritten: ...  # fmt: skip
 
 
@@ -132,12 +132,12 @@ class RecordSpace:
         """Delete a record, or with `prefix` all records whose keys have this prefix. A missing key is no error."""
         await self.write([Drop(namespace=namespace, key=key, prefix=prefix, version=version)])
 
-    async def write(self, writes: Requests) -> RecordsWritten:
+    async def write(self, writes: RecordRequests) -> RecordsWritten:
         """Write several records in one commit."""
         return await self._write(writes)
 
     async def _write(
-        self, writes: Requests, *, messages: Sequence[Any] = (), memory: Requests = (), **how: Any
+        self, writes: RecordRequests, *, messages: Sequence[Any] = (), memory: RecordRequests = (), **how: Any
     ) -> RecordsWritten:
         """Write records of a session and of its owner and append messages, as `Records.write` says."""
         writes, memory = _requests(writes, "writes"), _requests(memory, "memory")
@@ -149,7 +149,7 @@ class RecordSpace:
 
     # Values in parts ---------------------------------------------------------------------------------
 
-    async def _staged(self, writes: Requests, most: int) -> RequestList:
+    async def _staged(self, writes: RecordRequests, most: int) -> RequestList:
         """Return the writes, with values of more than `most` bytes sent ahead."""
         small: RequestList = []
         for each in writes:
@@ -255,12 +255,12 @@ class Records:
     async def write(
         self,
         ref: str,
-        writes: Requests,
+        writes: RecordRequests,
         *,
         messages: Sequence[Any] = (),
         token: str | None = None,
         version: int | None = None,
-        memory: Requests = (),
+        memory: RecordRequests = (),
     ) -> RecordsWritten:
         """Write records and append messages, all in one commit; a message whose client key is known is not repeated.
 

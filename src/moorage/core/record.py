@@ -162,7 +162,7 @@ class Touch(Struct, frozen=True, kw_only=True, tag_field="op", tag="touch", forb
 
 
 RecordRequest = Put | Append | Drop | Touch
-Requests = Sequence[RecordRequest]
+RecordRequests = Sequence[RecordRequest]
 
 
 # Reads and writes of a decision ------------------------------------------------------------------
@@ -216,7 +216,7 @@ RecordWrite = PutRecord | DropRecords | TouchRecords
 # Rules ------------------------------------------------------------------------------------------
 
 
-def needs_of(requests: Requests) -> RecordNeeds:
+def needs_of(requests: RecordRequests) -> RecordNeeds:
     """Return the records that a store must read before these requests can be decided."""
     names, last, below = [RecordName(FLOOR, FLOOR)], [], []
     for each in requests:
@@ -358,7 +358,12 @@ def _end(ttl: float | None, at: datetime) -> datetime | None:
 
 
 def write_with_messages(
-    view: View, messages: list[Message], writes: Requests, stamp: Stamp, token: str | None = None, memory: Requests = ()
+    view: View,
+    messages: list[Message],
+    writes: RecordRequests,
+    stamp: Stamp,
+    token: str | None = None,
+    memory: RecordRequests = (),
 ) -> Change:
     """Return one change that writes records of a session and its owner, and appends messages new to the log."""
     from moorage.core.session import Change, unsaid
@@ -400,7 +405,7 @@ def check_record_key(key: object, field: str = "key", *, empty: bool = False) ->
     return key
 
 
-def check_requests(*parts: Requests) -> None:
+def check_requests(*parts: RecordRequests) -> None:
     """Raise InvalidRequest for more than one commit may write; each part is for another set of records."""
     for part in parts:
         _check_part(part)
@@ -409,7 +414,7 @@ def check_requests(*parts: Requests) -> None:
         raise TooLarge("records of one commit", size, MAX_COMMIT)
 
 
-def _check_part(requests: Requests) -> None:
+def _check_part(requests: RecordRequests) -> None:
     if len(requests) > MAX_WRITES:
         raise InvalidField("writes", f"has {len(requests)} items, at most {MAX_WRITES} are allowed")
     for each in requests:
