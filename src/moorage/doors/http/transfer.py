@@ -5,19 +5,20 @@ from __future__ import annotations
 import asyncio
 import gc
 from asyncio import to_thread
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from tempfile import SpooledTemporaryFile
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
+from msgspec.structs import asdict
 
 from moorage.core.errors import InvalidImport
 from moorage.core.key import Scope
 from moorage.doors.http.app import Door, document
 from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.refusals import TooManyImports
-from moorage.doors.http.visit import Visit, Visitor
+from moorage.doors.http.visit import Visitor
 from moorage.files.finding import kind_of_stream
 from moorage.service.histories.kinds import MOORAGE
 from moorage.service.transfer import Importer, ImportReport, exported, import_histories
@@ -50,9 +51,6 @@ class ImportQuery(Struct, kw_only=True, forbid_unknown_fields=True):
 
     detach: Annotated[bool, Meta(description="sessions whose parent is not there become roots")] = False
     dry_run: Annotated[bool, Meta(description="only report what would be imported")] = False
-
-
-Take = Callable[..., Awaitable[ImportReport]]
 
 
 class ReceivedLines:
@@ -102,13 +100,19 @@ class Imports:
         self._open, self._reading = 0, asyncio.Semaphore(READ_AT_ONCE)
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[asyncio.Semaphore]:
-        """Count one import. Raise TooManyImports."""
+    async def received(self, exchange: Exchange) -> AsyncIterator[tuple[Any, ReceivedLines]]:
+        """Receive the body into a file, and wait for the turn to read it. Raise TooManyImports."""
         if self._open >= IMPORTS_AT_ONCE:
             raise TooManyImports(IMPORTS_AT_ONCE)
         self._open += 1
         try:
-            yield self._reading
+            with SpooledTemporaryFile(IN_MEMORY) as file:
+                lines = ReceivedLines(file.write)
+                await exchange.spool(lines.take, MAX_IMPORT)
+                file.seek(0)
+                async with self._reading:
+                    with _without_long_collections():
+                        yield file, lines
         finally:
             self._open -= 1
 
@@ -120,47 +124,40 @@ def add_to(door: Door) -> None:
     @door.route("GET", "/sessions/{session_id}/export", Scope.READ, query=ExportQuery, kind=NDJSON, or_as=(MARKDOWN,))
     async def export(exchange: Exchange, visitor: Visitor, query: ExportQuery) -> None:
         """Return a session as lines: `jsonl` (importable) or `markdown` (to read)."""
-        await _export(exchange, door.visit(exchange, visitor), query)
+        moor, waiting = door.visit(exchange, visitor), b""
+        async for line in moor.export(exchange.params["session_id"], tree=query.tree, format=query.format):
+            waiting += line.encode() + b"\n"
+            if len(waiting) >= PIECE:
+                await _send(exchange, query, waiting)
+                waiting = b""
+        await _send(exchange, query, waiting, is_last=True)
 
     taking: dict[str, Any] = {"to_token": False, "query": ImportQuery, "body": bytes, "answer": ImportReport}
 
     @door.route("POST", "/import", Scope.WRITE, name="import", **taking)
     async def take(exchange: Exchange, visitor: Visitor, query: ImportQuery) -> None:
         """Import sessions: an export, a state.json, a transcript of Claude Code, a list of messages."""
-        moor = door.visit(exchange, visitor)
-
-        async def import_(file: Any, lines: ReceivedLines, *, detach: bool, dry_run: bool) -> ImportReport:
+        moor, deps, how = door.visit(exchange, visitor), door.deps_of(visitor.caller.owner), asdict(query)
+        async with imports.received(exchange) as (file, lines):
             if await to_thread(kind_of_stream, file, 0 if lines.are_many else MAX_FOREIGN) not in (MOORAGE, None):
                 lines.check_foreign()
-                return await moor.import_files([file], detach=detach, dry_run=dry_run)
-            file.seek(0)
-            bundles = exported(file, max_bytes=MAX_SESSION, max_entries=MAX_ENTRIES)
-            deps = door.deps_of(visitor.caller.owner)
-            importer = Importer(deps, visitor.caller, detach=detach, dry_run=dry_run)
-            while (bundle := await to_thread(next, bundles, None)) is not None:  # it says what is wrong, and where
-                await importer.bring_in(bundle)
-            return importer.report
-
-        await _import(exchange, query, imports, import_)
+                report = await moor.import_files([file], **how)
+            else:
+                file.seek(0)
+                importer = Importer(deps, visitor.caller, **how)
+                bundles = exported(file, max_bytes=MAX_SESSION, max_entries=MAX_ENTRIES)
+                while (bundle := await to_thread(next, bundles, None)) is not None:  # it says what is wrong, and where
+                    await importer.bring_in(bundle)
+                report = importer.report
+        await exchange.answer(document(report))
 
     @door.route("POST", "/import/histories", Scope.WRITE, name="import_histories", may_be_empty=True, **taking)
     async def take_histories(exchange: Exchange, visitor: Visitor, query: ImportQuery) -> None:
         """Import the content of files of other programs, read by the Python client, one file per line."""
-
-        async def import_(file: Any, _: ReceivedLines, **how: bool) -> ImportReport:
-            return await import_histories(door.deps_of(visitor.caller.owner), visitor.caller, _lines(file), **how)
-
-        await _import(exchange, query, imports, import_)
-
-
-async def _export(exchange: Exchange, moor: Visit, query: ExportQuery) -> None:
-    waiting = b""
-    async for line in moor.export(exchange.params["session_id"], tree=query.tree, format=query.format):
-        waiting += line.encode() + b"\n"
-        if len(waiting) >= PIECE:
-            await _send(exchange, query, waiting)
-            waiting = b""
-    await _send(exchange, query, waiting, is_last=True)
+        deps = door.deps_of(visitor.caller.owner)
+        async with imports.received(exchange) as (file, _):
+            report = await import_histories(deps, visitor.caller, _lines(file), **asdict(query))
+        await exchange.answer(document(report))
 
 
 async def _send(exchange: Exchange, query: ExportQuery, lines: bytes, *, is_last: bool = False) -> None:
@@ -168,18 +165,6 @@ async def _send(exchange: Exchange, query: ExportQuery, lines: bytes, *, is_last
     if not exchange.status:
         await exchange.begin([(b"content-type", FORMATS[query.format])])
     await exchange.more(lines, is_last=is_last)
-
-
-async def _import(exchange: Exchange, query: ImportQuery, imports: Imports, take: Take) -> None:
-    async with imports.place() as reading:
-        with SpooledTemporaryFile(IN_MEMORY) as file:
-            lines = ReceivedLines(file.write)
-            await exchange.spool(lines.take, MAX_IMPORT)
-            file.seek(0)
-            async with reading:
-                with _without_long_collections():
-                    report = await take(file, lines, detach=query.detach, dry_run=query.dry_run)
-    await exchange.answer(document(report))
 
 
 @contextmanager
