@@ -57,9 +57,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Handler = Callable[..., Awaitable[None]]  # of an exchange, a visitor and the request, if the route has a type for it
-Watcher = Callable[[str, int, float], None]  # the answering route, the status, the duration in seconds
-
-NAMED_BY_HEADERS = (b"x-agent-session-id", b"x-agent-session-name")
+Watcher = Callable[[str, int | str, float], None]  # the route or call, its status, the duration in seconds
 
 
 class Route(Struct, frozen=True, kw_only=True):
@@ -129,7 +127,7 @@ class Door:
     def __init__(
         self, deps: Deps, authorizer: Authorizer, *, watcher: Watcher | None = None, traces: Traces | None = None
     ) -> None:
-        self.deps, self.authorizer, self._watcher, self._traces = deps, authorizer, watcher, traces
+        self.deps, self.authorizer, self.watcher, self.traces = deps, authorizer, watcher, traces
         self._by_owner: dict[str, Deps] = {}
         self.sockets: dict[str, AsgiApp] = {}  # WebSockets by path; each asks the authorizer itself
         self._closing: list[Callable[[], Awaitable[None]]] = []
@@ -204,10 +202,9 @@ class Door:
 
     def deps_of(self, owner: str) -> Deps:
         """Return the same store and settings for an owner; expired sessions are checked for each owner separately."""
-        known = self._by_owner.get(owner)
-        if known is None:
-            known = self._by_owner[owner] = self.deps.like()
-        return known
+        if owner not in self._by_owner:
+            self._by_owner[owner] = self.deps.like()
+        return self._by_owner[owner]
 
     async def __call__(self, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend) -> None:
         """Handle one request (ASGI)."""
@@ -226,10 +223,10 @@ class Door:
             route = _chosen(exchange, found)
             name = route.name
             learn(session=exchange.params.get("session_id"), run=exchange.params.get("run_id"))
-            if self._traces is None:
+            if self.traces is None:
                 await self._answer(exchange, route)
             else:
-                with self._traces.request(exchange, route.name):
+                with self.traces.request(exchange, route.name):
                     await self._answer(exchange, route)
         except ClientDisconnected:
             exchange.status = exchange.status or 499
@@ -242,8 +239,8 @@ class Door:
             await self._refuse(exchange, Unexpected())
         finally:
             took = perf_counter() - began
-            if self._watcher is not None:
-                self._watcher(name, exchange.status, took)
+            if self.watcher is not None:
+                self.watcher(name, exchange.status, took)
             if log.isEnabledFor(logging.DEBUG):
                 told = {"operation": name, "status": exchange.status, "seconds": round(took, 6)}
                 log.debug("%s %s: %d", exchange.verb, exchange.path, exchange.status, extra=told)
@@ -274,7 +271,6 @@ class Door:
         await exchange.problem(error, status=status, headers=headers_of(error))
 
     async def _call(self, operation: Operation, exchange: Exchange, visitor: Visitor) -> None:
-        """Answer with the result of one method."""
         arguments = await arguments_of(operation, exchange)
         moor = self.visit(exchange, visitor)
         if visitor.session_id is not None:
@@ -296,7 +292,8 @@ STRANGER = Visitor(Caller(owner="", by=None, interface="rest", holder=""), froze
 
 def visit_of(deps: Deps, visitor: Visitor, asking: RequestHeaders) -> Visit:
     """Return Moorage as seen by this visitor; the headers name the calling session and run, if any."""
-    session = next((name for name in map(asking.header, NAMED_BY_HEADERS) if is_filled_in(name)), None)
+    named = map(asking.header, (b"x-agent-session-id", b"x-agent-session-name"))
+    session = next(filter(is_filled_in, named), None)
     return Visit(deps, visitor, session=session, run=asking.header(b"x-agent-run-id"))
 
 

@@ -28,25 +28,16 @@ from msgspec import Struct
 
 from moorage import config
 from moorage.agents.grpc import close_router
-from moorage.core.errors import InvalidField, StoreError, StoreUnavailable
+from moorage.core.errors import InvalidField, MoorageError, StoreError, StoreUnavailable
 from moorage.core.extras import missing
 from moorage.doors.graphql import door as graphql
-from moorage.doors.http import (
-    agent_sessions,
-    launching,
-    messages,
-    monitoring,
-    pages,
-    records,
-    streams,
-    transfer,
-    workers,
-)
+from moorage.doors.http import agent_sessions, launching, messages, monitoring, pages, records, streams, transfer
 from moorage.doors.http.app import Door
 from moorage.doors.http.authorizer import LOCAL, Authorizer, Rates
 from moorage.doors.http.exchange import MAX_BODY, AsgiApp
 from moorage.doors.http.monitoring import Heart, Meter, Traces, open_traces, watch_stalls
 from moorage.doors.http.protocol import BoundedProtocol
+from moorage.doors.http.workers import clear_up
 from moorage.doors.mcp import door as mcp
 from moorage.launcher import loop
 from moorage.service import leases, presence
@@ -93,7 +84,7 @@ async def serve(options: ServeOptions) -> None:
     listening = listen(options.host, options.port) if options.fd is None else socket.socket(fileno=options.fd)
     address = _address(options.host, listening)
     if options.fd is None:
-        workers.clear_up()
+        clear_up()
         await asyncio.to_thread(presence.clear_up)
     deps = await asyncio.to_thread(
         config.open_deps, options.url, threaded=True, context_url=options.context_url, is_known=True
@@ -107,11 +98,10 @@ async def serve(options: ServeOptions) -> None:
         traces, heart, authorizer = open_traces(), Heart(), await _authorizer(deps, options, rates)
         if traces is not None:
             stack.push_async_callback(asyncio.to_thread, traces.close)
-        shared = options.fd is not None
-        meter = Meter()
+        shared, meter = options.fd is not None, Meter()
         door = make_door(deps, authorizer, traces=traces, stop=stop, heart=heart, is_one_of_many=shared, meter=meter)
         server = _Server(_configured(door), stop)
-        grpc_server = await _grpc(door, authorizer, options, heart=heart, watch=(meter, traces))
+        grpc_server = await _grpc(door, options, heart)
         server_id = deps.new_id()
         if helped := await leases.arrive(deps, server_id):
             log.info("no server ran for a while; turns that get more time until they count as lost: %d", helped)
@@ -133,7 +123,8 @@ async def serve(options: ServeOptions) -> None:
         stack.push_async_callback(_ended, tasks, stop)
         if options.fd is not None:
             asyncio.get_running_loop().add_reader(LEASH, server.leave)
-        _leave_alone_what_stays()
+        gc.collect()
+        gc.freeze()  # modules and routes are never garbage: scanning them repeatedly took a fifth of a read's time
         config.tell_of_server(config.pick_url(options.url), address)
         stack.callback(config.forget_server, config.pick_url(options.url))
         if not options.greets:
@@ -143,12 +134,6 @@ async def serve(options: ServeOptions) -> None:
         await server.serve([listening])
         if server.failure is not None:
             raise server.failure
-
-
-def _leave_alone_what_stays() -> None:
-    """Freeze modules and routes, which are never garbage: scanning them repeatedly took a fifth of a read's time."""
-    gc.collect()
-    gc.freeze()
 
 
 def make_door(
@@ -207,36 +192,21 @@ async def _authorizer(deps: Deps, options: ServeOptions, rates: Rates) -> Author
     return Authorizer(deps, closed=True, rates=rates)
 
 
-async def _grpc(
-    door: Door,
-    authorizer: Authorizer,
-    options: ServeOptions,
-    *,
-    heart: Heart,
-    watch: tuple[Meter, Traces | None],
-) -> GrpcServer | None:
+async def _grpc(door: Door, options: ServeOptions, heart: Heart) -> GrpcServer | None:
     """Start the gRPC door, if it is enabled and available."""
     if options.grpc_port is None or not _has_grpc(options):
         return None
     from moorage.doors.grpc.door import Watch
     from moorage.doors.grpc.server import GrpcServer
 
-    tls, (meter, traces) = _tls(options), watch
+    tls, shared, watch = _tls(options), options.grpc_shared, Watch(door.watcher, door.traces)
     server = GrpcServer(
-        door.deps,
-        authorizer,
-        deps_of=door.deps_of,
-        shared=options.grpc_shared,
-        heart=heart,
-        places=door.places,
-        watch=Watch(meter.call, traces),
+        door.deps, door.authorizer, deps_of=door.deps_of, shared=shared, heart=heart, places=door.places, watch=watch
     )
     try:
         port = await server.start(options.host, options.grpc_port, tls)
     except StoreUnavailable as error:
-        if options.grpc_given:
-            raise
-        log.warning("gRPC is off: %s", error)
+        _without_grpc(options, error)
         return None
     if not options.greets:
         log.info("gRPC%s at %s port %d", "" if tls is None else " (TLS)", options.host, port)
@@ -247,11 +217,15 @@ def _has_grpc(options: ServeOptions) -> bool:
     """Return whether gRPC is installed. Raise Unsupported if it is not and its port was requested."""
     if all(map(find_spec, ("grpc", "grpc_health", "grpc_reflection"))):
         return True
-    error = missing("grpc", "gRPC")
+    _without_grpc(options, missing("grpc", "gRPC"))
+    return False
+
+
+def _without_grpc(options: ServeOptions, error: MoorageError) -> None:
+    """Go on without gRPC. Raise the error if the user named its port."""
     if options.grpc_given:
         raise error
     log.warning("gRPC is off: %s", error)
-    return False
 
 
 def _tls(options: ServeOptions) -> Tls | None:
@@ -271,9 +245,7 @@ def grpc_place(options: ServeOptions) -> socket.socket | None:
     try:
         return listen(options.host, options.grpc_port, who="gRPC ", option=socket.SO_REUSEPORT, flag="--grpc-port")
     except StoreUnavailable as error:
-        if options.grpc_given:
-            raise
-        log.warning("gRPC is off: %s", error)
+        _without_grpc(options, error)
         return None
 
 
@@ -419,37 +391,26 @@ async def _ended(tasks: list[asyncio.Task[None]], stop: asyncio.Event) -> None:
 def greet(options: ServeOptions, listening: socket.socket, grpc_port: int | None) -> None:
     """Print for the user at the terminal where the server is, and a command to try."""
     address = _address(options.host, listening)
-    grpc = None if grpc_port is None else f"{address.removeprefix('http://').rpartition(':')[0]}:{grpc_port}"
-    print(greeting(address, _store_name(options), grpc=grpc), file=sys.stderr)
-
-
-def _store_name(options: ServeOptions) -> str:
-    return config.without_password(config.pick_url(options.url))
-
-
-def greeting(address: str, store: str, *, grpc: str | None) -> str:
-    """Return the text; `grpc` is the address of that door, or None if it is closed."""
-    mcp = f"{address}/mcp" if find_spec("mcp") else None
     places = {
         "page": f"{address}/",
         "REST": f"{address}/docs",
         "GraphQL": f"{address}/graphql",
-        "gRPC": grpc,
-        "MCP": mcp,
+        "gRPC": grpc_port and f"{address.removeprefix('http://').rpartition(':')[0]}:{grpc_port}",
+        "MCP": f"{address}/mcp" if find_spec("mcp") else None,
     }
-    return "\n".join(
-        (
-            "",
-            f"  Moorage is ready. Its sessions are in {store}",
-            *(f"    {name:<8}  {place}" for name, place in places.items() if place),
-            f"    try       {_program()} --url {address} run echo-agent hello",
-            "  Ctrl-C ends the server; sessions stay.",
-            "",
-        )
-    )
-
-
-def _program() -> str:
-    """Return `moorage` if a shell finds this installation by that name, else its path."""
     program = os.path.join(os.path.dirname(sys.executable), "moorage")
-    return "moorage" if shutil.which("moorage") == program else shlex.quote(program)
+    if shutil.which("moorage") == program:  # else a shell does not find this installation by that name
+        program = "moorage"
+    lines = (
+        "",
+        f"  Moorage is ready. Its sessions are in {_store_name(options)}",
+        *(f"    {name:<8}  {place}" for name, place in places.items() if place),
+        f"    try       {shlex.quote(program)} --url {address} run echo-agent hello",
+        "  Ctrl-C ends the server; sessions stay.",
+        "",
+    )
+    print("\n".join(lines), file=sys.stderr)
+
+
+def _store_name(options: ServeOptions) -> str:
+    return config.without_password(config.pick_url(options.url))
