@@ -54,7 +54,7 @@ class Answering:
 
     def __init__(self, door: Door, live: LiveStreams) -> None:
         self._door, self._live = door, live
-        self.engine = Engine(door)
+        self.engine = Engine(door, live)
         self.sockets = SocketSettings()
         self._open = 0  # open WebSockets
 
@@ -63,7 +63,7 @@ class Answering:
         self._open += 1
         try:
             is_full = self._open > self._door.deps.settings.server.streams
-            await Socket(self._door, self._live, self.engine, self.sockets, scope, receive, send).run(is_full=is_full)
+            await Socket(self.engine, self.sockets, scope, receive, send).run(is_full=is_full)
         finally:
             self._open -= 1
 
@@ -147,15 +147,14 @@ class Answering:
         await exchange.answer(encoded(answers), kind=_document_kind(exchange))
 
     async def _stream(self, exchange: Exchange, visitor: Visitor, execution: Execution) -> None:
-        """Stream a subscription as server-sent events."""
         try:
             wanted, rendering = await execution.followed()
-            hub, text = self._live.hub(visitor), exchange.header(b"last-event-id")  # of a browser that reconnects
-            after = wanted.after if text is None else cursor_of(text)
+            text = exchange.header(b"last-event-id")  # of a browser that reconnects
             await self._live.follow(
                 exchange,
                 visitor,
-                lambda: hub.session(visitor.caller, wanted.ref, after),
+                wanted.ref,
+                wanted.after if text is None else cursor_of(text),
                 render=rendering.rendered_as_sse,
                 ending=_complete,
                 refusing=lambda error: as_sse(encoded(refusal(error))) + COMPLETE,

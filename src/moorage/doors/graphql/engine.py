@@ -35,6 +35,7 @@ from moorage.doors.graphql.schema import quickened, schema
 from moorage.doors.http.app import Door
 from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.refusals import Unexpected
+from moorage.doors.http.streams import LiveStreams
 from moorage.doors.http.visit import Visitor
 
 log = logging.getLogger(__name__)
@@ -57,9 +58,9 @@ class GraphqlRequest(Struct, kw_only=True):
 class Engine:
     """Answers operations on one server."""
 
-    def __init__(self, door: Door) -> None:
+    def __init__(self, door: Door, live: LiveStreams) -> None:
         allowed = door.deps.settings.server
-        self._door = door
+        self.door, self.live = door, live
         self.limits = QueryLimits(depth=allowed.graphql_depth, cost=allowed.graphql_cost)
         self.schema = schema()
         self.documents = DocumentCache(self.schema, self.limits)
@@ -78,7 +79,7 @@ class Engine:
             operation.price.check(request.variables or {}, self.limits.cost)
         except QueryTooCostly as error:
             raise DocumentRefused([error]) from None
-        return Execution(operation, request.variables, OperationContext(self._door.visit(exchange, visitor), visitor))
+        return Execution(operation, request.variables, OperationContext(self.door.visit(exchange, visitor), visitor))
 
 
 class Execution(Struct, frozen=True):

@@ -26,10 +26,9 @@ from moorage.core.codec import encode
 from moorage.core.errors import MoorageError
 from moorage.doors.graphql.asking import at_this_door
 from moorage.doors.graphql.engine import DocumentRefused, Engine, Execution, GraphqlRequest, encoded, refusal
-from moorage.doors.http.app import Door, request_id
+from moorage.doors.http.app import request_id
 from moorage.doors.http.exchange import AsgiReceive, AsgiScope, AsgiSend, ClientDisconnected, Exchange
 from moorage.doors.http.refusals import TooManyStreams, Unexpected
-from moorage.doors.http.streams import LiveStreams
 from moorage.doors.http.visit import Visitor
 from moorage.service.about import working_on
 
@@ -74,26 +73,19 @@ class Socket:
     """One connection."""
 
     def __init__(
-        self,
-        door: Door,
-        live: LiveStreams,
-        engine: Engine,
-        settings: SocketSettings,
-        scope: AsgiScope,
-        receive: AsgiReceive,
-        send: AsgiSend,
+        self, engine: Engine, settings: SocketSettings, scope: AsgiScope, receive: AsgiReceive, send: AsgiSend
     ) -> None:
-        self._door, self._live, self._engine, self._settings = door, live, engine, settings
+        self._door, self._live, self._engine, self._settings = engine.door, engine.live, engine, settings
         self._receive, self._send = receive, send
         self._offered = scope.get("subprotocols", ())
-        self._exchange = Exchange({**scope, "method": "GET"}, receive, send, request_id(scope, door.deps))
+        self._exchange = Exchange({**scope, "method": "GET"}, receive, send, request_id(scope, self._door.deps))
         at_this_door(self._exchange)
         self._is_admitted = self._was_begun = False
         self._running: dict[str, asyncio.Task[None]] = {}  # by the client's ids
         self._tasks: set[asyncio.Task[None]] = set()  # including those that are being ended
 
     async def run(self, *, is_full: bool = False) -> None:
-        """Serve until either side closes. If the server is `full`, tell the client to try again later."""
+        """Serve until either side closes. If the server `is_full`, tell the client to try again later."""
         await self._receive()  # the client wants to connect
         known = SUBPROTOCOL in self._offered
         await self._send({"type": "websocket.accept", "subprotocol": SUBPROTOCOL if known else None})
@@ -105,15 +97,15 @@ class Socket:
             await self._init()
             await self._listen()
         except Closed as closed:
+            reason = closed.reason.encode()[:MAX_REASON].decode(errors="ignore")
             with suppress(OSError):
-                await self._send({"type": "websocket.close", "code": closed.code, "reason": _short(closed.reason)})
+                await self._send({"type": "websocket.close", "code": closed.code, "reason": reason})
         except (ClientDisconnected, OSError):
             pass
         finally:
             await self._end()
 
     async def _end(self) -> None:
-        """Cancel everything that runs."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -195,7 +187,6 @@ class Socket:
         task.add_done_callback(self._tasks.discard)
 
     async def _operate(self, name: str, request: GraphqlRequest) -> None:
-        """Execute one operation until it ends in any way."""
         with suppress(ClientDisconnected, OSError), working_on(request_id=self._exchange.request_id):
             try:
                 await self._carry_out(name, request)
@@ -221,11 +212,10 @@ class Socket:
 
     async def _follow(self, name: str, execution: Execution, visitor: Visitor) -> None:
         wanted, rendering = await execution.followed()
-        hub, render = self._live.hub(visitor), rendering.rendered
+        render = rendering.rendered
         head = b'{"id":%s,"type":"next","payload":' % encode(name)
-        joining = self._live.joined(visitor, lambda: hub.session(visitor.caller, wanted.ref, wanted.after))
         access = self._door.access(self._exchange, self._live.settings.heartbeat)
-        async with joining as stream:
+        async with self._live.joined(visitor, wanted.ref, wanted.after) as stream:
             while not stream.ended:
                 told = await stream.next(self._live.settings.heartbeat)
                 await access.check()
@@ -250,7 +240,3 @@ class Socket:
         except TimeoutError:
             await self._exchange.abort()
             raise ClientDisconnected from None
-
-
-def _short(reason: str) -> str:
-    return reason.encode()[:MAX_REASON].decode(errors="ignore")

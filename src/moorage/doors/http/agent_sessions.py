@@ -34,15 +34,7 @@ SAME = {  # routes with the same requests and answers as ours
     "complete": Operation("finalize", "POST", f"{ONE}/complete", Scope.WRITE),
 }
 TOLD = frozenset(
-    {
-        Kind.MESSAGE,
-        Kind.PHASE,
-        Kind.ERROR,
-        Kind.PROBLEM,
-        Kind.APPROVAL_REQUESTED,
-        Kind.RUN_SETTLED,
-        SESSION_DELETED,
-    }
+    (Kind.MESSAGE, Kind.PHASE, Kind.ERROR, Kind.PROBLEM, Kind.APPROVAL_REQUESTED, Kind.RUN_SETTLED, SESSION_DELETED)
 )
 
 
@@ -118,10 +110,9 @@ class AgentSessionRoutes:
         wanted = complete_arguments(CREATE, exchange, CREATE.arguments(asked))
         await moor.check_operation(CREATE, wanted)
         started = await moor.executor.start(wanted.pop("agent", None), asked.initial_message, **wanted)
-        session = started.session
-        told = {name: getattr(session, name) for name in ("session_id", "session_name", "task_id", "agent_name")}
-        answer = {**told, "state": session.state, "created_at": session.created_at, "run_id": started.run_id}
-        answer["because"] = session.because
+        fields = ("session_id", "session_name", "task_id", "agent_name", "state", "created_at")
+        answer = {name: getattr(started.session, name) for name in fields}
+        answer |= {"run_id": started.run_id, "because": started.session.because}
         await exchange.answer(encode(answer), status=201)
 
     async def list(self, exchange: Exchange, visitor: Visitor, asked: ListSessions) -> None:
@@ -139,8 +130,7 @@ class AgentSessionRoutes:
             limit=asked.limit,
             cursor=asked.cursor,
         )
-        answer = {"sessions": to_json(page.items), "total": len(page.items), "next": page.next}
-        await exchange.answer(encode(answer))
+        await exchange.answer(encode({"sessions": to_json(page.items), "total": len(page.items), "next": page.next}))
 
     async def messages(self, exchange: Exchange, visitor: Visitor, asked: SendMessageBody) -> None:
         """Send a message and return the answer (as an earlier API did)."""
@@ -170,12 +160,13 @@ class AgentSessionRoutes:
             content = "" if because.reason is Reason.LAUNCHER_BUSY else because.reason.value
             data = {"run_id": posted.run_id, "because": because, "content": content}
             first = _line("queued", data, self._door.deps.clock.now())
-        hub, said = self._live.hub(visitor), posted.entries[-1].number
-        after = said if posted.run_id is not None else said - 1
+        said = posted.entries[-1].number
         await self._live.follow(
             exchange,
             visitor,
-            lambda: hub.session(visitor.caller, posted.session_id, after, lambda event: event.type in TOLD),
+            posted.session_id,
+            said if posted.run_id is not None else said - 1,
+            lambda event: event.type in TOLD,
             render=as_line,
             until=end_of(posted),
             refusing=self._refusal,
@@ -185,8 +176,7 @@ class AgentSessionRoutes:
         )
 
     def _refusal(self, error: MoorageError) -> bytes:
-        data, now = {**error.to_dict(), "content": error.message}, self._door.deps.clock.now()
-        return _line("error", data, now)
+        return _line("error", {**error.to_dict(), "content": error.message}, self._door.deps.clock.now())
 
     async def resume(self, exchange: Exchange, visitor: Visitor, asked: Resume) -> None:
         """Resume a session (as an earlier API did).
@@ -201,27 +191,19 @@ class AgentSessionRoutes:
 
 async def _answered(moor: Visit, posted: Answer) -> dict[str, Any]:
     """Return the answer in the format of that API; without one, the outcome so far."""
-    run, turn = posted.run, None
-    if run is not None:
-        started = (
-            await moor.log(run.session_id, after=run.asked_entry or 0, kinds=(Kind.TURN_STARTED,), limit=1)
-        ).items
-        turn = started[0].data["turn_id"] if started and started[0].data else None
-    said = "" if posted.reply is None else posted.reply.text
-    return {
-        "content": said or (run.error or "" if run is not None else ""),
-        "session_id": posted.session_id,
-        "turn_id": turn,
-        "run_id": posted.run_id,
-        "state": None if run is None else run.state.value,
-        "because": None if run is None else run.because,
-    }
+    run, said = posted.run, "" if posted.reply is None else posted.reply.text
+    told = {"content": said, "session_id": posted.session_id, "turn_id": None, "run_id": posted.run_id}
+    if run is None:
+        return {**told, "state": None, "because": None}
+    page = await moor.log(run.session_id, after=run.asked_entry or 0, kinds=(Kind.TURN_STARTED,), limit=1)
+    turn_id = page.items[0].data["turn_id"] if page.items and page.items[0].data else None
+    told |= {"content": said or run.error or "", "turn_id": turn_id}
+    return {**told, "state": run.state.value, "because": run.because}
 
 
 def as_line(event: Event) -> bytes:
     """Return an event as a line of that API."""
-    data = {**event.data, "content": _content(event)}
-    return _line(event.type, data, event.timestamp)
+    return _line(event.type, {**event.data, "content": _content(event)}, event.timestamp)
 
 
 def _line(kind: str, data: dict[str, Any], at: datetime) -> bytes:
@@ -229,7 +211,6 @@ def _line(kind: str, data: dict[str, Any], at: datetime) -> bytes:
 
 
 def _content(event: Event) -> str:
-    """Return the readable text of an event."""
     if event.type == Kind.MESSAGE:
         return text_of(event.data["content"])
     if event.type == Kind.PROBLEM:

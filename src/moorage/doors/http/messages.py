@@ -74,7 +74,10 @@ def add_to(door: Door, live: LiveStreams) -> None:
     @door.route("GET", "/last-lines", Scope.READ, to_token=False, query=LastLinesRequest, answer=Page[LastLine])
     async def last_lines(exchange: Exchange, visitor: Visitor, asked: LastLinesRequest) -> None:
         """Return the beginning of the newest message of each of these sessions; sessions without one are left out."""
-        found = [await _newest_message(door, visitor.caller.owner, ref) for ref in _session_refs(asked.sessions)]
+        refs = list(filter(None, asked.sessions))
+        if not 0 < len(refs) <= MAX_LINES:
+            raise InvalidField("sessions", f"names {len(refs)}; give 1 to {MAX_LINES}, separated by commas")
+        found = [await _newest_message(door, visitor.caller.owner, ref) for ref in dict.fromkeys(refs)]
         await exchange.answer(encode(Page([_line_of(entry) for entry in found if entry is not None])))
 
 
@@ -89,11 +92,11 @@ async def stream_answer(live: LiveStreams, exchange: Exchange, visitor: Visitor,
 
     because = None if posted.run is None else posted.run.because
     first = b"" if because is None else b"event: queued\ndata: %s\n\n" % encode(because)
-    hub, after = live.hub(visitor), posted.entries[0].number - 1
     await live.follow(
         exchange,
         visitor,
-        lambda: hub.session(visitor.caller, posted.session_id, after),
+        posted.session_id,
+        posted.entries[0].number - 1,
         until=end_of(posted),
         ending=done,
         first=first,
@@ -147,13 +150,6 @@ class LastLine(Struct, frozen=True, kw_only=True):
     role: str | None
     at: datetime
     line: str
-
-
-def _session_refs(named: list[str]) -> list[str]:
-    refs = list(filter(None, named))
-    if not 0 < len(refs) <= MAX_LINES:
-        raise InvalidField("sessions", f"names {len(refs)}; give 1 to {MAX_LINES}, separated by commas")
-    return list(dict.fromkeys(refs))
 
 
 async def _newest_message(door: Door, owner: str, ref: str) -> Entry | None:

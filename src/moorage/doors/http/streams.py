@@ -101,12 +101,11 @@ class LiveStreams:
 
     async def session(self, exchange: Exchange, visitor: Visitor, asked: SessionEventsRequest) -> None:
         """Return the events of a session: a JSON page; with `Accept: text/event-stream` a stream."""
-        ref = exchange.params["session_id"]
-        after, wants = _cursor(exchange, asked), _wants(asked, also=(SESSION_DELETED,))
-        deps, caller = self._door.deps, visitor.caller
+        deps, caller, ref = self._door.deps, visitor.caller, exchange.params["session_id"]
+        after = cursor_of(exchange.header(b"last-event-id") or asked.after)
+        wants = _wants(asked, also=(SESSION_DELETED,))
         if wants_stream(exchange):
-            hub = self.hub(visitor)
-            await self.follow(exchange, visitor, lambda: hub.session(caller, ref, after, wants))
+            await self.follow(exchange, visitor, ref, after, wants)
             return
         check_numbers(after)
         session = await deps.store.get(caller.owner, ref)
@@ -115,11 +114,13 @@ class LiveStreams:
 
     async def everything(self, exchange: Exchange, visitor: Visitor, asked: EventsRequest) -> None:
         """Return the events of all sessions: a JSON page; with `Accept: text/event-stream` a stream."""
-        after, wants = _cursor(exchange, asked), _wants(asked, session_id=await self._id_of(visitor, asked.session))
-        deps, caller = self._door.deps, visitor.caller
+        deps, caller, ref = self._door.deps, visitor.caller, asked.session
+        after, session_id = cursor_of(exchange.header(b"last-event-id") or asked.after), None
+        if ref is not UNSET:
+            session_id = (await deps.store.get(caller.owner, ref)).session_id
+        wants = _wants(asked, session_id=session_id)
         if wants_stream(exchange):
-            hub = self.hub(visitor)
-            await self.follow(exchange, visitor, lambda: hub.everything(caller, after, wants))
+            await self.follow(exchange, visitor, None, after, wants)
             return
         cursor = await newest_event(deps, caller, None) if after is None else after
         check_feed_cursor(cursor)
@@ -144,26 +145,15 @@ class LiveStreams:
             await self._send(exchange, next_pieces, subscription.stop)
         await exchange.more(b"", is_last=True)
 
-    def hub(self, visitor: Visitor) -> Hub:
-        """Return the hub that reads the feed of this visitor's owner."""
-        owner = visitor.caller.owner
-        known = self._hubs.get(owner)
-        if known is None:
-            known = self._hubs[owner] = Hub(self._door.deps_of(owner), owner)
-        return known
-
-    async def _id_of(self, visitor: Visitor, ref: str | UnsetType) -> str | None:
-        if ref is UNSET:
-            return None
-        return (await self._door.deps.store.get(visitor.caller.owner, ref)).session_id
-
     # Streams ------------------------------------------------------------------------------------
 
     async def follow(
         self,
         exchange: Exchange,
         visitor: Visitor,
-        join: Callable[[], Awaitable[Stream]],
+        ref: str | None,
+        after: int | None,
+        wants: Wants | None = None,
         *,
         render: Render = as_event,
         until: Wants | None = None,
@@ -173,12 +163,12 @@ class LiveStreams:
         first: bytes = b"",
         waits: bool = True,
     ) -> None:
-        """Send a stream until it ends, an event is the last one, the client disconnects, or its access ends.
+        """Send the events of a session, or of all, until they end, one is the last, the client goes, or access ends.
 
         `first` is sent first, `ending` last, `refusing` instead when access ends. Without `waits`, there is nothing in
         between. A bare stream has events only: no greeting, no keep-alives.
         """
-        async with self.joined(visitor, join) as stream:
+        async with self.joined(visitor, ref, after, wants) as stream:
 
             async def next_pieces(within: float) -> list[bytes] | None:
                 return None if stream.ended else _rendered(stream, await stream.next(within), render, until)
@@ -197,16 +187,22 @@ class LiveStreams:
         await exchange.more(b"", is_last=True)
 
     @asynccontextmanager
-    async def joined(self, visitor: Visitor, join: Callable[[], Awaitable[Stream]]) -> AsyncIterator[Stream]:
-        """Join a stream, with a place among all others, during the block. Raise TooManyStreams."""
+    async def joined(
+        self, visitor: Visitor, ref: str | None, after: int | None, wants: Wants | None = None
+    ) -> AsyncIterator[Stream]:
+        """Join the stream of a session, or without `ref` of all, during the block. Raise TooManyStreams."""
+        caller = visitor.caller
+        if (hub := self._hubs.get(caller.owner)) is None:
+            hub = self._hubs[caller.owner] = Hub(self._door.deps_of(caller.owner), caller.owner)
         with self.places.place_for(visitor):
-            stream = await join()
+            joining = hub.everything(caller, after, wants) if ref is None else hub.session(caller, ref, after, wants)
+            stream = await joining
             if self.is_closing:
                 stream.stop()
             try:
                 yield stream
             finally:
-                self.hub(visitor).leave(stream)
+                hub.leave(stream)
 
     async def _send(
         self,
@@ -269,11 +265,7 @@ def _in_writes(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 async def _answer_page(
-    exchange: Exchange,
-    read: Callable[[int, int], Awaitable[list[Event]]],
-    after: int,
-    limit: int,
-    wants: Wants | None,
+    exchange: Exchange, read: Callable[[int, int], Awaitable[list[Event]]], after: int, limit: int, wants: Wants | None
 ) -> None:
     """Answer with the events after a cursor; `next` is the cursor to continue from, if there are more."""
     found: list[Event] = []
@@ -284,14 +276,8 @@ async def _answer_page(
         if len(found) > limit or len(events) < at_once:
             break
         after = events[-1].id
-    more, found = len(found) > limit, found[:limit]
-    page: Page[Event] = Page(found, str(found[-1].id) if more else None)
-    await exchange.answer(encode(page), kind=JSON)
-
-
-def _cursor(exchange: Exchange, asked: SessionEventsRequest) -> int | None:
-    """Return the cursor to continue from; None for the end. `Last-Event-ID` takes precedence over the query."""
-    return cursor_of(exchange.header(b"last-event-id") or asked.after)
+    is_more, found = len(found) > limit, found[:limit]
+    await exchange.answer(encode(Page(found, str(found[-1].id) if is_more else None)))
 
 
 def cursor_of(text: str) -> int | None:
