@@ -30,6 +30,7 @@ from moorage.service.approvals import MAX_OPTIONS
 from moorage.service.runs import MAX_CORRELATION
 
 Schema = dict[str, Any]
+NULL = {"type": "null"}
 REF = "#/components/schemas/{name}"
 
 
@@ -85,13 +86,8 @@ RECORD_KEY = {"type": "string", "minLength": 1, "maxLength": MAX_RECORD_KEY, "pa
 RECORD_PREFIX = {"type": "string", "maxLength": MAX_RECORD_KEY, "pattern": "^[^\0\U0010ffff]*$"}
 NUMBERED_PREFIX = {**RECORD_PREFIX, "maxLength": MAX_RECORD_KEY - DIGITS}
 
-PATH: dict[str, Schema] = {
-    "key": LABEL,
-    "number": whole(0, MOST_ENTRIES),
-    "namespace": NAMESPACE,
-    "record_key": RECORD_KEY,
-}
-HEADERS: dict[str, Schema] = {"If-Match": TAG, "Idempotency-Key": KEY_IN_HEADER}
+PATH = {"key": LABEL, "number": whole(0, MOST_ENTRIES), "namespace": NAMESPACE, "record_key": RECORD_KEY}
+HEADERS = {"If-Match": TAG, "Idempotency-Key": KEY_IN_HEADER}
 
 RECORDS = ("record", "memory")
 # By the field's name, for bodies; `operation.field` for one operation, and for queries.
@@ -186,7 +182,7 @@ def _given(name: str) -> Schema:
 
 def _said(name: str, other: str) -> Schema:
     """Return the schema of a body with one field and not the other; null counts as absent, an empty text does not."""
-    return {"required": [name], "properties": {name: {"not": {"type": "null"}}, other: {"type": "null"}}}
+    return {"required": [name], "properties": {name: {"not": NULL}, other: NULL}}
 
 
 def _either(one: str, other: str) -> Schema:
@@ -201,7 +197,7 @@ RULES: dict[str, Schema] = {
     "delegate": {"anyOf": [_given("agent"), _given("session_id")]},
     "create_key": {
         "anyOf": [
-            {"properties": {"owners": {"anyOf": [{"type": "null"}, {"type": "array", "maxItems": 0}]}}},
+            {"properties": {"owners": {"anyOf": [NULL, {"type": "array", "maxItems": 0}]}}},
             {"required": ["scopes"], "properties": {"scopes": {"contains": {"const": Scope.LAUNCH.value}}}},
         ]
     },
@@ -235,7 +231,7 @@ def _written(op: str, required: str, **fields: Schema) -> Schema:
 
 
 def _or_null(schema: Schema) -> Schema:
-    return {"anyOf": [schema, {"type": "null"}]}
+    return {"anyOf": [schema, NULL]}
 
 
 def _one_or_prefix(op: str, **fields: Schema) -> Schema:
@@ -261,7 +257,7 @@ COMPONENTS: dict[str, Schema] = {
         "properties": {
             "role": {**one_of(ROLES), "default": "user"},
             "content": {"anyOf": [{"type": "string"}, PARTS]},
-            "client_key": {"anyOf": [LABEL, {"type": "null"}]},
+            "client_key": _or_null(LABEL),
         },
         "required": ["content"],
         "additionalProperties": False,
@@ -290,7 +286,8 @@ def narrow_body(operation: str, shape: Schema) -> None:
         narrow(field, FIELDS.get(f"{operation}.{name}", FIELDS.get(name, {})))
     for name in REQUIRED.get(operation, ()):
         shape["required"] = [*shape.get("required", ()), name]
-        shape["properties"][name] = _without_null(shape["properties"][name])
+        [only] = [each for each in shape["properties"][name]["anyOf"] if each != NULL]
+        shape["properties"][name] = dict(only)
     if operation in RULES:
         shape["allOf"] = [RULES[operation]]
 
@@ -311,20 +308,10 @@ def narrow(schema: Schema, constraint: Schema) -> None:
         leaf.update(constraint)
     if leaves:
         return
-    is_nullable = {"type": "null"} in schema.get("anyOf", ())
-    kept = _kept(schema)
-    options = constraint.get("anyOf", [constraint])
+    options = [*constraint.get("anyOf", [constraint]), *([NULL] if NULL in schema.get("anyOf", ()) else [])]
+    kept = {key: schema[key] for key in schema if key in ("description", "default")}
     schema.clear()
-    if is_nullable or len(options) > 1:
-        schema["anyOf"] = [*options, *([{"type": "null"}] if is_nullable else [])]
-    else:
-        schema.update(options[0])
-    schema.update(kept)
-
-
-def _kept(schema: Schema) -> Schema:
-    """Return a schema without its list of values."""
-    return {key: value for key, value in schema.items() if key in ("description", "default")}
+    schema.update({"anyOf": options} if len(options) > 1 else options[0], **kept)
 
 
 def _leaves(schema: Schema) -> Iterator[Schema]:
@@ -332,8 +319,3 @@ def _leaves(schema: Schema) -> Iterator[Schema]:
     yield schema
     for inner in (*schema.get("anyOf", ()), *([schema["items"]] if "items" in schema else [])):
         yield from _leaves(inner)
-
-
-def _without_null(schema: Schema) -> Schema:
-    [only] = [each for each in schema["anyOf"] if each != {"type": "null"}]
-    return dict(only)

@@ -21,7 +21,7 @@ from moorage.core.session import PUBLIC_FIELDS, Session
 from moorage.core.status import Child
 from moorage.doors.http import constraints
 from moorage.doors.http.app import Route
-from moorage.doors.http.constraints import REF
+from moorage.doors.http.constraints import NULL, REF
 from moorage.remote.operations import SESSION, Operation, variants
 
 JSON = "application/json"
@@ -42,9 +42,6 @@ REFUSALS = {
     "503": "The store is unavailable; nothing was changed",
 }
 TEXT = {"type": "string"}
-EVENTS = {"description": "Server-sent events"}
-FILE = {"type": "string", "format": "binary"}
-_KEYED = "idempotency_key"
 
 
 def openapi(routes: Iterable[Route], *, needs_key: bool = False) -> dict[str, Any]:
@@ -110,8 +107,8 @@ _PROBLEM = {
 _WAITING_FOR = {
     "type": "object",
     "properties": {
-        "approval_id": {"anyOf": [TEXT, {"type": "null"}]},
-        "child": {"anyOf": [{"type": "null"}, {"$ref": REF.format(name=Child.__name__)}]},
+        "approval_id": {"anyOf": [TEXT, NULL]},
+        "child": {"anyOf": [NULL, {"$ref": REF.format(name=Child.__name__)}]},
     },
     "required": ["approval_id", "child"],
 }
@@ -121,7 +118,7 @@ def _session_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the schema of a session as clients see it: with its status, without fields that only the rules need."""
     shown = {name: each for name, each in schema["properties"].items() if name in PUBLIC_FIELDS}
     shown["status"] = {"enum": list(STATUSES)}
-    shown["waiting_for"] = {"anyOf": [{"type": "null"}, _WAITING_FOR]}
+    shown["waiting_for"] = {"anyOf": [NULL, _WAITING_FOR]}
     shown["redacted"] = {"type": "array", "items": {"type": "string"}}
     shown["messages"] = {"type": "array", "items": {"$ref": REF.format(name=Entry.__name__)}}
     return {**schema, "properties": shown, "required": list(PUBLIC_FIELDS)}
@@ -185,7 +182,7 @@ def _body(route: Route, types: _Types) -> dict[str, Any]:
     if isinstance(route.body, dict):
         return {"required": True, "content": {JSON: {"schema": route.body}}}
     if route.body is bytes:
-        return {"required": not route.may_be_empty, "content": {BYTES: {"schema": FILE}}}
+        return {"required": not route.may_be_empty, "content": {BYTES: {"schema": {**TEXT, "format": "binary"}}}}
     name, schema = _plain_name(route), types.schema(route.body)
     shape = types.shape(schema)
     constraints.narrow_body(name, shape)
@@ -206,7 +203,7 @@ def _headers(operation: Operation) -> list[dict[str, Any]]:
     wanted = []
     if operation.verb != "GET" and SESSION in operation.in_path:
         wanted.append(("If-Match", "The version of the session this change is for, as its ETag says"))
-    if _KEYED in operation.parameters:
+    if "idempotency_key" in operation.parameters:
         wanted.append(("Idempotency-Key", "A repeated request with the same key is answered, not done again"))
     return [
         {"name": name, "in": "header", "required": False, "description": why, "schema": constraints.HEADERS[name]}
@@ -219,7 +216,7 @@ def _responses(status: str, schema: dict[str, Any], kind: str, or_as: tuple[str,
     answers: dict[str, Any] = {code: {"description": why, "content": problem} for code, why in REFUSALS.items()}
     answers[status] = {"description": "Done", "content": {kind: {"schema": schema}}}
     for other in or_as:
-        told = {"schema": EVENTS if other == SSE else TEXT}
+        told = {"schema": {"description": "Server-sent events"} if other == SSE else TEXT}
         answers.setdefault("200", {"description": "Done", "content": {}})["content"][other] = told
     return dict(sorted(answers.items()))
 
@@ -227,7 +224,6 @@ def _responses(status: str, schema: dict[str, Any], kind: str, or_as: tuple[str,
 # Links ------------------------------------------------------------------------------------------
 # They tell generators and testing tools that the id of a newly created session leads to its messages.
 
-ABOUT_ONE = "{session_id}"
 CREATED = {"session_id": "$response.body#/session_id"}
 OF_RUN = ("get_run", "result", "stop_run", "retry")
 SAME_SESSION = {"session_id": "$request.path.session_id"}
@@ -258,13 +254,12 @@ LINKS: dict[str, list[tuple[dict[str, str], tuple[str, ...]]]] = {
 
 
 def _add_links(paths: dict[str, dict[str, Any]]) -> None:
-    """Add the links to the answers of the operations."""
     operations = {each["operationId"]: each for verbs in paths.values() for each in verbs.values()}
     about_one = [  # except for the newest checkpoint: a new session has none
         each["operationId"]
         for path, verbs in paths.items()
         for each in verbs.values()
-        if path.startswith(f"/sessions/{ABOUT_ONE}") and path.count("{") == 1 and each["operationId"] != "checkpoint"
+        if path.startswith("/sessions/{session_id}") and path.count("{") == 1 and each["operationId"] != "checkpoint"
     ]
     for name, links in LINKS.items():
         answer = next(each for status, each in operations[name]["responses"].items() if status in ("200", "201"))
