@@ -548,7 +548,7 @@ MUTANTS = (
     Mutant(
         "type of a form",
         "moorage/doors/http/authorizer.py",
-        "_media_type(exchange) in FORM_TYPES",
+        "exchange.media_type in FORM_TYPES",
         "False",
         (f"{BROWSERS}::test_browser_cannot_change_anything_with_the_type_of_a_form",),
     ),

@@ -127,7 +127,6 @@ class TerminalLines(logging.Formatter):
 
 
 def _short(text: str) -> str:
-    """Return a text with its ids shortened."""
     return _ids.sub(r"\1", text)
 
 

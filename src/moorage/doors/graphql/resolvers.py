@@ -82,9 +82,6 @@ async def agent_sessions(_: Any, info: Info, **filters: Any) -> list[Session]:
     return page.items
 
 
-# Memory -----------------------------------------------------------------------------------------
-
-
 @query.field("memory")
 async def memory(_: Any, info: Info, namespace: str, key: str) -> Record | None:
     return await info.context.memory(Scope.READ).get(namespace, key)
@@ -157,9 +154,6 @@ def approvals(
 hold.set_field("token", lambda hold, _: None if hold.token is UNSET else hold.token)
 
 
-# Pages ------------------------------------------------------------------------------------------
-
-
 class PageInfo(Struct, frozen=True, kw_only=True):
     """The places before and after a page."""
 
@@ -221,9 +215,6 @@ resumed.set_field("state", lambda packet, _: packet.session.state)
 resumed.set_field("inbox", lambda packet, _: to_json(packet.inbox))
 
 
-# Events -----------------------------------------------------------------------------------------
-
-
 async def events_of(_: Any, info: Info, session_id: str, after: str) -> AsyncGenerator[Event]:
     await info.context.may_follow(session_id)
     info.context.wanted = WantedEvents(session_id, cursor_of(after))
@@ -266,24 +257,13 @@ def _interface(value: Any) -> str:
 interface = ScalarType("Interface", value_parser=_interface, literal_parser=_interface_literal)
 
 
-def _words(name: str, values: Any) -> EnumType:
-    """Return the values in lower case, by their names in upper case."""
-    return EnumType(name, {str(value).upper(): value for value in values})
-
-
-ENUMS = [
-    EnumType("SessionState", State),
-    EnumType("SessionPhase", Phase),
-    EnumType("ApprovalState", ApprovalState),
-    EnumType("RunState", RunState),
-    EnumType("RunMode", Mode),
-    EnumType("RunJoin", Join),
-    EnumType("BecauseReason", Reason),
-    _words("SessionStatus", STATUSES),
-    _words("SessionOutcome", OUTCOMES),
-    _words("Role", ROLES),
-]
+ENUMS = {
+    "SessionState": State, "SessionPhase": Phase, "ApprovalState": ApprovalState, "RunState": RunState,
+    "RunMode": Mode, "RunJoin": Join, "BecauseReason": Reason,
+}  # fmt: skip
+WORDS = {"SessionStatus": STATUSES, "SessionOutcome": OUTCOMES, "Role": ROLES}  # in lower case, by names in upper case
 BINDABLES = [
-    query, mutation, subscription, session, hold, sessions_page, history_page, sent, resumed,
-    interface, *ENUMS,
+    query, mutation, subscription, session, hold, sessions_page, history_page, sent, resumed, interface,
+    *(EnumType(name, values) for name, values in ENUMS.items()),
+    *(EnumType(name, {str(value).upper(): value for value in values}) for name, values in WORDS.items()),
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from inspect import isawaitable
 from types import NoneType
@@ -28,7 +28,6 @@ from msgspec.structs import fields
 from moorage.core.session import PUBLIC_FIELDS, Session
 from moorage.doors.graphql.resolvers import BINDABLES, calling
 
-NAME = "schema.graphql"
 SESSION = "AgentSession"
 OTHERWISE = {"completeSession": "finalize"}  # mutations whose names differ from those of their methods
 PLAIN = "plain"  # the extension of a field that tells how to read it directly
@@ -40,7 +39,7 @@ _TYPES = {str: "String", int: "Int", float: "Float", bool: "Boolean", datetime: 
 
 def schema_text() -> str:
     """Return the text of the schema, with the fields of a session that are generated from its type."""
-    written = (files("moorage.doors.graphql") / NAME).read_text(encoding="utf-8")
+    written = (files("moorage.doors.graphql") / "schema.graphql").read_text(encoding="utf-8")
     return f"{written}\nextend type {SESSION} {{ {' '.join(_made_fields(written))} }}\n"
 
 
@@ -56,7 +55,6 @@ def _made_fields(written: str) -> list[str]:
 
 
 def _type_of(kind: Any) -> str:
-    """Return the GraphQL type of a plain Python type."""
     origin, parts = get_origin(kind), get_args(kind)
     if NoneType in parts:
         [inner] = [part for part in parts if part is not NoneType]
@@ -89,24 +87,15 @@ def _read_attributes(kind: gql.GraphQLObjectType) -> None:
         for argument_name, argument in field.args.items():
             argument.out_name = snake(argument_name)
         if field.resolve is None:
-            attribute = snake(name)
-            field.resolve = _attribute(attribute)
-            _note_if_plain(field, attribute)
+            attribute, kind = snake(name), gql.get_nullable_type(field.type)
+            field.resolve = partial(_attribute, attribute)
+            if gql.is_leaf_type(kind):  # a plain value: note how to read and render it, and whether it is required
+                render = None if kind.name in AS_THEY_ARE else kind.serialize
+                field.extensions = {PLAIN: (attribute, render, kind is not field.type)}
 
 
-def _note_if_plain(field: gql.GraphQLField, attribute: str) -> None:
-    """Note for a field with a plain value: its attribute, its rendering, and whether it is required."""
-    is_needed = isinstance(field.type, gql.GraphQLNonNull)
-    kind: Any = field.type.of_type if isinstance(field.type, gql.GraphQLNonNull) else field.type
-    if gql.is_leaf_type(kind):
-        field.extensions = {PLAIN: (attribute, None if kind.name in AS_THEY_ARE else kind.serialize, is_needed)}
-
-
-def _attribute(name: str) -> Any:
-    def read(source: Any, _: Any) -> Any:
-        return getattr(source, name)
-
-    return read
+def _attribute(name: str, source: Any, _: Any) -> Any:
+    return getattr(source, name)
 
 
 def snake(name: str) -> str:
@@ -192,7 +181,6 @@ def _response_name(node: gql.FieldNode) -> str:
 
 
 def _changed(node: Any, **changes: Any) -> Any:
-    """Return a copy of a node, with changes."""
     return type(node)(**{key: getattr(node, key) for key in node.keys} | changes)
 
 

@@ -33,7 +33,6 @@ from moorage.service.deps import STRANGER, Caller, Deps, ServerSettings
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 INTERFACES = frozenset({"rest", "python", "cli", "web", "mcp", "graphql", "grpc", "hooks", *FRAMEWORKS})
 OF_A_TOKEN = frozenset({Scope.READ, Scope.WRITE})
-OF_A_STRANGER = frozenset(Scope)  # a local caller, without keys
 TOKEN_PREFIX = "moors_"
 LOOK_FOR_KEYS = timedelta(seconds=1)
 MAX_NAME = 200
@@ -100,15 +99,15 @@ class Authorizer:
             self._check_local(asking)
         if await self.is_closed():
             raise Unauthorized
-        named = _name(asking, b"x-moorage-holder")
+        named, interface = _name(asking, b"x-moorage-holder"), _interface(asking)
         caller = Caller(
             owner="local",
             by=_name(asking, b"x-moorage-by") or "local",
-            interface=_interface(asking),
-            holder=f"{STRANGER}:{named or f'{_interface(asking)}-{asking.request_id}'}",
+            interface=interface,
+            holder=f"{STRANGER}:{named or f'{interface}-{asking.request_id}'}",
             scope=STRANGER,
         )
-        return Visitor(caller, OF_A_STRANGER, can_hold=named is not None)
+        return Visitor(caller, can_hold=named is not None)
 
     async def is_closed(self) -> bool:
         """Return whether every caller needs a key: once there is one, created by this process or another."""
@@ -144,9 +143,11 @@ class Authorizer:
         return Visitor(caller, OF_A_TOKEN, session_id=token.session_id)
 
     def _check_local(self, asking: RequestHeaders) -> None:
-        host = asking.header(b"host") or ""
-        if _host_of(f"//{host}") not in self._hosts:
-            raise NotLocal("Host", host)
+        host, name = asking.header(b"host") or "", None
+        with suppress(ValueError):
+            name = urlsplit(f"//{host}").hostname
+        if name not in self._hosts:
+            raise NotLocal(host)
 
 
 def _bearer(asking: RequestHeaders) -> str | None:
@@ -158,13 +159,6 @@ def _bearer(asking: RequestHeaders) -> str | None:
     if kind.lower() != "bearer":
         raise Unauthorized
     return text.strip()
-
-
-def _host_of(url: str) -> str | None:
-    try:
-        return urlsplit(url).hostname
-    except ValueError:
-        return None
 
 
 def _interface(asking: RequestHeaders) -> str:
@@ -211,8 +205,9 @@ def check_browser(exchange: Exchange, allowed: frozenset[str] = frozenset()) -> 
             raise ForeignOrigin("Origin", origin)
         if site is not None and site.lower() not in OWN_SITES:
             raise ForeignOrigin("Sec-Fetch-Site", site)
-    if exchange.verb not in READING and _has_body(exchange) and _media_type(exchange) in FORM_TYPES:
-        raise FormType(_media_type(exchange))
+    has_body = b"transfer-encoding" in exchange.headers or exchange.headers.get(b"content-length", b"0") != b"0"
+    if exchange.verb not in READING and has_body and exchange.media_type in FORM_TYPES:
+        raise FormType(exchange.media_type)
 
 
 def is_same(origin: str, host: str) -> bool:
@@ -227,14 +222,6 @@ def is_same(origin: str, host: str) -> bool:
         )
     except ValueError:
         return False
-
-
-def _has_body(exchange: Exchange) -> bool:
-    return b"transfer-encoding" in exchange.headers or exchange.headers.get(b"content-length", b"0") != b"0"
-
-
-def _media_type(exchange: Exchange) -> str:
-    return (exchange.header(b"content-type") or "").partition(";")[0].strip().lower()
 
 
 # Limits -----------------------------------------------------------------------------------------
@@ -269,9 +256,8 @@ class Places:
     """Limits on streams: in all on a server, and for one visitor, at any door."""
 
     def __init__(self, limits: ServerSettings) -> None:
-        """Set up the limits. `watcher` gets the number of open streams."""
         self._in_all, self._per_visitor = limits.streams, limits.streams_per_visitor
-        self.watcher: Callable[[int], None] = lambda _: None
+        self.watcher: Callable[[int], None] = lambda _: None  # gets the number of open streams
         self._open: Counter[str] = Counter()
 
     @property

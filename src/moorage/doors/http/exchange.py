@@ -38,11 +38,6 @@ AT_ONCE = 256 * 1024  # bytes unpacked in one step: a thread must not keep the i
 MAX_VALUES = 100_000  # in one body: checking more would take too long
 LITTLE = 4 * 1024  # bytes of gzip that are unpacked without a thread
 
-UNKNOWN_ENCODING = "its content-encoding is not known; send it plain or with gzip"
-NO_GZIP = "it is not gzip though its content-encoding says so"
-CUT_OFF = "its gzip is cut off"
-MORE_BEHIND = "there is more behind the end of its gzip; send one gzip, whole"
-
 Range = tuple[bytes, float]  # a name or a wildcard, and its quality
 RawHeaders = list[tuple[bytes, bytes]]
 NO_SNIFFING = (b"x-content-type-options", b"nosniff")  # a browser must not guess another type
@@ -68,24 +63,21 @@ class Unpacker:
             try:
                 part = self._gzip.decompress(piece, AT_ONCE)
             except zlib.error:
-                raise InvalidJson("body", NO_GZIP) from None
+                raise InvalidJson("body", "it is not gzip though its content-encoding says so") from None
             self._plain += len(part)
-            self._check_size()
+            if self._plain > self._limit:
+                raise RequestTooLarge(self._limit)
+            if self._plain > max(ANY_RATIO, self._packed * MAX_RATIO):
+                raise TooDense(MAX_RATIO)
             if self._gzip.unused_data:
-                raise InvalidJson("body", MORE_BEHIND)
+                raise InvalidJson("body", "there is more behind the end of its gzip; send one gzip, whole")
             yield part
             piece = self._gzip.unconsumed_tail
-
-    def _check_size(self) -> None:
-        if self._plain > self._limit:
-            raise RequestTooLarge(self._limit)
-        if self._plain > max(ANY_RATIO, self._packed * MAX_RATIO):
-            raise TooDense(MAX_RATIO)
 
     def end(self) -> None:
         """Raise InvalidJson if the stream is incomplete."""
         if not self._gzip.eof:
-            raise InvalidJson("body", CUT_OFF)
+            raise InvalidJson("body", "its gzip is cut off")
 
 
 class Exchange:
@@ -115,6 +107,11 @@ class Exchange:
             return value.decode().strip()  # as our own client sends it
         except UnicodeDecodeError:
             return value.decode("latin-1").strip()
+
+    @property
+    def media_type(self) -> str:
+        """Return the type of the body, without parameters and in lower case; empty without one."""
+        return (self.header(b"content-type") or "").partition(";")[0].strip().lower()
 
     # The request --------------------------------------------------------------------------------
 
@@ -160,7 +157,7 @@ class Exchange:
         """Return an unpacker for the body, with a limit of bytes; None if it is not compressed."""
         packing = self.headers.get(b"content-encoding", b"identity").lower()
         if packing not in (b"gzip", b"identity"):
-            raise InvalidJson("body", UNKNOWN_ENCODING)
+            raise InvalidJson("body", "its content-encoding is not known; send it plain or with gzip")
         return Unpacker(limit) if packing == b"gzip" else None
 
     async def disconnected(self) -> None:
@@ -178,17 +175,14 @@ class Exchange:
                 message = {**message, "headers": [*message.get("headers", ()), *extra]}
             await self._send(message)
 
-        is_read = self.verb == "POST" and b"content-encoding" not in self.headers
-        await app(self.scope, await self._after_reading() if is_read else self._receive, send)
-
-    async def _after_reading(self) -> AsgiReceive:
-        """Return a `receive` that reads the body as our own routes do, for another application."""
-        waiting: list[AsgiMessage] = [{"type": "http.request", "body": await self.body(), "more_body": False}]
+        waiting: list[AsgiMessage] = []  # the body, read as our own routes do
+        if self.verb == "POST" and b"content-encoding" not in self.headers:
+            waiting.append({"type": "http.request", "body": await self.body(), "more_body": False})
 
         async def receive() -> AsgiMessage:
             return waiting.pop() if waiting else await self._receive()
 
-        return receive
+        await app(self.scope, receive, send)
 
     # The answer ---------------------------------------------------------------------------------
 
@@ -206,7 +200,8 @@ class Exchange:
     @property
     def takes_packed(self) -> bool:
         """Return whether the client accepts a compressed answer."""
-        return takes_coding(self._listed(b"accept-encoding"), b"gzip")
+        ranges = dict(_ranges(self._listed(b"accept-encoding")))
+        return ranges.get(b"gzip", ranges.get(b"*", 0.0)) > 0
 
     def preferred(self, *offered: bytes) -> bytes:
         """Return the preferred one of these media types; the first if the request has no preference."""
@@ -315,12 +310,6 @@ def _rank(kind: bytes, ranges: list[Range]) -> tuple[float, int]:
             quality = max(qualities)
             return (quality, exactness) if quality > 0 else (0.0, 0)
     return 0.0, 0
-
-
-def takes_coding(accept_encoding: bytes, coding: bytes) -> bool:
-    """Return whether `Accept-Encoding` names a content coding and does not exclude it."""
-    ranges = dict(_ranges(accept_encoding))
-    return ranges.get(coding, ranges.get(b"*", 0.0)) > 0
 
 
 def _ranges(header: bytes) -> Iterator[Range]:

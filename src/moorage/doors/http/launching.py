@@ -169,16 +169,10 @@ class LauncherEndpoints:
         gone = asyncio.ensure_future(exchange.disconnected())
         try:
             async with self._claims.enter(launcher.launcher_id) as superseded:
-                claim = _Claim(self, launcher, visitor, wish, (gone, superseded, self.stop))
-                await exchange.answer(encode(await claim.news()))
+                news = await _Claim(self, launcher, visitor, wish).news(gone, superseded)
+                await exchange.answer(encode(news))
         finally:
             gone.cancel()
-
-    def dispatcher_for(self, wish: wire.Claiming) -> TurnDispatcher:
-        """Give out turns while the launcher waits, at most until the server's own limit."""
-        lease = LEASE if wish.lease is None else timedelta(seconds=wish.lease)
-        lost_after = LOST_AFTER if wish.lost_after is None else timedelta(seconds=wish.lost_after)
-        return TurnDispatcher(self._deps, lease=lease, lost_after=lost_after, tokens=True, words=self._words)
 
     async def adopt(self, exchange: Exchange, visitor: Visitor, held: wire.Held) -> None:
         """Let a restarted launcher continue a turn of its former process."""
@@ -273,36 +267,26 @@ class Awaiting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class _Claim:
     """One request for turns and news, while it waits."""
 
-    def __init__(
-        self,
-        launching: LauncherEndpoints,
-        launcher: Launcher,
-        visitor: Visitor,
-        wish: wire.Claiming,
-        ends: tuple[asyncio.Future[None], asyncio.Event, asyncio.Event],
-    ) -> None:
+    def __init__(self, launching: LauncherEndpoints, launcher: Launcher, visitor: Visitor, wish: wire.Claiming) -> None:
         self._launching, self._launcher, self._visitor, self._wish = launching, launcher, visitor, wish
-        self._gone, self._superseded, self._stop = ends
-        self._dispatcher = launching.dispatcher_for(wish)
+        lease = LEASE if wish.lease is None else timedelta(seconds=wish.lease)
+        lost_after = LOST_AFTER if wish.lost_after is None else timedelta(seconds=wish.lost_after)
+        deps, words = launching._deps, launching._words
+        self._dispatcher = TurnDispatcher(deps, lease=lease, lost_after=lost_after, tokens=True, words=words)
 
-    async def news(self) -> wire.News:
+    async def news(self, gone: asyncio.Future[None], superseded: asyncio.Event) -> wire.News:
         """Wait for new turns; return nothing if the launcher has disconnected."""
         await self._take_back_unknown()
-        loop = asyncio.get_running_loop()
+        loop, stop = asyncio.get_running_loop(), self._launching.stop
         until = loop.time() + self._wish.wait
-        while not self._is_over:
+        while not (gone.done() or superseded.is_set() or stop.is_set()):
             seen = self._dispatcher.pulse()
             news = await self._look()
             left = until - loop.time()
             if self._is_worth_telling(news) or left <= 0:
-                return await self._heard(news)
-            waits = (self._dispatcher.wait(seen, min(left, LOOK_AGAIN)), self._superseded.wait(), self._stop.wait())
-            await first_of(*waits, self._gone)
+                return await self._taken_back(news) if gone.done() else news
+            await first_of(self._dispatcher.wait(seen, min(left, LOOK_AGAIN)), superseded.wait(), stop.wait(), gone)
         return wire.News(stop=self._wish.stopping, waiting=self._wish.waiting)
-
-    @property
-    def _is_over(self) -> bool:
-        return self._gone.done() or self._superseded.is_set() or self._stop.is_set()
 
     async def _take_back_unknown(self) -> None:
         """Release turns whose answer never arrived: they were not started, so other launchers may claim them."""
@@ -336,7 +320,6 @@ class _Claim:
         return given
 
     async def _unwanted(self) -> list[str]:
-        """Return the launcher's turns that should stop, or that are gone."""
         wish, own, unwanted = self._wish, default_owner(self._visitor), []
         for turn_id, epoch in wish.known.items():
             owner = wish.owners.get(turn_id, own)
@@ -349,10 +332,8 @@ class _Claim:
         unheard = set(news.stop) - set(self._wish.stopping)
         return bool(news.turns) or bool(unheard) or set(news.waiting) != set(self._wish.waiting)
 
-    async def _heard(self, news: wire.News) -> wire.News:
-        """Return the news if the launcher is still connected; else release the claimed turns."""
-        if not self._gone.done():
-            return news
+    async def _taken_back(self, news: wire.News) -> wire.News:
+        """Release the claimed turns of a launcher that has disconnected."""
         for taken in news.turns:
             with suppress(errors.TurnLost, errors.NotFound):
                 await self._dispatcher.release(taken.owner, taken.turn)

@@ -45,7 +45,6 @@ log = logging.getLogger(__name__)
 READY_WITHIN = 5.0  # seconds for the store to answer
 SILENT_AFTER = 10.0  # seconds without a successful write: the server is not ready
 DEAD_AFTER = 60.0  # the same: it will not recover by itself
-HTML = b"text/html; charset=utf-8"
 DOCS_HEADERS = [(b"content-security-policy", POLICY), (b"referrer-policy", b"no-referrer")]
 
 FOLDER = "PROMETHEUS_MULTIPROC_DIR"  # the folder of the workers' counts, read by prometheus_client when it is loaded
@@ -90,7 +89,7 @@ def add_to(door: Door, meter: Meter, heart: Heart | None = None) -> None:
     @door.route("GET", "/docs", is_open=True, kind="text/html")
     async def docs(exchange: Exchange, _: Visitor) -> None:
         """Show this document to people."""
-        await exchange.answer(docs_page(await whole()).encode(), kind=HTML, headers=DOCS_HEADERS)
+        await exchange.answer(docs_page(await whole()).encode(), kind=b"text/html; charset=utf-8", headers=DOCS_HEADERS)
 
     @door.route("GET", "/metrics", Scope.READ, to_token=False, kind="text/plain")
     async def metrics(exchange: Exchange, _: Visitor) -> None:

@@ -52,10 +52,11 @@ class PageFile(Struct, frozen=True):
 
 def add_to(door: Door) -> None:
     """Add the routes for `/` and the files below `/web/`."""
-    page = Route(verb="GET", path="/", name="web", endpoint=_sending_own("index.html"), is_open=True, kind="text/html")
+    send = sending(os.path.join(FOLDER, "index.html"))
+    page = Route(verb="GET", path="/", name="web", endpoint=send, is_open=True, kind="text/html")
     door.add(replace(page, summary="The web page, for a browser"))
     for name in names():
-        door.add(replace(page, path=f"/web/{name}", endpoint=_sending_own(name)))
+        door.add(replace(page, path=f"/web/{name}", endpoint=sending(os.path.join(FOLDER, name))))
 
 
 def names() -> Iterator[str]:
@@ -66,11 +67,7 @@ def names() -> Iterator[str]:
                 yield os.path.relpath(os.path.join(folder, file), FOLDER).replace(os.sep, "/")
 
 
-def _sending_own(name: str) -> Handler:
-    return sending(os.path.join(FOLDER, name), HEADERS)
-
-
-def sending(path: str, headers: RawHeaders) -> Handler:
+def sending(path: str, headers: RawHeaders = HEADERS) -> Handler:
     """Return an endpoint that sends one file. It checks the file for each request, so that changes show at once."""
     kept: dict[float, PageFile] = {}
 
@@ -79,7 +76,14 @@ def sending(path: str, headers: RawHeaders) -> Handler:
         if changed not in kept:
             kept.clear()
             kept[changed] = await asyncio.to_thread(read, path)  # packing a large one takes a tenth of a second
-        await _send(exchange, kept[changed], headers)
+        file = kept[changed]
+        told = [*headers, (b"etag", file.etag)]
+        if knows(exchange, file.etag):
+            await exchange.answer_as_is(b"", status=304, kind=file.kind, headers=told)
+        elif len(file.body) >= WORTH_PACKING and exchange.takes_packed:
+            await exchange.answer_as_is(file.packed, kind=file.kind, headers=[*told, *PACKED])
+        else:
+            await exchange.answer_as_is(file.body, kind=file.kind, headers=told)
 
     return endpoint
 
@@ -96,13 +100,3 @@ def read(path: str) -> PageFile:
         packed=packer.compress(body) + packer.flush(),
         etag=f'"{tag}"'.encode(),
     )
-
-
-async def _send(exchange: Exchange, file: PageFile, headers: RawHeaders) -> None:
-    headers = [*headers, (b"etag", file.etag)]
-    if knows(exchange, file.etag):
-        await exchange.answer_as_is(b"", status=304, kind=file.kind, headers=headers)
-    elif len(file.body) >= WORTH_PACKING and exchange.takes_packed:
-        await exchange.answer_as_is(file.packed, kind=file.kind, headers=[*headers, *PACKED])
-    else:
-        await exchange.answer_as_is(file.body, kind=file.kind, headers=headers)

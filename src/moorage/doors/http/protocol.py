@@ -12,11 +12,6 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-MAX_HEAD = 64 * 1024
-HEAD_WITHIN = 10.0  # seconds
-PACE_EVERY = 20.0  # seconds in which a body has to bring
-PACE = 20 * 1024  # this number of bytes
-
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
 
@@ -24,10 +19,10 @@ _TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\ncontent-length: 0\r\nconnection: c
 class BoundedProtocol(HttpToolsProtocol):
     """One connection with limits on the time and the size of its requests."""
 
-    head_within = HEAD_WITHIN
-    max_head = MAX_HEAD
-    pace_every = PACE_EVERY
-    pace = PACE
+    head_within = 10.0  # seconds
+    max_head = 64 * 1024
+    pace_every = 20.0  # seconds in which a body has to bring
+    pace = 20 * 1024  # this number of bytes
 
     _timer: asyncio.TimerHandle | None = None  # until the head is complete
     _pacer: asyncio.TimerHandle | None = None  # until the body is complete

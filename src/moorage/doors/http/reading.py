@@ -42,13 +42,16 @@ async def arguments_of(operation: Operation, exchange: Exchange) -> Arguments:
     """Return the arguments of a request for the operation's method."""
     arguments: Arguments = {name: exchange.params[place] for place, name in operation.in_path.items()}
     for name in operation.numbers_in_path:
-        arguments[name] = _integer(name, exchange.params[name])
+        if not re.fullmatch(r"\d{1,18}", text := exchange.params[name]):
+            raise InvalidField(name, f"is {text[:80]!r}; give a number")
+        arguments[name] = int(text)
     if operation.has_body:
         request = read_body(await exchange.body(), operation.request)
-    elif operation.body is not None:
-        arguments[operation.body] = _whole_body(operation, await exchange.body())
-        request = read_query(exchange, operation.request)
     else:
+        if operation.body is not None:
+            arguments[operation.body] = value = read_json(await exchange.body())
+            if operation.body == "values" and not isinstance(value, dict):
+                raise InvalidField("body", "must be an object: keys with their values")
         request = read_query(exchange, operation.request)
     return complete_arguments(operation, exchange, {**arguments, **operation.arguments(request)})
 
@@ -57,7 +60,10 @@ def complete_arguments(operation: Operation, exchange: Exchange, arguments: Argu
     """Add the arguments from headers, and remove sessions without a name."""
     if operation.has_body:
         drop_unnamed(arguments)
-    _read_headers(operation, exchange, arguments)
+    if (key := exchange.header(b"idempotency-key")) is not None and "idempotency_key" in operation.parameters:
+        if (other := arguments.get("idempotency_key")) is not None:
+            check_label("idempotency_key", other, MAX_KEY)
+        arguments["idempotency_key"] = key
     return arguments
 
 
@@ -94,12 +100,6 @@ def arguments_from(operation: Operation, given: dict[str, Any]) -> Arguments:
     except msgspec.ValidationError as error:
         raise _explained(error, "arguments") from None
     return {**arguments, **operation.arguments(request)}
-
-
-def _integer(name: str, text: str) -> int:
-    if not re.fullmatch(r"\d{1,18}", text):
-        raise InvalidField(name, f"is {text[:80]!r}; give a number")
-    return int(text)
 
 
 def read_body(body: bytes, kind: Any) -> Any:
@@ -140,13 +140,6 @@ def read_json(text: bytes | str, what: str = "body") -> Any:
         raise InvalidJson(what, f"it is not JSON ({error})") from None
 
 
-def _whole_body(operation: Operation, body: bytes) -> Any:
-    value = read_json(body)
-    if operation.body == "values" and not isinstance(value, dict):
-        raise InvalidField("body", "must be an object: keys with their values")
-    return value
-
-
 def read_query(exchange: Exchange, kind: Any) -> Any:
     """Return the query as a value of that type. A list may be repeated, or separated by commas."""
     types, given = _types_of(kind), dict[str, Any]()
@@ -165,7 +158,6 @@ def read_query(exchange: Exchange, kind: Any) -> Any:
 
 @cache
 def _types_of(kind: Any) -> dict[str, type[inspect.Type]]:
-    """Return the types of the fields of a request."""
     fields = {each.encode_name: each.type for each in inspect.type_info(kind).fields}  # type: ignore[attr-defined]
     return {name: type(each.type if isinstance(each, inspect.Metadata) else each) for name, each in fields.items()}
 
@@ -223,14 +215,6 @@ def _in_words(why: str) -> str:
     bound = _BOUND.sub(lambda found: f"{found[1] and ' with a length'} {_BOUNDS[found[2]]} {found[3]}", told["bound"])
     got = "" if told["got"] is None else f", not {_KINDS.get(told['got'], told['got'])}"
     return f"must be {' or '.join(kinds)}{bound}{' or null' if 'null' in wanted else ''}{got}"
-
-
-def _read_headers(operation: Operation, exchange: Exchange, arguments: Arguments) -> None:
-    """Read the fields that come in headers, such as the idempotency key."""
-    if (key := exchange.header(b"idempotency-key")) is not None and "idempotency_key" in operation.parameters:
-        if (other := arguments.get("idempotency_key")) is not None:
-            check_label("idempotency_key", other, MAX_KEY)
-        arguments["idempotency_key"] = key
 
 
 def wanted_version(exchange: Exchange) -> int | None:

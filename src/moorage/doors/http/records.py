@@ -117,18 +117,11 @@ class RecordRoutes:
         It ends early where values are large, so that no answer is.
         """
         backend, ref = self._door.visit(exchange, visitor).record_backend(), exchange.params.get("session_id")
+        how: dict[str, Any] = {"prefix": query.prefix, "descending": query.descending, "values": query.values}
         items, after, size = list[Record](), query.after, 0
         while True:
             limit = min(query.limit - len(items), AT_ONCE) if query.values else query.limit
-            page = await backend.list_records(
-                ref,
-                exchange.params["namespace"],
-                prefix=query.prefix,
-                after=after,
-                limit=limit,
-                descending=query.descending,
-                values=query.values,
-            )
+            page = await backend.list_records(ref, exchange.params["namespace"], after=after, limit=limit, **how)
             items, after = items + page.items, page.next
             size += sum(len(each.value) for each in page.items)
             if after is None or len(items) >= query.limit or size > MAX_BODY:
@@ -193,6 +186,4 @@ def _space(exchange: Exchange, moor: Visit) -> RecordSpace:
 async def _value(exchange: Exchange) -> Any:
     """Return the body: bytes if it comes as such, else a JSON value."""
     body = await exchange.body()
-    if (exchange.header(b"content-type") or "").partition(";")[0].strip().lower() == BYTES:
-        return body
-    return read_json(body)
+    return body if exchange.media_type == BYTES else read_json(body)

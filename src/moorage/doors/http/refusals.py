@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from moorage.core.errors import AccessError, Conflict, InvalidRequest, MoorageError, NotFound, RequestTooLarge
 
-STATUS = {
-    "method_not_allowed": 405,
-    "form_type": 415,
-    "repeated_header": 400,
-}  # where HTTP has another status than the family's
+# Where HTTP has another status than the family's.
+STATUS = {"method_not_allowed": 405, "form_type": 415, "repeated_header": 400}
 
 
 class NotLocal(AccessError):
     """A request with a Host that is not local."""
 
-    def __init__(self, what: str, value: str) -> None:
+    def __init__(self, host: str) -> None:
         super().__init__(
-            f"this server answers only requests to this machine, and {what} is {value[:100]!r}; "
+            f"this server answers only requests to this machine, and Host is {host[:100]!r}; "
             "to serve others, make a key (`moorage keys create`)",
-            header=what,
+            header="Host",
         )
 
 

@@ -123,14 +123,9 @@ class Visit(LocalMoorage):
         """Delete as the API says, and log what was deleted."""
         gone = await super().delete(ref, **options)
         if not gone.dry_run:
-            log.warning(
-                "%s deleted session %s (descendants: %d, messages: %d, runs: %d)",
-                self.caller.by or "unknown",
-                gone.session_id,
-                gone.cascaded_children,
-                gone.messages,
-                gone.runs,
-            )
+            by, counts = self.caller.by or "unknown", (gone.cascaded_children, gone.messages, gone.runs)
+            told = "%s deleted session %s (descendants: %d, messages: %d, runs: %d)"
+            log.warning(told, by, gone.session_id, *counts)
         for session_id in gone.unconfirmed:
             log.warning("no launcher confirmed that the agent of the deleted session %s has ended", session_id)
         return gone
@@ -168,6 +163,5 @@ class Visit(LocalMoorage):
 
 
 def _without_folder(problem: dict[str, Any]) -> dict[str, Any]:
-    """Return a problem of a file without the server's folder."""
     name = os.path.basename(problem["file"])
     return {**problem, "file": name, "detail": problem["detail"].replace(problem["file"], name)}

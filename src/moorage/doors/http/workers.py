@@ -23,6 +23,7 @@ from prometheus_client.multiprocess import mark_process_dead
 
 from moorage import config
 from moorage.doors.http.monitoring import FOLDER
+from moorage.launcher.attending import first_of
 from moorage.service.presence import locked_folder, remove_unlocked
 
 log = logging.getLogger(__name__)
@@ -57,15 +58,11 @@ async def _keep(
 ) -> int:
     """Run one worker, and restart it whenever it ends by itself; one that never starts ends all."""
     loop, (folder, lock) = asyncio.get_running_loop(), counts
+    command = (sys.executable, "-m", "moorage", *arguments, "--fd", str(listening.fileno()))
     while True:
         began = loop.time()
         worker = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "moorage",
-            *arguments,
-            "--fd",
-            str(listening.fileno()),
+            *command,
             pass_fds=(listening.fileno(), lock),
             stdin=asyncio.subprocess.PIPE,
             start_new_session=True,  # Ctrl-C at a terminal is for this process, which then tells its workers
@@ -84,10 +81,8 @@ async def _keep(
 
 async def _ended(worker: asyncio.subprocess.Process, stop: asyncio.Event) -> int:
     """Return how a worker ended; stop it when told to stop."""
-    told = asyncio.create_task(stop.wait())
     over = asyncio.create_task(worker.wait())
-    await asyncio.wait((told, over), return_when=asyncio.FIRST_COMPLETED)
-    told.cancel()
+    await first_of(stop.wait(), over)
     if not over.done():
         worker.send_signal(signal.SIGTERM)
     return await over
