@@ -88,11 +88,8 @@ async def memory(_: Any, info: Info, namespace: str, key: str) -> Record | None:
 
 
 @query.field("memories")
-async def memories(
-    _: Any, info: Info, namespace: str, prefix: str, limit: int, after: str | None = None
-) -> list[Record]:
-    found = info.context.memory(Scope.READ)
-    return (await found.list(namespace, prefix=prefix, limit=check_limit(limit), after=after)).items
+async def memories(_: Any, info: Info, namespace: str, limit: int, **given: Any) -> list[Record]:
+    return (await info.context.memory(Scope.READ).list(namespace, limit=check_limit(limit), **given)).items
 
 
 @mutation.field("setMemory")

@@ -112,7 +112,10 @@ def end_of(posted: Answer) -> Wants:
 
 
 def _messages(exchange: Exchange, asked: PostMessages) -> list[Any]:
-    """Return the messages of a request, with their keys. Check its role and key even if each message has its own."""
+    """Return the messages of a request, each with its own key, else with the request's key and its position.
+
+    Check the role and the key of the request even if each message has its own.
+    """
     key = exchange.header(b"idempotency-key") or asked.client_key
     if (asked.messages is None) == (asked.content is None):
         raise InvalidField("messages", "and content: give one of the two")
@@ -122,14 +125,9 @@ def _messages(exchange: Exchange, asked: PostMessages) -> list[Any]:
         raise InvalidField("role", f"is {asked.role[:80]!r}; use one of {', '.join(ROLES)}")
     if asked.client_key is not None:
         check_label("client_key", asked.client_key)
-    return _keyed(asked.messages, key)
-
-
-def _keyed(messages: list[str | dict[str, Any]], key: str | None) -> list[Any]:
-    """Return messages with a client key each: their own, else the request's key and their position."""
     if key is None:
-        return list(messages)
-    every = [{"role": "user", "content": each} if isinstance(each, str) else each for each in messages]
+        return list(asked.messages)
+    every = [{"role": "user", "content": each} if isinstance(each, str) else each for each in asked.messages]
     return [{"client_key": f"{key}:{index}", **each} for index, each in enumerate(every)]
 
 

@@ -35,10 +35,15 @@ BYTES = "application/octet-stream"
 AT_ONCE = 16  # records whose values are read together
 
 
-class ListQuery(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The filter of a list of records."""
+class PrefixQuery(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The keys to list or to delete."""
 
     prefix: Annotated[str, Meta(description="only keys with this prefix")] = ""
+
+
+class ListQuery(PrefixQuery, kw_only=True, forbid_unknown_fields=True):
+    """The filter of a list of records."""
+
     after: Annotated[str, Meta(description="`next` of the page before")] | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_WRITES)] = 100
     descending: bool = False
@@ -56,12 +61,6 @@ class DeleteQuery(Struct, kw_only=True, forbid_unknown_fields=True):
     """The version to delete."""
 
     version: Annotated[int, Meta(description="the version it must have")] | None = None
-
-
-class PrefixQuery(Struct, kw_only=True, forbid_unknown_fields=True):
-    """The keys to delete."""
-
-    prefix: Annotated[str, Meta(description="only keys with this prefix")] = ""
 
 
 class Deleted(Struct, frozen=True, kw_only=True):
