@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -98,8 +99,10 @@ class AgentExecutor:
 
     async def session(self, agent: str | None, session_id: str | None = None, **birth: Any) -> Session:
         """Return a session for a conversation: an existing one, resumed, or a new one. See `execute_interactive`."""
-        if agent is not None and not (await self._definition(agent)).get("enabled", True):
-            raise AgentNotFound(agent)
+        if agent is not None:
+            with suppress(InvalidDefinition):  # its start reports that
+                if not (await self.moor.agent(agent)).get("enabled", True):
+                    raise AgentNotFound(agent)
         if session_id is None:
             return await self.moor.create(agent, **birth)
         try:
@@ -107,13 +110,6 @@ class AgentExecutor:
         except SessionNotFound:
             return await self.moor.create(agent, session_id=session_id, **birth)
         return await self._awake(found)
-
-    async def _definition(self, agent: str) -> dict[str, Any]:
-        """Return the definition of an agent, or None if its file is invalid. Raise AgentNotFound."""
-        try:
-            return await self.moor.agent(agent)
-        except InvalidDefinition:
-            return {}
 
     async def _awake(self, session: Session) -> Session:
         """Return the session, resumed if it is suspended. An agent does not resume what a person may have suspended."""

@@ -134,7 +134,7 @@ class Interaction:
                 return await self._handed_out(self._events.popleft())
             if self._is_over:
                 raise StopAsyncIteration
-            if self._is_persons_move():
+            if self._told != self._moves and (self._approvals or not self._outstanding):
                 self._told = self._moves
                 if self._transcript is not None:
                     self._transcript.end_line()
@@ -309,9 +309,6 @@ class Interaction:
     def _move(self) -> None:
         self._moves += 1
         self._news.set()
-
-    def _is_persons_move(self) -> bool:
-        return self._told != self._moves and (bool(self._approvals) or not self._outstanding)
 
     async def _handed_out(self, event: ExecutionEvent) -> ExecutionEvent:
         if event.is_last:

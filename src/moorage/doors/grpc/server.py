@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
 import grpc
+from google.protobuf import descriptor_pb2, descriptor_pool
 from grpc_health.v1 import health, health_pb2_grpc
 from grpc_health.v1.health_pb2 import HealthCheckResponse
+from grpc_reflection.v1alpha import reflection, reflection_pb2
 from msgspec import Struct
 
 from moorage import config
@@ -21,7 +24,6 @@ from moorage.agents.builtin import DEFINITIONS, WEATHER
 from moorage.agents.grpc import close_router
 from moorage.core.agent import AgentRole
 from moorage.core.errors import InvalidField, StoreError, StoreUnavailable
-from moorage.doors.grpc import reflection
 from moorage.doors.grpc.door import GrpcDoor
 from moorage.doors.grpc.platform import Platform
 from moorage.doors.grpc.sessions import SessionsService
@@ -113,7 +115,7 @@ class GrpcServer:
                     names.append(service.full_name)
         self._health = HealthService(deps, tuple(names), heart)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.add_to(self._server, (*names, health.SERVICE_NAME))
+        _add_reflection(self._server, (*names, health.SERVICE_NAME))
         self.port = 0
 
     async def start(self, host: str, port: int, tls: Tls | None = None) -> int:
@@ -156,6 +158,66 @@ def _read(path: str) -> bytes:
     except OSError as error:
         raise InvalidField("tls", f"file {path} cannot be read ({error.strerror})") from None
 
+
+# Reflection in both versions: clients use either ------------------------------------------------
+
+# The library supports v1alpha only. The messages of v1 are the same under another package name, so one servicer answers
+# both, and the file descriptor of v1 is that of v1alpha with its names changed.
+V1, V1ALPHA = "grpc.reflection.v1", "grpc.reflection.v1alpha"
+REFLECTION = tuple(f"{package}.ServerReflection" for package in (V1, V1ALPHA))
+
+
+def _add_reflection(server: Any, services: Iterable[str]) -> None:
+    servicer = reflection.aio.ReflectionServicer((*services, *REFLECTION), pool=_Pools())
+    handler = grpc.stream_stream_rpc_method_handler(
+        servicer.ServerReflectionInfo,
+        request_deserializer=reflection_pb2.ServerReflectionRequest.FromString,
+        response_serializer=reflection_pb2.ServerReflectionResponse.SerializeToString,
+    )
+    methods = {"ServerReflectionInfo": handler}
+    for name in REFLECTION:
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, methods),))
+
+
+class _Pools:
+    """Finds descriptors in the default pool, then in one of our own.
+
+    The file of v1 is not added to the default pool: a library with its own copy could not be imported any more.
+    """
+
+    def __init__(self) -> None:
+        self._own = descriptor_pool.DescriptorPool()
+        self._own.Add(_file_of_v1())
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def find(*arguments: Any) -> Any:
+            try:
+                return getattr(descriptor_pool.Default(), name)(*arguments)
+            except KeyError:
+                return getattr(self._own, name)(*arguments)
+
+        return find
+
+
+def _file_of_v1() -> descriptor_pb2.FileDescriptorProto:
+    file = descriptor_pb2.FileDescriptorProto()
+    reflection_pb2.DESCRIPTOR.CopyToProto(file)
+    file.name, file.package = "grpc/reflection/v1/reflection.proto", V1
+    file.ClearField("options")  # they mark the file as deprecated
+    for message in file.message_type:
+        for field in message.field:
+            if field.type_name:  # of a message
+                field.type_name = _renamed(field.type_name)
+    for method in file.service[0].method:
+        method.input_type, method.output_type = _renamed(method.input_type), _renamed(method.output_type)
+    return file
+
+
+def _renamed(name: str) -> str:
+    return name.replace(f".{V1ALPHA}.", f".{V1}.")
+
+
+# Samples ----------------------------------------------------------------------------------------
 
 _OF_ROLE = {
     AgentRole.AGENT: ("AgentService",),

@@ -80,7 +80,9 @@ class HookWork:
                 return HookReply({}, "" if self.name in claude_code.HANDLERS else f"nothing is kept of {self.name!r}")
         elif not self.command:
             raise InvalidField("hook_event_name", "is missing; say pre-delegate or subagent-stop, or send one")
-        context = self._opened()
+        left = self.deadline - time.monotonic() - TIME_TO_SPOOL
+        self._deps = config.open_deps(config.pick_url(self._url), threaded=False, patience=max(0.05, left))
+        context = HookContext(self._deps, self._spool())
         if not self._is_caught_up(context):
             return self._put_off("store_busy", "older events wait for the store still")
         context = context.at(self.at, parent_of_host())
@@ -91,11 +93,6 @@ class HookWork:
         if self.command == plain.PRE_DELEGATE:
             return plain.pre_delegate(context, event, self.create)
         return plain.subagent_stop(context, event)
-
-    def _opened(self) -> HookContext:
-        left = self.deadline - time.monotonic() - TIME_TO_SPOOL
-        self._deps = config.open_deps(config.pick_url(self._url), threaded=False, patience=max(0.05, left))
-        return HookContext(self._deps, self._spool())
 
     def _is_caught_up(self, context: HookContext) -> bool:
         """Deliver spooled events and end expired holds; return False if this event has to wait behind the spool.

@@ -63,17 +63,12 @@ class Bridge:
             for line in lines:
                 if line.strip():
                     self.take(line)
-            ends = monotonic() + patience
-            while self._open and monotonic() < ends and self._is_read():
+            ends, watch = monotonic() + patience, select.poll()
+            watch.register(self._out, 0)  # reports when the reader of the output is gone
+            while self._open and monotonic() < ends and not watch.poll(0):
                 time.sleep(0.02)
         finally:
             self._leave()
-
-    def _is_read(self) -> bool:
-        """Return whether the reader of the output still exists."""
-        watch = select.poll()
-        watch.register(self._out, 0)
-        return not watch.poll(0)
 
     def take(self, line: bytes) -> None:
         """Handle one line of the client."""
@@ -350,47 +345,39 @@ class HttpResponse:
 
     def __init__(self, connection: socket.socket) -> None:
         self._file = connection.makefile("rb")
-        self.status, self.headers = self._head()
-
-    def _head(self) -> tuple[int, dict[str, str]]:
         parts = self._file.readline(MAX_HEAD).split(None, 2)
         if len(parts) < 2 or not parts[0].startswith(b"HTTP/1.") or not parts[1].isdigit():
             raise Broken("it is not a web server, or it closed the connection")
-        headers: dict[str, str] = {}
-        while (line := self._file.readline(MAX_HEAD).strip()) and len(headers) < 200:
+        self.status, self.headers = int(parts[1]), dict[str, str]()
+        while (line := self._file.readline(MAX_HEAD).strip()) and len(self.headers) < 200:
             name, _, value = line.partition(b":")
-            headers[name.decode("latin-1").lower()] = value.strip().decode("latin-1")
-        return int(parts[1]), headers
+            self.headers[name.decode("latin-1").lower()] = value.strip().decode("latin-1")
 
     def pieces(self) -> Iterator[bytes]:
         """Yield the body as it comes."""
         if self.headers.get("transfer-encoding", "").lower() == "chunked":
-            yield from self._chunks()
+            while size := self._chunk_size():
+                yield from self._exactly(size)
+                self._file.readline(MAX_HEAD)
         elif "content-length" in self.headers:
-            left = int(self.headers["content-length"])
-            while left:
-                piece = self._file.read1(min(left, 1 << 16))
-                if not piece:
-                    raise Broken("it closed the connection before the answer was complete")
-                left -= len(piece)
-                yield piece
+            yield from self._exactly(int(self.headers["content-length"]))
         else:
             while piece := self._file.read1(1 << 16):
                 yield piece
 
-    def _chunks(self) -> Iterator[bytes]:
-        while True:
-            size = self._file.readline(MAX_HEAD).split(b";")[0].strip()
-            if not size:
-                raise Broken("it closed the connection before the answer was complete")
-            length = int(size, 16)
-            if not length:
-                return
-            piece = self._file.read(length)
-            if len(piece) < length:
-                raise Broken("it closed the connection before the answer was complete")
-            self._file.readline(MAX_HEAD)
+    def _chunk_size(self) -> int:
+        return int(self._complete(self._file.readline(MAX_HEAD).split(b";")[0].strip()), 16)
+
+    def _exactly(self, size: int) -> Iterator[bytes]:
+        while size:
+            piece = self._complete(self._file.read1(min(size, 1 << 16)))
+            size -= len(piece)
             yield piece
+
+    def _complete(self, piece: bytes) -> bytes:
+        if not piece:
+            raise Broken("it closed the connection before the answer was complete")
+        return piece
 
     def events(self) -> Iterator[bytes]:
         """Yield the data of server-sent events."""

@@ -103,13 +103,11 @@ async def _answered(call: ToolCall, task: Task) -> Answer:
     """Return the answer; send it in chunks if the client wants progress."""
     if not call.is_heard:
         return await call.named.execute(task)
-    answer: Answer | None = None
     async for chunk in call.named.stream(task):
-        answer = chunk.answer
         if chunk.text:
             await call.tell(chunk.text)
-    assert answer is not None  # the last chunk has it
-    return answer
+    assert chunk.answer is not None  # the last one has it
+    return chunk.answer
 
 
 def _told(answer: Answer, session: str | None) -> types.CallToolResult:

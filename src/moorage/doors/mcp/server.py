@@ -33,6 +33,7 @@ from moorage.doors.mcp.tools import TOOLS
 log = logging.getLogger(__name__)
 
 McpContext = ServerRequestContext[Any, Any]
+Paging = types.PaginatedRequestParams | None
 FindMoorage = Callable[[McpContext], LocalMoorage]
 T = TypeVar("T")
 
@@ -101,7 +102,7 @@ class McpServer(Server[Any]):
     def _call(self, ctx: McpContext, tell: TellProgress | None = None) -> ToolCall:
         return ToolCall(self._moorage_for(ctx), tell, self._leaves_work)
 
-    async def list_tools(self, ctx: McpContext, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+    async def list_tools(self, ctx: McpContext, params: Paging) -> types.ListToolsResult:
         """Return a page of tools: those of the table, then agents, workers and tools by name."""
         call = self._call(ctx)
         by_name = await named.listed(call)
@@ -132,18 +133,14 @@ class McpServer(Server[Any]):
         """Serve a stream of changes, in the newer protocol."""
         return await changes.listen(ctx, params, self._call(ctx), self._open_streams)
 
-    async def list_resources(
-        self, ctx: McpContext, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourcesResult:
+    async def list_resources(self, ctx: McpContext, params: Paging) -> types.ListResourcesResult:
         """Return a page of sessions, each with its log."""
         call = self._call(ctx)
         page = await _answered(resources.list_page(call, None if params is None else params.cursor))
         found = [_resource(session, part) for session in page.items for part in ("", "log")]
         return types.ListResourcesResult(resources=found, next_cursor=page.next)
 
-    async def list_templates(
-        self, ctx: McpContext, params: types.PaginatedRequestParams | None
-    ) -> types.ListResourceTemplatesResult:
+    async def list_templates(self, ctx: McpContext, params: Paging) -> types.ListResourceTemplatesResult:
         """Return the templates of URIs."""
         every = [
             types.ResourceTemplate(uri_template=uri, name=name, description=told, mime_type=resources.JSON)
