@@ -14,6 +14,7 @@ from moorage.core.fact import Backlog, Fate, SessionFact, Size, Totals, callback
 from moorage.core.inbox import ItemKind, ItemState
 from moorage.core.policy import Delegation, Span
 from moorage.core.query import Page
+from moorage.core.render import like
 from moorage.core.session import Session, State
 from moorage.stores import Stale
 from moorage.stores.redis import heads
@@ -71,9 +72,8 @@ class RedisCounting(Base):
         keys, found, names = self.db.keys(owner), list[Fate](), list(dict.fromkeys(session_ids))
         for begin in range(0, len(names), PART):
             part = names[begin : begin + PART]
-            *states, raw_tombstones = await self.db.read(
-                *(("HGET", keys.of("h", id_), "state") for id_ in part), ("HMGET", keys("dead"), *part)
-            )
+            reads = (("HGET", keys.of("h", id_), "state") for id_ in part)
+            *states, raw_tombstones = await self.db.read(*reads, ("HMGET", keys("dead"), *part))
             for id_, state, raw in zip(part, states, raw_tombstones, strict=True):
                 if state is not None:
                     found.append(Fate(id_, State(state.decode())))
@@ -124,17 +124,9 @@ async def _fact_of(db: RedisDb, keys: Keys, owner: str, head: Session) -> Sessio
     for state, ids in zip(states, inboxes, strict=True):
         items = await items_of(db, owner, [(id_, each.decode()) for each in ids]) if ids else []
         callbacks += [(state, 1) for item in items if item is not None and item.kind is ItemKind.CALLBACK]
-    return SessionFact(
-        id_,
-        head.agent_name,
-        head.task_id,
-        head.created_at,
-        head.state,
-        head.duration_seconds,
-        errors > 0,
-        *tokens_of(head.metadata.get("usage")),
-        callback_counts(callbacks) if callbacks else None,
-    )
+    given, said = tokens_of(head.metadata.get("usage"))
+    counts = callback_counts(callbacks) if callbacks else None
+    return like(SessionFact, head, has_errors=errors > 0, input_tokens=given, output_tokens=said, callbacks=counts)
 
 
 def delegation_ops(keys: Keys, delegation: Delegation, number: int) -> list[Op]:

@@ -108,9 +108,8 @@ class SessionContext:
         """Return a context. Raises SessionCorrupt if it is no JSON object."""
         keys = _keys(owner, session_id)
         while True:
-            text, about, lifetime = await self._ask(
-                session_id, keys, *(("GET", key) for key in keys), ("PTTL", keys[0])
-            )
+            reads = [("GET", keys[0]), ("GET", keys[1]), ("PTTL", keys[0])]
+            text, about, lifetime = await self._ask(session_id, keys, *reads)
             kept = _kept(session_id, text, about)
             if text is None or kept.versions.digest == kept.digests[0]:
                 return kept

@@ -144,9 +144,8 @@ class CommitPlan:
         self.plan.guards += guards
         if self.unit.room is not None:
             root, most = self.unit.room
-            self.plan.guards.append(
-                CommitGuard("MOST", keys.list("open_below", root), None, most, stale("the family grew"))
-            )
+            grew = stale("the family grew")
+            self.plan.guards.append(CommitGuard("MOST", keys.list("open_below", root), None, most, grew))
 
     def _name_guards(self, name: str) -> list[CommitGuard]:
         """Guard that no open session has this name, and that it is no session's id."""
