@@ -278,11 +278,8 @@ def _sessions_in(plain: Any, kind: Any) -> Iterator[dict[str, Any]]:
         return
     if kind is Session:
         yield plain
-    elif get_origin(kind) is list:
-        for item in plain:
-            yield from _sessions_in(item, get_args(kind)[0])
-    elif get_origin(kind) is Page:
-        for item in plain["items"]:
+    elif get_origin(kind) in (list, Page):
+        for item in plain if get_origin(kind) is list else plain["items"]:
             yield from _sessions_in(item, get_args(kind)[0])
     elif isinstance(kind, type) and issubclass(kind, Struct):
         for field in msgspec.structs.fields(kind):

@@ -25,7 +25,7 @@ MOST_WORDS = 64 * 1024  # characters of a piece
 Epoch = Annotated[int, Meta(ge=0, le=2**53)]
 _Id = Annotated[str, Meta(min_length=1, max_length=256)]
 _Name = Annotated[str, Meta(min_length=1, max_length=200)]
-_EndedSession = Annotated[str, Meta(min_length=1, max_length=400)]
+_EndedSession = Annotated[str, Meta(min_length=1, max_length=400)]  # owner and session
 _Seconds = Annotated[float, Meta(gt=0, le=86400.0)]
 _Wait = Annotated[float, Meta(ge=0, le=LONGEST_WAIT)]
 
@@ -82,9 +82,7 @@ class Heartbeat(LauncherRequest, frozen=True, kw_only=True):
 
     running: Annotated[int, Meta(ge=0)] = 0
     draining: bool = False
-    ended_sessions: Annotated[list[_EndedSession], Meta(max_length=MOST_KNOWN)] = field(
-        default_factory=list
-    )  # owner and session
+    ended_sessions: Annotated[list[_EndedSession], Meta(max_length=MOST_KNOWN)] = field(default_factory=list)
     turns: Annotated[list[Held], Meta(max_length=MOST_KNOWN)] = field(default_factory=list)
 
 

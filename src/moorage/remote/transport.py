@@ -175,11 +175,7 @@ class Requester:
 
     def __init__(self, url: str, key: str | None = None) -> None:
         self._transport = Transport(url, {"X-Moorage-Interface": "python"}, key=key, deadline=0.0)
-
-    @property
-    def url(self) -> str:
-        """Return the server's address."""
-        return self._transport.url
+        self.url = self._transport.url
 
     async def post(self, path: str, body: Any, kind: type[T], *, wait: float = 0.0) -> T:
         """Send a value and return the answer; `wait` is how long the server may take on purpose."""
