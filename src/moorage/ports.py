@@ -227,7 +227,10 @@ class Families(Protocol):
         """Look at the next sessions past their TTL or idle, and delete the trees that may go."""
 
     async def next_expiry(self, owner: str) -> datetime | None:
-        """Return when the next TTL of a session or time of a pending approval ends, or ended; None if none will."""
+        """Return when the next TTL of a session, time of a pending approval, or wait of a run for a launcher ends.
+
+        It may have ended. None if none will.
+        """
 
     async def tombstones(
         self, owner: str, limit: int, cursor: str | None = None, query: TombstoneQuery = EVERY_TOMBSTONE
@@ -333,7 +336,7 @@ class Work(Protocol):
         """Return the run that was requested with an idempotency key, or None."""
 
     async def runs(self, owner: str, query: RunQuery) -> Page[Run]:
-        """Return runs by filters, newest first."""
+        """Return runs by filters, newest first; due ones in any order."""
 
     async def inbox(
         self, owner: str, *, ref: str | None = None, states: tuple[str, ...], limit: int, cursor: str | None = None

@@ -6,6 +6,7 @@ import asyncio
 import json
 import re
 import shlex
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -188,6 +189,23 @@ async def test_missing_launcher_is_reported_at_once(tmp_path: Path) -> None:
             sent = await moor.send(session_id, "more")
             turn = await AgentExecutor(moor).execute_single_turn(None, "x", session_id=session_id, timeout=0.2)
         assert [each and each.reason for each in (sent.because, turn.because)] == ["no_launcher"] * 2
+
+
+def test_run_that_no_launcher_takes_ends_without_a_request(tmp_path: Path) -> None:
+    with starting(tmp_path) as begin:
+        process = begin("--no-launcher")
+        with httpx2.Client(base_url=process.url, timeout=PATIENCE) as http:
+            parent = http.post("/sessions", json={"agent_name": "echo-agent"}).json()["session_id"]
+            wanted = {"agent_name": "echo-agent", "prompt": "p", "expires_in": 0.3}
+            child = http.post("/runs", json={**wanted, "parent": parent, "mode": "async_callback"}).json()["run"]
+            with sqlite3.connect(next(tmp_path.rglob("moorage.db"))) as db:  # no request reaches the server
+                until(lambda: db.execute("SELECT 1 FROM inbox WHERE kind = 'callback'").fetchone())
+            assert http.get(f"/runs/{child['run_id']}").json()["state"] == "expired"
+            [item] = http.get("/inbox", params={"session": parent}).json()["items"]
+            assert (item["kind"], item["body"]["outcome"]) == ("callback", "expired")
+            other = http.post("/runs", json=wanted).json()["run"]
+            waited = http.get(f"/runs/{other['run_id']}/result", params={"wait": PATIENCE}).json()
+            assert (waited["state"], waited["reason"]) == ("expired", "expired")
 
 
 # A launcher that takes a turn and falls silent ----------------------------------------------------

@@ -265,6 +265,8 @@ OPERATIONS: dict[str, Callable[[SqliteStore], Coroutine[Any, Any, object]]] = {
     "runs": lambda store: _two_pages(store),
     "runs of a session": lambda store: _two_pages(store, session_id="s-1"),
     "runs of a parent": lambda store: _two_pages(store, parent_session_id="s-0"),
+    "due runs": lambda store: store.runs(OWNER, RunQuery(due_at=after(10))),
+    "next expiry": lambda store: store.next_expiry(OWNER),
     "open runs": lambda store: _two_pages(store, open_only=True),
     "runs of an agent": lambda store: _two_pages(store, agent="echo-agent"),
     "inbox": lambda store: store.inbox(OWNER, states=("waiting", "given", "held", "dead_letter"), limit=2),

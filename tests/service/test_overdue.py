@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from moorage.core.agent import AgentDefinition, AgentKind
-from moorage.core.errors import HeldByAnother
+from moorage.core.errors import HeldByAnother, SessionCorrupt
 from moorage.core.run import RunQuery
 from moorage.core.session import Session
 from moorage.core.status import Because, Reason
@@ -20,7 +20,7 @@ from moorage.service.family import delete_session
 from moorage.service.inline import drive
 from moorage.service.launchers import save_launcher
 from moorage.testing.builders import OWNER
-from moorage.testing.work import AGENT, launch, start, taken
+from moorage.testing.work import AGENT, a_run, finish, launch, start, taken
 from tests.service.doors import Timed
 
 CALLER = Caller(owner=OWNER, by="ann", holder="ann")
@@ -207,3 +207,65 @@ def test_nothing_is_due_where_nothing_is_live(timed: Timed, monkeypatch: pytest.
     asked = calls(timed, monkeypatch)
     assert drive(leases.settle(timed.deps, head)) is None
     assert asked == []
+
+
+# Runs that no launcher takes in time -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ["run", "runs", "result", "wait", "get"])
+def test_run_that_no_launcher_takes_in_time_expires_with_the_next_call(timed: Timed, call: str) -> None:
+    know_agent(timed)
+    asked = drive(runs.start_run(timed.deps, CALLER, AGENT, "p", wish=runs.Wish(expires_in=1))).run
+    assert asked.state.value == "queued"
+    timed.forward(seconds=1)
+
+    moor = timed.connect(owner=OWNER)
+    if call == "wait":
+        run = drive(runs.wait_for_run(timed.deps, CALLER, asked.run_id, timeout=60))
+        assert run.settled_at == timed.clock.now()
+    elif call == "result":
+        run = moor.result(asked.run_id)
+    elif call == "runs":
+        [run] = moor.runs().items
+    elif call == "get":
+        assert moor.get(asked.session_id).status == "idle"
+        return
+    else:
+        run = moor.get_run(asked.run_id)
+    assert (run.state.value, run.reason) == ("expired", "expired")
+
+
+def test_run_expires_for_its_owner_only(timed: Timed) -> None:
+    know_agent(timed)
+    asked = drive(runs.start_run(timed.deps, CALLER, AGENT, "p", wish=runs.Wish(expires_in=1))).run
+    timed.forward(seconds=1)
+    timed.connect(owner="other").list()
+    assert drive(timed.store.run(OWNER, asked.run_id)).state.value == "queued"
+
+
+def test_parent_gets_the_callback_of_an_untaken_run(timed: Timed) -> None:
+    know_agent(timed)
+    drive(launch(timed.store, "p-1", "run-1"))
+    drive(finish(timed.store, drive(taken(timed.store))))
+    wish = runs.Wish(expires_in=1, parent="p-1", mode="async_callback")
+    drive(runs.start_run(timed.deps, CALLER, AGENT, "p", wish=wish))
+    timed.forward(seconds=1)
+
+    [item] = timed.connect(owner=OWNER).inbox("p-1").items
+    assert (item.kind, item.body["outcome"]) == ("callback", "expired")
+    assert drive(taken(timed.store)).session.session_id == "p-1"
+
+
+def test_damaged_session_keeps_no_other_run_from_expiring(timed: Timed, monkeypatch: pytest.MonkeyPatch) -> None:
+    for session_id in ("bad", "good"):
+        drive(launch(timed.store, session_id, a_run(session_id, expires_at=timed.clock.now())))
+    apply = timed.store.apply
+
+    async def damaged(owner: str, ref: str, *args: Any, **options: Any) -> Any:
+        if ref == "bad":
+            raise SessionCorrupt(ref, "damaged")
+        return await apply(owner, ref, *args, **options)
+
+    monkeypatch.setattr(timed.store, "apply", damaged)
+    timed.connect(owner=OWNER).list()
+    assert drive(timed.store.run(OWNER, "good")).state.value == "expired"

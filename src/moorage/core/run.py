@@ -118,6 +118,11 @@ class Run(Struct, frozen=True, kw_only=True):
         """Return whether it is over."""
         return self.state in SETTLED
 
+    def is_untaken(self, at: datetime) -> bool:
+        """Return whether no launcher has taken it in time."""
+        is_waiting = self.state is RunState.QUEUED and not self.turns
+        return is_waiting and self.expires_at is not None and self.expires_at <= at
+
     @property
     def is_alone(self) -> bool:
         """Return whether its turns serve no other run: it is called, or has its own parameters or tools."""
@@ -163,6 +168,7 @@ class RunQuery(Struct, frozen=True, kw_only=True):
     agent: str | None = None
     state: str | None = None
     open_only: bool = False
+    due_at: datetime | None = None  # only those that no launcher had taken when their time ended, by then; one page
     limit: int = 50
     cursor: str | None = None
 
@@ -182,6 +188,7 @@ class RunQuery(Struct, frozen=True, kw_only=True):
             and self.agent in (None, run.agent_name)
             and self.state in (None, run.state.value)
             and not (self.open_only and run.is_settled)
+            and (self.due_at is None or run.is_untaken(self.due_at))
         )
 
     def fingerprint(self) -> int:

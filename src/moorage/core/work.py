@@ -384,11 +384,22 @@ def expired(view: View, stamp: Stamp, *, living: Container[str] = (), gone: Cont
             _given_out_again(draft, turn)
         elif is_gone or (turn.launcher_id not in living and turn.is_lost(stamp.at)):
             _lost(draft, turn)
+    _expire_untaken(draft)
+    return draft.change()
+
+
+def untaken(view: View, stamp: Stamp) -> Change:
+    """Expire the runs that no launcher took in time, and judge no lease: for callers that are no launcher."""
+    draft = WorkDraft(view, stamp)
+    _expire_untaken(draft)
+    return draft.change()
+
+
+def _expire_untaken(draft: WorkDraft) -> None:
     for run in list(draft.runs.values()):
-        if run.state is RunState.QUEUED and run.expires_at is not None and run.expires_at <= stamp.at and not run.turns:
+        if run.is_untaken(draft.stamp.at):
             draft.withdraw(run, RunState.EXPIRED, "expired")
     draft.wake()
-    return draft.change()
 
 
 def extended(view: View, at: datetime) -> Change:

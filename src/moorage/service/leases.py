@@ -14,8 +14,8 @@ the extension.
 A new process has nothing to compare with. It takes the value stored by the last launcher of this boot
 (`Launcher.zero_at`). If there is none, a living server vouches for the clock; otherwise the leases are extended, too.
 
-A launcher that claims turns applies the deadlines of all sessions. If no launcher runs, a caller that reads a session
-or acts on it does the same for that session (`settle`): no background process is required.
+A launcher that claims turns, and every server, applies the deadlines of all sessions. Without them, a caller that reads
+a session or acts on it does the same for that session (`settle`): no background process is required.
 """
 
 from __future__ import annotations

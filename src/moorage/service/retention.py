@@ -7,21 +7,24 @@ shortest limit; each member of a tree is judged by its own limit.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from msgspec import Struct
 from msgspec.structs import asdict
 
 from moorage.core.brief import brief
-from moorage.core.errors import InvalidField
+from moorage.core.errors import InvalidField, NotFound, SessionCorrupt
 from moorage.core.family import Tombstone
 from moorage.core.policy import NOT_BY_AGE, Limit, ResumePolicy, Retention, why_removable
-from moorage.core.session import OPEN_STATES, Phase, Session, State
+from moorage.core.session import OPEN_STATES, Phase, Session, Stamp, State
 from moorage.ports import SweepPart
 from moorage.service.approvals import expire_approvals
 from moorage.service.deps import LOOK_AGAIN, Caller, Deps, Settings, stamp_of
+from moorage.service.inline import together
 
 STEP = 50
+RUNS_AT_ONCE = 100  # the next check expires the others
 EXPIRED = "expired"
 BY_TTL = Limit(None, "ttl")
 States = tuple[str, ...] | list[str] | None
@@ -175,7 +178,7 @@ class _Judge:
 
 
 async def expire_due(deps: Deps, caller: Caller) -> None:
-    """Delete sessions past their TTL and close approvals past their deadline, if a check is due.
+    """Delete sessions past their TTL, close approvals and expire untaken runs past their deadline, if a check is due.
 
     Every door calls this before anything else, so deadlines apply without a running server. It costs one comparison
     unless a check is due.
@@ -187,10 +190,26 @@ async def expire_due(deps: Deps, caller: Caller) -> None:
     if due is not None and due <= now:
         await _sweep_expired(deps, caller)
         await expire_approvals(deps, caller)
+        await _expire_runs(deps, caller)
         due = await deps.store.next_expiry(caller.owner)
     deps.look_again_at = now + LOOK_AGAIN
     if due is not None and due > now:  # sessions in use stay when due: the end of their use calls `expect_end` too
         deps.expect_end(due)
+
+
+async def _expire_runs(deps: Deps, caller: Caller) -> None:
+    """Expire runs that no launcher took in time. A damaged or just deleted session does not block others."""
+    from moorage.core import work  # needed only where agents are asked
+    from moorage.core.run import RunQuery
+
+    stamp = Stamp(deps.clock.now(), "moorage", caller.interface)
+    due = await deps.store.runs(caller.owner, RunQuery(due_at=stamp.at, limit=RUNS_AT_ONCE))
+
+    async def expire(session_id: str) -> None:
+        with suppress(SessionCorrupt, NotFound):
+            await deps.store.apply(caller.owner, session_id, lambda view: work.untaken(view, stamp))
+
+    await together(expire(session_id) for session_id in {run.session_id: None for run in due.items})
 
 
 async def _sweep_expired(deps: Deps, caller: Caller) -> None:

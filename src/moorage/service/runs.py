@@ -41,6 +41,7 @@ from moorage.core.status import Because, Reason, why_not_started
 from moorage.service.deps import Caller, Deps, id_of, stamp_of
 from moorage.service.family import MAX_TREE
 from moorage.service.inline import pause
+from moorage.service.retention import expire_due
 from moorage.service.sessions import SessionRequest, new_session
 from moorage.service.status import reasons, told_one, without_due
 
@@ -363,6 +364,8 @@ async def new_run(
 ) -> Run:
     """Return a new run; its session may be filled in later."""
     now, lifetime = deps.clock.now(), check_ttl(wish.expires_in)
+    ends = None if lifetime is None else now + lifetime
+    deps.expect_end(ends)
     text = message.content if isinstance(message.content, str) else ""
     return Run(
         run_id=deps.new_id(),
@@ -381,7 +384,7 @@ async def new_run(
         idempotency_key=_checked_key(wish),
         by=caller.by,
         max_turns=MAX_TURNS if agent is None else agent.max_turns,
-        expires_at=None if lifetime is None else now + lifetime,
+        expires_at=ends,
     )
 
 
@@ -461,6 +464,7 @@ async def wait_for_run(
     look_at = began + LOOK_AT_REASON
     while True:
         seen = deps.store.pulse()
+        await expire_due(deps, caller)
         run = await _run_in(deps, caller, run_id, session_id)
         session_id = run.session_id
         now = deps.clock.monotonic()

@@ -41,7 +41,7 @@ from moorage.doors.http.workers import clear_up
 from moorage.doors.mcp import door as mcp
 from moorage.launcher import loop
 from moorage.service import leases, presence
-from moorage.service.deps import Caller, Deps
+from moorage.service.deps import LOOK_AGAIN, Caller, Deps
 from moorage.service.keys import has_keys
 from moorage.service.sweeper import Sweeper
 from moorage.service.turns import TurnDispatcher
@@ -108,6 +108,7 @@ async def serve(options: ServeOptions) -> None:
         work: list[Coroutine[Any, Any, None]] = [
             Sweeper(deps, Caller(by="moorage"), stop).run(),
             _beat(deps, server_id, heart, rates, stop),
+            _expire(deps, stop),
             watch_stalls(meter.stall, stop),
             _close(door, stop),
         ]
@@ -264,6 +265,19 @@ async def _beat(deps: Deps, server_id: str, heart: Heart, rates: Rates, stop: as
             rates.share(await leases.living(deps))
         except StoreError as error:
             log.warning("the store cannot be reached, trying again: %s", error)
+
+
+async def _expire(deps: Deps, stop: asyncio.Event) -> None:
+    """Apply the deadlines of turns and runs every second, even if no launcher works and no caller looks."""
+    dispatcher = TurnDispatcher(deps)
+    while not stop.is_set():
+        try:
+            await dispatcher.expire()
+        except StoreError as error:
+            log.warning("deadlines cannot be applied, trying again: %s", error)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_AGAIN.total_seconds()):
+                await stop.wait()
 
 
 async def _close(door: Door, stop: asyncio.Event) -> None:

@@ -19,7 +19,7 @@ from moorage.stores import sql
 from moorage.stores.postgres.connection import PostgresConnection
 from moorage.stores.sql.query import Migration, read_migrations
 
-LATEST = 1  # the newest migration in this release; a test compares it with the folder
+LATEST = 2  # the newest migration in this release; a test compares it with the folder
 
 LONGEST = 3600.0  # seconds that a migration may take, here or on another server: indexing a large store takes long
 _NO_HURRY = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0"

@@ -113,7 +113,7 @@ class RedisFamilies(Base):
 
     async def next_expiry(self, owner: str) -> datetime | None:
         keys = self.db.keys(owner)
-        lists = keys.list("ends"), keys.list("asked_until")
+        lists = keys.list("ends"), keys.list("asked_until"), keys.list("untaken")
         found = await self.db.read(*(("ZRANGE", key, 0, 0, "WITHSCORES") for key in lists))
         ends = [place for each in found for place in scored(each)]
         return instant(min(ends)[0]) if ends else None

@@ -76,6 +76,12 @@ class RedisWork(RedisSessions):
 
     async def runs(self, owner: str, query: RunQuery) -> Page[Run]:
         keys, mark = self.db.keys(owner), query.fingerprint()
+        if query.due_at is not None:
+            due = await self.db.one(
+                "ZRANGEBYSCORE", keys.list("untaken"), "-inf", micros(query.due_at), "LIMIT", 0, query.limit
+            )
+            found = await rows_of(self.db, keys, RUNS, [id_.decode() for id_ in due])
+            return Page([run for run in found if run is not None and query.admits(run)], None)
         below = None if query.cursor is None else read_cursor(query.cursor, mark)
         places = walk(self.db, _list_of_runs(keys, query), below, query.limit + 1, newest_first=True)
         read = partial(rows_of, self.db, keys, RUNS)

@@ -130,11 +130,13 @@ SELECT min(at) FROM (
     SELECT min(expires_at) AS at FROM moor.sessions WHERE owner = ?1 AND expires_at IS NOT NULL
     UNION ALL
     SELECT min(expires_at) FROM moor.approvals WHERE owner = ?1 AND state = 'pending' AND expires_at IS NOT NULL
+    UNION ALL
+    SELECT min(expires_at) FROM moor.runs WHERE owner = ?1 AND expires_at IS NOT NULL
 ) ends
 """
 
 
 async def next_expiry(db: Db, owner: str) -> datetime | None:
-    """Return the time of the next or overdue expiry of a TTL or a pending approval."""
+    """Return the time of the next or overdue expiry of a TTL, a pending approval or an untaken run."""
     row = await db.one(_NEXT_EXPIRY, (owner,))
     return None if row is None else instant_or_none(row[0])

@@ -83,6 +83,11 @@ async def approvals_of(
 
 _RUN = f"SELECT t.body, t.id, s.id FROM moor.runs t {OF_SESSION} WHERE t.owner = ?"
 
+_DUE_RUNS = (
+    f"SELECT t.body, t.id, s.id FROM moor.runs t INDEXED BY runs_untaken {OF_SESSION} "
+    "WHERE t.owner = ? AND t.expires_at IS NOT NULL AND t.expires_at <= ? ORDER BY t.expires_at LIMIT ?"
+)
+
 
 async def run(db: Db, owner: str, run_id: str) -> Run:
     """Return one run by its id."""
@@ -96,7 +101,10 @@ async def run_by_key(db: Db, owner: str, key: str) -> Run | None:
 
 
 async def runs(db: Db, owner: str, query: RunQuery) -> Page[Run]:
-    """Return one page of runs, newest first."""
+    """Return one page of runs, newest first; due ones in the order of their deadlines."""
+    if query.due_at is not None:
+        rows = await db.all(_DUE_RUNS, (owner, micros(query.due_at), query.limit))
+        return Page(readable(rows, lambda row: run_of(db, row)), None)
     mark = query.fingerprint()
     below = MAX_POSITION if query.cursor is None else read_cursor(query.cursor, mark)
     rows = await _runs(db, owner, query, below)

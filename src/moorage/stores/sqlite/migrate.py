@@ -15,7 +15,7 @@ from moorage.stores.sqlite.connection import APPLICATION_ID, SqliteConnection, c
 if TYPE_CHECKING:
     from moorage.stores.sql.query import Migration
 
-LATEST = 1  # the newest migration in this release; a test compares it with the folder
+LATEST = 2  # the newest migration in this release; a test compares it with the folder
 
 _LEDGER = """
 CREATE TABLE IF NOT EXISTS migrations (

@@ -429,6 +429,35 @@ class RunRules:
         assert await take(store, at=after(60)) is None
         assert await store.overdue(after(10**6), 10) == []
 
+    async def test_due_runs_are_those_of_one_owner_that_no_launcher_took_in_time(self, store: Store) -> None:
+        await launch(store, "late", a_run("late", expires_at=after(60)))
+        await launch(store, "early", a_run("early", expires_at=after(30)))
+        await launch(store, "patient", a_run("patient", expires_at=after(61)))
+        await launch(store, "endless", "endless")
+
+        async def due(owner: str = OWNER) -> list[str]:
+            return sorted(run.run_id for run in (await store.runs(owner, RunQuery(due_at=after(60)))).items)
+
+        assert (await due(), await due(OTHER)) == (["early", "late"], [])
+        assert await store.next_expiry(OWNER) == after(30)
+        assert len((await store.runs(OWNER, RunQuery(due_at=after(60), limit=1))).items) == 1
+        assert (await taken(store)).session.session_id == "late"
+        assert await due() == ["early"]
+        await store.apply(OWNER, "early", lambda view: work.untaken(view, a_stamp(after(60))))
+
+        assert (await due(), await store.next_expiry(OWNER)) == ([], after(61))
+        assert (await store.run(OWNER, "early")).state is RunState.EXPIRED
+
+    async def test_callers_that_are_no_launcher_judge_no_lease(self, store: Store) -> None:
+        await launch(store, "s-1", "run-1")
+        await start(store, await taken(store))
+        await ask(store, "s-1", a_run("run-2", expires_at=after(60)))
+        await store.apply(OWNER, "s-1", lambda view: work.untaken(view, a_stamp(after(10**6))))
+
+        states = {run.run_id: run.state.value for run in await all_runs(store)}
+        assert states == {"run-1": "running", "run-2": "expired"}
+        assert await states_of(store, "s-1") == ["running"]
+
     async def test_run_that_was_taken_does_not_expire(self, store: Store) -> None:
         await launch(store, "s-1", a_run("run-1", expires_at=after(60)))
         claimed = await taken(store)

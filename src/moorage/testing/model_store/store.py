@@ -299,9 +299,10 @@ class ModelStore(Pulse, OneByOne):
             return Sweep(gone, due[-1].serial if len(due) == part.limit else None)
 
     async def next_expiry(self, owner: str) -> datetime | None:
-        """Return when the next TTL or pending approval ends, or ended."""
+        """Return when the next TTL, pending approval or wait of a run for a launcher ends, or ended."""
         with self._opened(owner) as partition:
             ends = [record.head.expires_at for record in partition.records.values()]
+            ends += [run.expires_at for run in partition.work.waiting_runs()]
             ends += [approval.expires_at for record in partition.records.values() for approval in record.pending()]
             return min((end for end in ends if end is not None), default=None)
 

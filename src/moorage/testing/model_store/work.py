@@ -201,10 +201,13 @@ class WorkTable:
         ends = [(_due_at(turn), turn.session_id) for _, turn in self.turns(TurnState.RUNNING)]
         return sorted((due, session_id) for due, session_id in ends if due <= at)
 
+    def waiting_runs(self) -> list[Run]:
+        """Return the runs that no launcher has taken yet."""
+        return [run for run in self.open_runs() if run.state is RunState.QUEUED and not run.turns]
+
     def untaken(self, at: datetime) -> list[tuple[datetime, str]]:
         """Return when a run's time to be taken ended, and its session."""
-        waiting = [run for run in self.open_runs() if run.state is RunState.QUEUED and not run.turns]
-        ends = [(run.expires_at, run.session_id) for run in waiting if run.expires_at is not None]
+        ends = [(run.expires_at, run.session_id) for run in self.waiting_runs() if run.expires_at is not None]
         return sorted((due, session_id) for due, session_id in ends if due <= at)
 
     def turns_of(self, launcher_id: str) -> list[tuple[int, Turn, bool]]:
