@@ -809,8 +809,8 @@ MUTANTS = (
     Mutant(
         "a file cut to nothing",
         f"{SQLITE}/connection.py",
-        "        _check_fresh(path)\n",
-        "        pass\n",
+        "if size == 0 and has_log and not _has_content(path):",
+        "if False:",
         (f"{FAULTS}/test_files.py::test_a_file_truncated_to_nothing_while_its_log_has_content_is_refused",),
     ),
     Mutant(
@@ -1530,7 +1530,7 @@ MUTANTS = (
     Mutant(
         "the version of a deletion",
         f"{SQL}/family.py",
-        "    if expected is not None and root.version != expected:\n",
+        "    if expected is not None and versions[-1] != expected:\n",
         "    if False:\n",
         (f"{CHANGING}[delete]",),
     ),

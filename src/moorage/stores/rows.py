@@ -268,10 +268,6 @@ class Table(Generic[T]):
         """Return the values of `columns` for an object, by column name."""
         return dict(zip(self.columns, self.new(value, sealer), strict=True))
 
-    def changed_by_name(self, value: T, sealer: Sealer | None) -> Fields:
-        """Return the values of `moving` for an object, by column name."""
-        return dict(zip(self.moving, self.changed(value, sealer), strict=True))
-
 
 APPROVALS: Table[Approval] = Table(
     "approvals",

@@ -111,9 +111,8 @@ class PostgresAccess:
                     return result
             except Stale as error:
                 if tries >= (MOST_BROKEN_RULES if error.is_rule else MOST_TRIES):
-                    raise StoreUnavailable(
-                        f"{self.options.shown} refuses it ({error})", store=self.options.shown
-                    ) from error
+                    shown = self.options.shown
+                    raise StoreUnavailable(f"{shown} refuses it ({error})", store=shown) from error
             except LostConnection as error:
                 if not error.is_certain:
                     raise OutcomeUnknown(self.options.shown, str(error)) from error

@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from moorage.core.errors import IdTaken, KeyReused, NameTaken
+from moorage.core.once import KEPT_FOR
 from moorage.stores import Stale, sql
 from moorage.stores.postgres.connection import FunctionRefused, PostgresConnection
 from moorage.stores.rows import APPROVALS, ENTRY, PINNED, Fields, Table, entry_row, instant, micros
@@ -17,8 +18,7 @@ from moorage.stores.sql.db import FEED_CHUNK, Commit, SessionPlace, Written
 from moorage.stores.sql.lookup import check_not_spent
 
 if TYPE_CHECKING:
-    from moorage.core.once import Once
-    from moorage.core.session import Change, Session, View
+    from moorage.core.session import Change
 
 _ENTRY = ENTRY.split(", ")
 _encode = msgspec.json.Encoder().encode
@@ -37,7 +37,7 @@ async def commit(db: PostgresConnection, unit: Commit) -> None:
     if root is not None and open_at_most is not None and not db.is_locking:  # a lock protects the family anyway
         payload["room"] = {"root": root, "open_at_most": open_at_most}
     if once is not None:
-        payload["once"] = _once(once)
+        payload["once"] = {**asdict(once), "at": micros(once.at), "old": micros(once.at - KEPT_FOR)}
     body, new_id = _encode(payload).decode(), changes[0].change.session.session_id
     if db.is_locking and changes[0].place is not None:  # after a refusal the transaction can read no more
         await check_not_spent(db, owner, new_id)
@@ -48,41 +48,23 @@ async def commit(db: PostgresConnection, unit: Commit) -> None:
     except FunctionRefused as refusal:
         if refusal.detail == "spent":
             await check_not_spent(db, owner, new_id)
-        if refusal.code == "MR002" and once is not None:
-            _known(refusal.detail).check_repeats(once)
-        raise _refusal(refusal, changes[0].change.session) from refusal
+        if refusal.code == "MR002" and once is not None:  # the detail is the request made before under the same key
+            known = msgspec.json.decode(refusal.detail)
+            replace(once, digest=known["digest"], ref=known["ref"], at=instant(known["at"])).check_repeats(once)
+        name, detail = str(changes[0].change.session.session_name), refusal.detail
+        refusals = {"MR003": IdTaken(new_id), "MR004": NameTaken(name, detail), "MR005": KeyReused(detail)}
+        raise refusals[refusal.code] from refusal
     if not rows:
         raise Stale("the session that asks has changed")
-
-
-def _refusal(refusal: FunctionRefused, new: Session) -> Exception:
-    if refusal.code == "MR003":
-        return IdTaken(new.session_id)
-    if refusal.code == "MR004":
-        return NameTaken(str(new.session_name), refusal.detail)
-    assert refusal.code == "MR005"
-    return KeyReused(refusal.detail)
-
-
-def _known(detail: str) -> Once:
-    """Return the request that was made before under the same key."""
-    from moorage.core.once import Once
-
-    row = msgspec.json.decode(detail)
-    return Once(row["operation"], row["key"], row["digest"], row["ref"], instant(row["at"]))
-
-
-def _once(once: Once) -> Fields:
-    from moorage.core.once import KEPT_FOR
-
-    return {**asdict(once), "at": micros(once.at), "old": micros(once.at - KEPT_FOR)}
 
 
 # Sessions ---------------------------------------------------------------------------------------
 
 
 def _payload(db: PostgresConnection, owner: str, one: Written) -> Fields:
-    change, entries = one.change, entry_fields(db, one.change)
+    change = one.change
+    rows = [entry_row(entry, 0, micros(entry.at), db.sealer)[1:] for entry in change.entries]
+    entries = [dict(zip(_ENTRY, row, strict=True)) for row in rows]
     has_pins = any(row["kind"] in PINNED for row in entries)
     payload: Fields = {} if one.pk is None else {"pk": one.pk}
     if one.place is not None:
@@ -105,7 +87,14 @@ def _payload(db: PostgresConnection, owner: str, one: Written) -> Fields:
     if change.memory:
         payload["memory"] = sql.records.payload_of(db, owner, sql.records.OWNERS, change.memory)
     if change.runs or change.turns or change.items:
-        payload["work"] = _work(db, one.view, change)
+        from moorage.stores.work_rows import ITEMS, RUNS, TURNS, items_in, turns_in
+
+        work = {
+            "runs": _rows(db, RUNS, change.runs, one.view.work.runs),
+            "turns": _rows(db, TURNS, change.turns, turns_in(one.view)),
+            "items": _rows(db, ITEMS, change.items, items_in(one.view)),
+        }
+        payload["work"] = {name: rows for name, rows in work.items() if rows}
     return payload
 
 
@@ -114,39 +103,20 @@ def _new(db: PostgresConnection, change: Change, place: SessionPlace, has_pins: 
     new = new_fields(change.session, db.sealer, (place.parent, place.root), place.shared_upto)
     payload: Fields = {"new": {**new, "has_pins": has_pins or bool(place.segments)}}
     if place.segments:
-        names = ("segment_root", "segment", "upto")
-        payload["shares"] = place.source
-        payload["lineage"] = [
-            dict(zip(names, (root, segment, end), strict=True)) for root, segment, _, end in place.segments
-        ]
+        shared = [{"segment_root": root, "segment": segment, "upto": end} for root, segment, _, end in place.segments]
+        payload |= {"shares": place.source, "lineage": shared}
     if place.is_copied:
         payload["copied_records"] = place.source
     return payload
 
 
-def entry_fields(db: PostgresConnection, change: Change) -> list[Fields]:
-    """Return the entries of a change as the columns of ENTRY."""
-    rows = [entry_row(entry, 0, micros(entry.at), db.sealer)[1:] for entry in change.entries]
-    return [dict(zip(_ENTRY, row, strict=True)) for row in rows]
-
-
-def _work(db: PostgresConnection, view: View, change: Change) -> Fields:
-    """Return the runs, turns and items of a change. Objects in the view are updated, others are inserted."""
-    from moorage.stores.work_rows import ITEMS, RUNS, TURNS, items_in, turns_in
-
-    parts = {
-        "runs": _rows(db, RUNS, change.runs, view.work.runs),
-        "turns": _rows(db, TURNS, change.turns, turns_in(view)),
-        "items": _rows(db, ITEMS, change.items, items_in(view)),
-    }
-    return {name: rows for name, rows in parts.items() if rows}
-
-
 def _rows(db: PostgresConnection, table: Table[Any], values: Iterable[Any], known: Iterable[Any]) -> list[Fields]:
-    known_ids = {table.id_of(value) for value in known}
-    return [
-        {"known": True, "id": value_id, **table.changed_by_name(value, db.sealer)}
-        if (value_id := table.id_of(value)) in known_ids
-        else {"known": False, **table.new_by_name(value, db.sealer)}
-        for value in values
-    ]
+    """Return rows to update, for values in `known`, or to insert."""
+    known_ids, rows = {table.id_of(value) for value in known}, list[Fields]()
+    for value in values:
+        if (value_id := table.id_of(value)) in known_ids:
+            changed = zip(table.moving, table.changed(value, db.sealer), strict=True)
+            rows.append({"known": True, "id": value_id, **dict(changed)})
+        else:
+            rows.append({"known": False, **table.new_by_name(value, db.sealer)})
+    return rows

@@ -86,7 +86,7 @@ CHUNK = 1000  # rows read at a time
 
 Read = Callable[[Db, Row], Any]
 
-_HEADS = Walk("moor.sessions t", ("t.pk",), f"t.id, t.state, {head_columns('t', 'moor.')}")
+_HEADS = Walk("moor.sessions t", "t.pk", f"t.id, t.state, {head_columns('t', 'moor.')}")
 _OF_WORK: tuple[tuple[str, str, Read], ...] = (
     ("runs", "t.body, t.id", run_of),
     ("turns", "t.body, t.id", turn_of),
@@ -96,7 +96,7 @@ _OF_WORK: tuple[tuple[str, str, Read], ...] = (
 _READERS: dict[str, tuple[Walk, Read]] = {
     "sessions": (_HEADS, lambda db, row: session_of(row, db.opener)),
     **{
-        table: (Walk(f"moor.{table} t {OF_SESSION}", ("t.n",), f"t.id, t.state, {columns}, s.id"), read)
+        table: (Walk(f"moor.{table} t {OF_SESSION}", "t.n", f"t.id, t.state, {columns}, s.id"), read)
         for table, columns, read in _OF_WORK
     },
 }

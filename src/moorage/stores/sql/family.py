@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from moorage.core.errors import SessionCorrupt, StoreCorrupt, VersionConflict
 from moorage.core.family import EVERY_TOMBSTONE, Deletion, Member, Tombstone, TombstoneQuery
 from moorage.core.query import MAX_POSITION, Page, make_cursor, read_cursor
@@ -52,56 +50,29 @@ async def count_children(db: Db, owner: str, ref: str) -> int:
 # Deleting ---------------------------------------------------------------------------------------
 
 
-class TreeMember(NamedTuple):
-    """A session of a tree that may be deleted, and the amount of its data."""
-
-    pk: int
-    session_id: str
-    depth: int
-    is_running: bool
-    version: int
-    revision: int
-    entries: int
-    messages: int
-    checkpoints: int
-    runs: int
-
-
 async def delete_tree(
     db: Db, owner: str, ref: str, decide: DeletionDecision, stamp: Stamp, *, dry_run: bool, expected: int | None = None
 ) -> Deletion:
     """Delete a tree unless the decision refuses; with a dry run, report what would be deleted."""
     if not dry_run and db.lock():
         await _lock(db, owner, (await key_of(db, owner, ref)).pk)
-    members = await _members(db, owner, ref)
-    root = members[-1]
-    if expected is not None and root.version != expected:
-        raise VersionConflict(root.session_id, expected, root.version)
-    reason = decide([Member(member.session_id, member.depth, bool(member.is_running)) for member in members])
-    if not dry_run:
-        targets = [Target(member.pk, root.session_id, reason, member.revision) for member in members]
-        await db.delete_sessions(owner, targets, stamp)
-    return Deletion(
-        session_id=root.session_id,
-        deleted_sessions=len(members),
-        cascaded_children=len(members) - 1,
-        entries=sum(member.entries for member in members),
-        messages=sum(member.messages for member in members),
-        checkpoints=sum(member.checkpoints for member in members),
-        runs=sum(member.runs for member in members),
-        session_ids=[member.session_id for member in members],
-        dry_run=dry_run,
-    )
-
-
-async def _members(db: Db, owner: str, ref: str) -> list[TreeMember]:
-    """Return a whole tree, leaves first. Raises SessionNotFound or SessionGone."""
     rows = await db.all(_TREE_TO_DELETE(db), (owner, ref)) if may_be_ref(ref) else []
     if not rows:
         rows = await db.all(_TREE_TO_DELETE(db), (owner, (await key_of(db, owner, ref)).session_id))
     if not rows:
         raise Stale(ref)
-    return [TreeMember(*row) for row in rows]
+    pks, ids, depths, running, versions, revisions, *amounts = zip(*rows, strict=True)  # leaves first, the root last
+    if expected is not None and versions[-1] != expected:
+        raise VersionConflict(ids[-1], expected, versions[-1])
+    reason = decide([Member(*each) for each in zip(ids, depths, map(bool, running), strict=True)])
+    if not dry_run:
+        targets = [Target(pk, ids[-1], reason, revision) for pk, revision in zip(pks, revisions, strict=True)]
+        await db.delete_sessions(owner, targets, stamp)
+    entries, messages, checkpoints, runs = map(sum, amounts)
+    return Deletion(
+        session_id=ids[-1], deleted_sessions=len(ids), cascaded_children=len(ids) - 1, entries=entries,
+        messages=messages, checkpoints=checkpoints, runs=runs, session_ids=list(ids), dry_run=dry_run,
+    )  # fmt: skip
 
 
 async def _lock(db: Db, owner: str, pk: int) -> None:

@@ -64,10 +64,8 @@ async def _find(db: Db, owner: str, query: SessionQuery) -> Page[Session]:
     if not db.is_postgres and where.index is None and query.task is None and await _is_narrow(db, owner, query):
         where.index = "INDEXED BY sessions_by_time"
     rows = await db.all(*_statement(db, query, where))
-    more = len(rows) > query.limit
-    return Page(
-        sessions_of(rows[: query.limit], db.opener), query.cursor_at(rows[query.limit - 1][-1]) if more else None
-    )
+    cursor = query.cursor_at(rows[query.limit - 1][-1]) if len(rows) > query.limit else None
+    return Page(sessions_of(rows[: query.limit], db.opener), cursor)
 
 
 _BY_UPDATE = Query("sessions_by_update", head=HEAD, head_of_s=HEAD_OF_S)
@@ -118,7 +116,11 @@ class _Where:
             if (at := getattr(query, name)) is not None:
                 self.add(condition, micros(at))
         if query.resume_ready is not None:
-            self._add_ready(db, query)
+            yes = f"resume_ready{_YES[db.is_postgres]}"
+            self.add(yes if query.resume_ready else f"NOT {yes}")
+        if query.resume_ready:  # those are few, and every delegation asks for them
+            by_folder = query.project_dir is not None
+            self.index = "INDEXED BY sessions_ready_by_folder" if by_folder else "INDEXED BY sessions_ready"
         if query.status is not None:
             self._add_status(db, owner, query.status)
         if query.name_prefix:
@@ -140,13 +142,6 @@ class _Where:
 
     def text(self, *more: str) -> str:
         return " AND ".join([*self.conditions, *more])
-
-    def _add_ready(self, db: Db, query: SessionQuery) -> None:
-        yes = f"resume_ready{_YES[db.is_postgres]}"
-        self.add(yes if query.resume_ready else f"NOT {yes}")
-        if query.resume_ready:  # those are few, and every delegation asks for them
-            by_folder = query.project_dir is not None
-            self.index = "INDEXED BY sessions_ready_by_folder" if by_folder else "INDEXED BY sessions_ready"
 
     def _add_status(self, db: Db, owner: str, status: str) -> None:
         known = _STATUS[db.is_postgres].get(status)
@@ -179,15 +174,13 @@ _OF_ROOT = {
 
 
 async def _add_family(db: Db, owner: str, query: SessionQuery, where: _Where) -> None:
-    for session_id, condition, index in (
-        (query.parent, "parent = ?", "INDEXED BY sessions_by_parent"),
-        (query.root, _OF_ROOT[db.is_postgres], _BY_KEY),
-    ):
-        if session_id is None:
-            continue
-        where.add(condition, *[await pk_of(db, owner, session_id)] * condition.count("?"))
-        where.is_family = True
-        where.index = index  # a family is small: the other filters check its members only
+    if query.parent is not None:
+        where.add("parent = ?", await pk_of(db, owner, query.parent))
+    if query.root is not None:
+        where.add(_OF_ROOT[db.is_postgres], *[await pk_of(db, owner, query.root)] * 2)
+    where.is_family = query.parent is not None or query.root is not None
+    if where.is_family:  # a family is small: the other filters check its members only
+        where.index = "INDEXED BY sessions_by_parent" if query.root is None else _BY_KEY
 
 
 async def _is_narrow(db: Db, owner: str, query: SessionQuery) -> bool:

@@ -52,13 +52,13 @@ class Walk(NamedTuple):
     """A walk through a whole table along its key, some rows at a time."""
 
     tables: str  # with conditions, if there are any
-    key: tuple[str, ...]  # columns that identify and order rows
+    key: str  # columns that identify and order rows
     columns: str
-    leads: tuple[str, ...] = ("t.owner",)  # prefix of the key on PostgreSQL only: SQLite's keys span all owners
+    leads: str = "t.owner"  # prefix of the key on PostgreSQL only: SQLite's keys span all owners
 
-    def key_on(self, db: Db) -> tuple[str, ...]:
+    def key_on(self, db: Db) -> list[str]:
         """Return the key in a database's form."""
-        return (*self.leads, *self.key) if db.is_postgres else self.key
+        return (f"{self.leads}, {self.key}" if self.leads and db.is_postgres else self.key).split(", ")
 
     async def rows(self, db: Db, after: Row | None, limit: int) -> list[tuple[Row, Row]]:
         """Return keys and rows after a key."""

@@ -42,42 +42,38 @@ SealProgress = Callable[[int], None]  # called with the number of rows examined
 class SealMark(msgspec.Struct, frozen=True):
     """The mark of an encrypted database, which says how it is encrypted."""
 
-    is_on: bool
-    keys: dict[str, str]  # fingerprints, by key id
+    is_on: bool = False
+    keys: dict[str, str] = {}  # fingerprints, by key id
 
 
-async def _mark(db: Db) -> SealMark | None:
+async def _mark(db: Db) -> SealMark:
     body = await documents.note(db, NOTE)
     try:
-        return None if body is None else msgspec.json.decode(body, type=SealMark)
+        return SealMark() if body is None else msgspec.json.decode(body, type=SealMark)
     except msgspec.DecodeError as error:
         raise StoreCorrupt(db.path, f"how it is sealed: {error}") from error
 
 
 async def check_searchable(db: Db) -> None:
     """Raise Unsupported if new bodies are sealed, by this or by another process."""
-    mark = await _mark(db)
-    if db.sealer is not None or (mark is not None and mark.is_on):
+    if db.sealer is not None or (await _mark(db)).is_on:
         raise Unsupported(WHY_NO_SEARCH)
 
 
 async def is_marked(db: Db) -> bool:
     """Return whether the database has the mark for these keys. Raises EncryptionKeyWrong for another key."""
     sealer, mark = _opener(db), await _mark(db)
-    known = {} if mark is None else mark.keys
     for key_id, fingerprint in sealer.fingerprints().items():
-        if known.get(key_id, fingerprint) != fingerprint:
+        if mark.keys.get(key_id, fingerprint) != fingerprint:
             raise EncryptionKeyWrong(key_id, db.path)
-    is_on = mark is not None and mark.is_on
-    return is_on == sealer.seals and (not sealer.seals or sealer.key_id in known)
+    return mark.is_on == sealer.seals and (not sealer.seals or sealer.key_id in mark.keys)
 
 
 async def mark(db: Db) -> None:
     """Mark the database as sealed, within a transaction."""
     if await is_marked(db):  # a concurrent opener was first
         return
-    sealer, known = _opener(db), await _mark(db)
-    keys = {} if known is None else dict(known.keys)
+    sealer, keys = _opener(db), dict((await _mark(db)).keys)
     if sealer.seals:
         keys[sealer.key_id] = sealer.fingerprints()[sealer.key_id]
     await documents.set_note(db, NOTE, json_text(SealMark(sealer.seals, keys)))
@@ -136,43 +132,39 @@ class Body(NamedTuple):
     """A body, and the associated data that it is sealed with."""
 
     column: str
-    text: str  # as stored, without the prefix that tells a plain body from a sealed one
+    stored: str
     about: str
-    is_sealed: bool
 
     def plain(self, sealer: Sealer | None) -> str:
         """Return the plain text. Raises EncryptionKeyMissing, or ValueError if it cannot be decrypted."""
-        return opened(sealer, self.text, self.about) if self.is_sealed else self.text
+        is_sealed = self.stored.startswith(SEALED)
+        return opened(sealer, self.stored, self.about) if is_sealed else plain_head_text(self.stored)
 
 
-def _body(column: str, text: str | None, about: str) -> list[Body]:
-    return [] if text is None else [Body(column, text, about, text.startswith(SEALED))]
+Bodies = Callable[[Row], list[Body]]
 
 
 def _of_head(row: Row) -> list[Body]:
-    id_, *texts = row
-    pairs = zip(_HEAD_TEXTS, texts, strict=True)
-    found = [body for column, text in pairs for body in _body(column, text, about_head(id_, column))]
-    return [body if body.is_sealed else body._replace(text=plain_head_text(body.text)) for body in found]
+    texts = zip(_HEAD_TEXTS, row[1:], strict=True)
+    return [Body(name, text, about_head(row[0], name)) for name, text in texts if text is not None]
 
 
 def _of_entry(row: Row) -> list[Body]:
     number, kind, at, content, data = row
     text = data if data is not None or content is None else json_text(content)
-    return _body("data", text, about_entry(number, kind, at))
+    return [] if text is None else [Body("data", text, about_entry(number, kind, at))]
 
 
 def _of_record(row: Row) -> list[Body]:
-    *place, value = row
-    return _body("value", value, about_record(*place))
+    return [Body("value", row[-1], about_record(*row[:-1]))]
 
 
-def _of(what: str) -> Callable[[Row], list[Body]]:
+def _of(what: str) -> Bodies:
     """Return a function that reads bodies: of a run, a turn or an approval by id, of an item by session and id.
 
     The body is the last column.
     """
-    return lambda row: _body("body", row[-1], about_body(what, " ".join(row[:-1])))
+    return lambda row: [Body("body", row[-1], about_body(what, " ".join(row[:-1])))]
 
 
 class SealedColumns(NamedTuple):
@@ -180,8 +172,8 @@ class SealedColumns(NamedTuple):
 
     table: str
     walk: Walk
-    bodies: Callable[[Row], list[Body]]  # from the columns of the walk
-    sealed: tuple[str, ...] = ("body",)
+    bodies: Bodies  # from the columns of the walk
+    sealed: tuple[str, ...]
 
     def name(self, key: Row) -> str:
         """Return the name of a row."""
@@ -192,38 +184,20 @@ _SESSION_ID = "(SELECT s.id FROM moor.sessions s WHERE s.owner = t.owner AND s.p
 _HEAD_TEXTS = ("purpose", "last_error", "summary")
 
 
-def _numbered(table: str, what: str, columns: str = "id, body") -> SealedColumns:
-    return SealedColumns(table, Walk(f"moor.{table} t", ("n",), columns, ("owner",)), _of(what))
+def _place(table: str, key: str, columns: str, bodies: Bodies, *sealed: str, leads: str = "owner") -> SealedColumns:
+    return SealedColumns(table, Walk(f"moor.{table} t", key, columns, leads), bodies, sealed or ("body",))
 
 
+_RECORD = "owner, session, namespace, key"
 PLACES = (
-    SealedColumns(
-        "sessions",
-        Walk("moor.sessions t", ("pk",), f"id, {', '.join(_HEAD_TEXTS)}", ("owner",)),
-        _of_head,
-        _HEAD_TEXTS,
-    ),
-    SealedColumns(  # an entry's text is sealed in `data`
-        "entries",
-        Walk("moor.entries t", ("segment", "number"), "number, kind, at, content, data", ("owner", "root")),
-        _of_entry,
-        ("data",),
-    ),
-    SealedColumns(
-        "records",
-        Walk(
-            "moor.records t",
-            ("owner", "session", "namespace", "key"),
-            "owner, session, namespace, key, version, value",
-            (),
-        ),
-        _of_record,
-        ("value",),
-    ),
-    _numbered("approvals", "approval"),
-    _numbered("runs", "run"),
-    _numbered("turns", "turn"),
-    _numbered("inbox", "item", f"{_SESSION_ID}, id, body"),
+    _place("sessions", "pk", f"id, {', '.join(_HEAD_TEXTS)}", _of_head, *_HEAD_TEXTS),
+    # An entry's text is sealed in `data`.
+    _place("entries", "segment, number", "number, kind, at, content, data", _of_entry, "data", leads="owner, root"),
+    _place("records", _RECORD, f"{_RECORD}, version, value", _of_record, "value", leads=""),
+    _place("approvals", "n", "id, body", _of("approval")),
+    _place("runs", "n", "id, body", _of("run")),
+    _place("turns", "n", "id, body", _of("turn")),
+    _place("inbox", "n", f"{_SESSION_ID}, id, body", _of("item")),
 )
 COLUMNS = {place.table: place.sealed for place in PLACES}
 
@@ -241,7 +215,7 @@ async def _all_bodies(db: Db) -> AsyncIterator[tuple[str, Body]]:
 
 async def unopened(db: Db) -> list[str]:
     """Describe the sealed bodies that cannot be opened; count those that cannot be checked for lack of a key."""
-    if await _mark(db) is None:
+    if not (await _mark(db)).keys:  # it was never sealed
         return []
     problems, missing = [], dict[str, int]()
     async for name, body in _all_bodies(db):
@@ -279,7 +253,7 @@ async def count_plain(db: Db) -> int:
     """Return how many bodies `rewrite` would seal, for the first time or with another key."""
     sealer, count = _sealer(db), 0
     async for _, body in _all_bodies(db):
-        count += not (body.is_sealed and sealer.is_newest(body.text))
+        count += not sealer.is_newest(body.stored)
     return count
 
 
@@ -342,7 +316,7 @@ def _sealed_anew(db: Db, bodies: list[Body]) -> dict[str, str | None]:
     """Return the changed columns when bodies are sealed with the newest key."""
     sealer, new = _sealer(db), dict[str, str | None]()
     for body in bodies:
-        if not (body.is_sealed and sealer.is_newest(body.text)):
+        if not sealer.is_newest(body.stored):
             new[body.column] = sealer.seal(body.plain(db.opener), body.about)
     return {**new, "content": None} if "data" in new else new
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -24,7 +24,6 @@ from moorage.core.once import Once
 from moorage.core.policy import Delegation
 from moorage.core.query import Page
 from moorage.core.run import Run
-from moorage.core.session import Session
 from moorage.stores.rows import (
     APPROVALS,
     ENTRY,
@@ -53,19 +52,14 @@ from moorage.stores.sql.query import Walk
 from moorage.stores.sql.records import COLUMNS, OWNERS, record_of, row_of
 from moorage.stores.work_rows import ITEMS, RUNS, TURNS, item_of, run_of, turn_of
 
-
-class _List(NamedTuple):
-    """How the records of a kind are read."""
-
-    walk: Walk
-    record_of: Callable[[Db, Row], DumpRecord]
+_List = tuple[Walk, Callable[[Db, Row], DumpRecord]]  # how the records of a kind are read
 
 
 async def dump(db: Db, kind: DumpKind, limit: int, cursor: str | None = None) -> Page[DumpRecord]:
     """Return some records of a kind, and the cursor of the next ones."""
-    how = (_ON_POSTGRES if db.is_postgres else _ON_SQLITE).get(kind) or _ON_BOTH[kind]
-    rows = await how.walk.rows(db, None if cursor is None else msgspec.json.decode(cursor), limit)
-    return Page([how.record_of(db, row) for _, row in rows], json_text(rows[-1][0]) if len(rows) == limit else None)
+    walk, record = _ON_BOTH.get(kind) or (_BY_DIALECT[db.is_postgres][kind], _READERS[kind])
+    rows = await walk.rows(db, None if cursor is None else msgspec.json.decode(cursor), limit)
+    return Page([record(db, row) for _, row in rows], json_text(rows[-1][0]) if len(rows) == limit else None)
 
 
 def _session(db: Db, row: Row) -> DumpRecord:
@@ -93,49 +87,42 @@ def _record(db: Db, row: Row) -> DumpRecord:
 
 _ENTRY = ", ".join(f"t.{column}" for column in ENTRY.split(", "))
 _RECORD = ", ".join(f"t.{column}" for column in COLUMNS.split(", "))
+_NAME = "t.owner, t.session, t.namespace, t.key"
 _KINDS_NOT_COPIED = ", ".join(f"'{kind}'" for kind in NOT_COPIED)
 
 
 def _of_owner(table: str, columns: str, value_of: Callable[[Db, Row], dumps.OwnedValue]) -> _List:
     """Return how to read values of owners; `value_of` gets the columns."""
-    walk = Walk(table, ("t.n",), f"t.owner, {columns}")
-    return _List(walk, lambda db, row: dumps.DumpedValue(row[0], value_of(db, row[1:])))
+    walk = Walk(table, "t.n", f"t.owner, {columns}")
+    return walk, lambda db, row: dumps.DumpedValue(row[0], value_of(db, row[1:]))
 
 
 def _of_session(table: str, columns: str, value_of: Callable[[Db, Row], dumps.OwnedValue]) -> _List:
     return _of_owner(f"moor.{table} t {OF_SESSION}", columns, value_of)
 
 
-_ON_BOTH = {
+_MAYBE_OF_SESSION = "LEFT JOIN moor.sessions s ON s.owner = t.owner AND s.pk = t.session"
+_DOCUMENTS = f"moor.documents WHERE kind NOT IN ({_KINDS_NOT_COPIED})"
+_ON_BOTH: dict[DumpKind, _List] = {
     DumpKind.TOMBSTONE: _of_owner("moor.tombstones t", TOMBSTONE, lambda _, row: tombstone_of(row[1:])),
     DumpKind.DELEGATION: _of_owner("moor.delegations t", f"{DELEGATION}, t.n", lambda _, row: delegation_of(row)),
     DumpKind.APPROVAL: _of_session("approvals", "t.body, t.id, s.id", lambda db, row: approval_of(row, db.opener)),
     DumpKind.RUN: _of_session("runs", "t.body, t.id, s.id", run_of),
-    DumpKind.TURN: _List(
-        Walk(f"moor.turns t {OF_SESSION}", ("t.n",), "t.owner, t.n, t.body, t.id, s.id"),
+    DumpKind.TURN: (
+        Walk(f"moor.turns t {OF_SESSION}", "t.n", "t.owner, t.n, t.body, t.id, s.id"),
         lambda db, row: dumps.DumpedTurn(row[0], row[1], turn_of(db, row[2:])),
     ),
     DumpKind.ITEM: _of_session("inbox", f"s.id, {WHOLE_ITEM_OF_T}", lambda db, row: item_of(db, row[1:], row[0])),
-    DumpKind.RECORD: _List(
-        Walk(
-            "moor.records t LEFT JOIN moor.sessions s ON s.owner = t.owner AND s.pk = t.session",
-            ("t.owner", "t.session", "t.namespace", "t.key"),
-            f"t.owner, s.id, t.session, {_RECORD}",
-            (),
-        ),
+    DumpKind.RECORD: (
+        Walk(f"moor.records t {_MAYBE_OF_SESSION}", _NAME, f"t.owner, s.id, t.session, {_RECORD}", leads=""),
         _record,
     ),
-    DumpKind.ONCE: _List(
-        Walk("moor.once", ("owner", "operation", "key"), "owner, operation, key, digest, ref, at", ()),
+    DumpKind.ONCE: (
+        Walk("moor.once", "owner, operation, key", "owner, operation, key, digest, ref, at", leads=""),
         lambda _, row: dumps.DumpedValue(row[0], Once(row[1], row[2], row[3], row[4], instant(row[5]))),
     ),
-    DumpKind.DOCUMENT: _List(
-        Walk(
-            f"moor.documents WHERE kind NOT IN ({_KINDS_NOT_COPIED})",
-            ("kind", "key"),
-            "kind, key, body, expires_at",
-            (),
-        ),
+    DumpKind.DOCUMENT: (
+        Walk(_DOCUMENTS, "kind, key", "kind, key, body, expires_at", leads=""),
         lambda _, row: dumps.DumpedDocument(document_of(row)),
     ),
 }
@@ -148,49 +135,38 @@ _WHOSE = (
     "coalesce(s.owner, (SELECT h.owner FROM moor.lineage l ORDERED JOIN moor.sessions h ON h.pk = l.session "
     "WHERE l.segment = t.segment LIMIT 1)), coalesce(s.id, 'segment ' || t.segment)"
 )
-_ON_SQLITE = {
-    DumpKind.SESSION: _List(Walk("moor.sessions s", ("s.pk",), f"{HEAD_OF_S}, ({_LINEAGE})"), _session),
-    DumpKind.ENTRY: _List(
-        Walk(
-            "moor.entries t LEFT JOIN moor.sessions s ON s.pk = t.segment WHERE t.segment > 0",
-            ("t.id",),
-            f"{_WHOSE}, t.segment, {_ENTRY}",
+_ENTRIES_ON_SQLITE = "moor.entries t LEFT JOIN moor.sessions s ON s.pk = t.segment WHERE t.segment > 0"
+_FEED_ON_SQLITE = (
+    "moor.feed t ORDERED JOIN moor.owners o ON o.no = t.id >> 40 "
+    "LEFT JOIN moor.sessions s ON t.last > 0 AND s.pk = t.subject "
+    "LEFT JOIN moor.tombstones d ON t.last = 0 AND d.n = t.subject WHERE coalesce(s.id, d.id) IS NOT NULL"
+)
+_FEED_ON_POSTGRES = (
+    "moor.feed t LEFT JOIN moor.sessions s ON t.last > 0 AND s.owner = t.owner AND s.pk = t.subject "
+    "LEFT JOIN moor.tombstones d ON t.last = 0 AND d.owner = t.owner AND d.n = t.subject "
+    "WHERE coalesce(s.id, d.id) IS NOT NULL"
+)
+_EVENT = "coalesce(s.id, d.id), t.last, t.count"
+_BY_DIALECT = {  # by whether it is PostgreSQL
+    False: {
+        DumpKind.SESSION: Walk("moor.sessions s", "s.pk", f"{HEAD_OF_S}, ({_LINEAGE})"),
+        DumpKind.ENTRY: Walk(_ENTRIES_ON_SQLITE, "t.id", f"{_WHOSE}, t.segment, {_ENTRY}"),
+        DumpKind.FEED: Walk(_FEED_ON_SQLITE, "t.id", f"o.name, t.id - (o.no << 40), {_EVENT}"),
+    },
+    True: {
+        DumpKind.SESSION: Walk(
+            "moor.sessions s", "s.pk", f"{HEAD_OF_S}, ({_LINEAGE} AND l.owner = s.owner)", leads="s.owner"
         ),
-        _entry,
-    ),
-    DumpKind.FEED: _List(
-        Walk(
-            "moor.feed t ORDERED JOIN moor.owners o ON o.no = t.id >> 40 "
-            "LEFT JOIN moor.sessions s ON t.last > 0 AND s.pk = t.subject "
-            "LEFT JOIN moor.tombstones d ON t.last = 0 AND d.n = t.subject WHERE coalesce(s.id, d.id) IS NOT NULL",
-            ("t.id",),
-            "o.name, t.id - (o.no << 40), coalesce(s.id, d.id), t.last, t.count",
+        DumpKind.ENTRY: Walk(
+            "moor.entries t", "t.root, t.segment, t.number", f"t.owner, 'segment ' || t.segment, t.segment, {_ENTRY}"
         ),
-        lambda _, row: dumps.DumpedFeed(*row),
-    ),
+        DumpKind.FEED: Walk(_FEED_ON_POSTGRES, "t.id", f"t.owner, t.id, {_EVENT}"),
+    },
 }
-_ON_POSTGRES = {
-    DumpKind.SESSION: _List(
-        Walk("moor.sessions s", ("s.pk",), f"{HEAD_OF_S}, ({_LINEAGE} AND l.owner = s.owner)", ("s.owner",)), _session
-    ),
-    DumpKind.ENTRY: _List(
-        Walk(
-            "moor.entries t",
-            ("t.root", "t.segment", "t.number"),
-            f"t.owner, 'segment ' || t.segment, t.segment, {_ENTRY}",
-        ),
-        _entry,
-    ),
-    DumpKind.FEED: _List(
-        Walk(
-            "moor.feed t LEFT JOIN moor.sessions s ON t.last > 0 AND s.owner = t.owner AND s.pk = t.subject "
-            "LEFT JOIN moor.tombstones d ON t.last = 0 AND d.owner = t.owner AND d.n = t.subject "
-            "WHERE coalesce(s.id, d.id) IS NOT NULL",
-            ("t.id",),
-            "t.owner, t.id, coalesce(s.id, d.id), t.last, t.count",
-        ),
-        lambda _, row: dumps.DumpedFeed(*row),
-    ),
+_READERS: dict[DumpKind, Callable[[Db, Row], DumpRecord]] = {
+    DumpKind.SESSION: _session,
+    DumpKind.ENTRY: _entry,
+    DumpKind.FEED: lambda _, row: dumps.DumpedFeed(*row),
 }
 
 
@@ -271,14 +247,16 @@ async def _load_tombstones(db: Db, owned: list[tuple[str, Tombstone]]) -> None:
 
 
 async def _load_sessions(db: Db, records: list[dumps.DumpedSession]) -> None:
-    known = await _found(db, _KEYS, (pair for one in records for pair in _relatives(one.session)))
+    heads = [one.session for one in records]
+    relatives = [(head.owner, name) for head in heads for name in (head.parent_session_id, head.root_session_id)]
+    known = await _found(db, _KEYS, (relative for relative in relatives if relative[1] is not None))
     known |= {(one.session.owner, one.session.session_id): one.serial for one in records}
-    await _load_owners(db, {one.session.owner for one in records})
+    await _load_owners(db, {head.owner for head in heads})
     await _insert(db, "sessions", [_session_fields(db, record, known) for record in records])
     await _load_lineages(db, records)
     if not db.is_postgres:
-        heads = [(one.serial, one.session) for one in records]
-        labels = [{"session": pk, "label": label, "owner": head.owner} for pk, head in heads for label in head.labels]
+        pairs = [(one.serial, one.session) for one in records]
+        labels = [{"session": pk, "label": label, "owner": head.owner} for pk, head in pairs for label in head.labels]
         await _insert(db, "labels", labels)
     await _keep_spent(db, max(record.serial for record in records))
 
@@ -286,11 +264,6 @@ async def _load_sessions(db: Db, records: list[dumps.DumpedSession]) -> None:
 async def _load_owners(db: Db, owners: set[str]) -> None:
     sql = "INSERT INTO moor.owners (name) VALUES (?) ON CONFLICT DO NOTHING"
     await db.many(sql, [(owner,) for owner in sorted(owners)])
-
-
-def _relatives(session: Session) -> list[tuple[str, str]]:
-    names = (session.parent_session_id, session.root_session_id)
-    return [(session.owner, name) for name in names if name is not None]
 
 
 def _session_fields(db: Db, record: dumps.DumpedSession, known: dict[tuple[str, Any], int]) -> Fields:
@@ -326,8 +299,7 @@ async def _load_entries(db: Db, records: list[dumps.DumpedEntry]) -> None:
 
 
 async def _load_records(db: Db, records: list[dumps.DumpedRecord]) -> None:
-    of_sessions = ((one.owner, one.session_id) for one in records if one.session_id is not None)
-    known = await _found(db, _KEYS, of_sessions)
+    known = await _found(db, _KEYS, ((one.owner, one.session_id) for one in records if one.session_id is not None))
     rows = []
     for one in records:
         pk = OWNERS if one.session_id is None else known[one.owner, one.session_id]
@@ -336,24 +308,25 @@ async def _load_records(db: Db, records: list[dumps.DumpedRecord]) -> None:
     await _insert(db, "records", rows)
 
 
-async def _load_values(db: Db, values: list[tuple[str, Any]], *places: Fields, table: Table[Any]) -> None:
-    """Write approvals, runs, turns or items with their owners."""
+async def _rows_of(db: Db, values: list[tuple[str, Any]], table: Table[Any]) -> list[Fields]:
+    """Return approvals, runs, turns or items with their owners as rows."""
     known = await _found(db, _KEYS, ((owner, value.session_id) for owner, value in values))
-    rows = [
+    return [
         {"owner": owner, "session": known[owner, value.session_id], **table.new_by_name(value, db.sealer)}
         for owner, value in values
     ]
-    if table is TURNS:
-        roots = await _roots(db, ((row["owner"], row["session"]) for row in rows))
-        rows = [{**row, "root": roots[row["owner"], row["session"]]} for row in rows]
-    await _insert(
-        db, table.name, [{**row, **place} for row, place in zip(rows, places or ({},) * len(rows), strict=True)]
-    )
+
+
+async def _load_values(db: Db, values: list[tuple[str, Any]], table: Table[Any]) -> None:
+    await _insert(db, table.name, await _rows_of(db, values, table))
 
 
 async def _load_turns(db: Db, records: list[dumps.DumpedTurn]) -> None:
-    values = [(record.owner, record.turn) for record in records]
-    await _load_values(db, values, *({"n": record.number} for record in records), table=TURNS)
+    rows = await _rows_of(db, [(record.owner, record.turn) for record in records], TURNS)
+    roots = await _roots(db, ((row["owner"], row["session"]) for row in rows))
+    for row, record in zip(rows, records, strict=True):
+        row |= {"root": roots[row["owner"], row["session"]], "n": record.number}
+    await _insert(db, "turns", rows)
     if db.is_postgres:
         await _continue_after(db, "turns_n_seq", max(record.number for record in records))
 
@@ -365,8 +338,7 @@ _FEED_ENDS = (
 
 
 async def _load_feed(db: Db, records: list[dumps.DumpedFeed]) -> None:
-    told = [(record.owner, record.session_id) for record in records if record.last]
-    known = await _found(db, _KEYS, told)
+    known = await _found(db, _KEYS, ((record.owner, record.session_id) for record in records if record.last))
     roots = await _roots(db, ((owner, pk) for (owner, _), pk in known.items()))
     gone = await _found(db, _TOMBSTONES, ((record.owner, record.session_id) for record in records if not record.last))
     await _load_owners(db, {record.owner for record in records})

@@ -39,7 +39,12 @@ class SqliteAccess(Protocol):
 
     def snapshot(self, job: SqliteJob[T]) -> Coroutine[Any, Any, T]:
         """Run a job whose reads all see one instant."""
-        return self.read(_at_one_instant(job))
+
+        async def at_one_instant(db: Driven) -> T:
+            with db.connection.snapshot():
+                return await job(db)
+
+        return self.read(at_one_instant)
 
     def transact(self, job: SqliteJob[T]) -> Coroutine[Any, Any, T]:
         """Run a job that writes with several statements."""
@@ -56,14 +61,6 @@ class SqliteAccess(Protocol):
 
     async def close(self) -> None:
         """Close the file."""
-
-
-def _at_one_instant(job: SqliteJob[T]) -> SqliteJob[T]:
-    async def in_a_snapshot(db: Driven) -> T:
-        with db.connection.snapshot():
-            return await job(db)
-
-    return in_a_snapshot
 
 
 class InlineAccess(SqliteAccess):

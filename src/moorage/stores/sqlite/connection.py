@@ -90,11 +90,7 @@ class SqliteConnection:
     """One connection, used by one thread at a time."""
 
     def __init__(
-        self,
-        path: str,
-        patience: float | None = None,
-        sealer: Sealer | None = None,
-        check: Check | None = None,
+        self, path: str, patience: float | None = None, sealer: Sealer | None = None, check: Check | None = None
     ) -> None:
         """Open or create the file. `check` raises for another program's file before anything in it is changed."""
         self.path = path
@@ -110,13 +106,21 @@ class SqliteConnection:
         self.driven = Driven(self)  # the interface for the jobs of `stores/sql`
 
     def _open(self, patience: float | None, check: Check) -> apsw.Connection:
-        path = self.path
+        path, version = self.path, apsw.sqlite_lib_version()
         check_usable(path)
         _create(path)
-        raw = _opened(path)
+        if tuple(map(int, version.split("."))) < MIN_SQLITE:
+            raise StoreUnavailable(f"SQLite {version} is too old for several writers; upgrade apsw")
+        try:
+            raw = apsw.Connection(path)
+        except apsw.CantOpenError as error:
+            raise _why_not_open(path, error) from error
         try:
             raw.set_busy_handler(self._patience)
-            _set_up(raw, path, patience, check)
+            # A short-lived hook must not pay for the writes of others when it closes.
+            raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            _switch_to_wal(raw, path, BUSY_FOR if patience is None else patience, check)
+            set_options(raw, path)
         except BaseException:
             raw.close()
             raise
@@ -171,10 +175,10 @@ class SqliteConnection:
 
     def new_owner_no(self, owner: str) -> int:
         """Return the number of an owner, created if needed. Call it within a write transaction."""
-        if (known := self.owner_no(owner)) is None:
-            self.execute("INSERT INTO owners (name) VALUES (?)", (owner,))
-            known = self.raw.last_insert_rowid()
-        return known
+        if (known := self.owner_no(owner)) is not None:
+            return known
+        self.execute("INSERT INTO owners (name) VALUES (?)", (owner,))
+        return self.raw.last_insert_rowid()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -264,15 +268,6 @@ def _identity(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _opened(path: str) -> apsw.Connection:
-    if tuple(int(part) for part in apsw.sqlite_lib_version().split(".")) < MIN_SQLITE:
-        raise StoreUnavailable(f"SQLite {apsw.sqlite_lib_version()} is too old for several writers; upgrade apsw")
-    try:
-        return apsw.Connection(path)
-    except apsw.CantOpenError as error:
-        raise _why_not_open(path, error) from error
-
-
 def _why_not_open(path: str, error: apsw.Error) -> MoorageError:
     folder = os.path.dirname(os.path.abspath(path))
     if not os.path.isdir(folder):
@@ -280,13 +275,6 @@ def _why_not_open(path: str, error: apsw.Error) -> MoorageError:
     if not os.access(folder, os.W_OK):
         return StoreReadOnly(path)
     return StoreUnavailable(f"{path} cannot be opened ({error})", store=path)
-
-
-def _set_up(raw: apsw.Connection, path: str, patience: float | None, check: Check) -> None:
-    # A short-lived hook must not pay for the writes of others when it closes.
-    raw.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-    _switch_to_wal(raw, path, BUSY_FOR if patience is None else patience, check)
-    set_options(raw, path)
 
 
 def set_options(raw: apsw.Connection, path: str) -> None:
@@ -349,21 +337,16 @@ def check_usable(path: str) -> None:
         raise StoreUnavailable(why, store=path) from None
     if not os.access(path, os.R_OK | os.W_OK):
         raise StoreReadOnly(path)
-    if size == 0:
-        _check_fresh(path)
-    if size % SMALLEST_PAGE and not _has_content(f"{path}-wal"):  # with a log, the page may not be written yet
-        raise StoreCorrupt(
-            path, f"{size:,} bytes are not a whole number of pages: the file was truncated or is not a database"
-        )
-
-
-def _check_fresh(path: str) -> None:
-    """Refuse an empty file that has a log. Without a log it is new: SQLite writes the first page before the log.
-
-    SQLite would delete the log, and with it all changes acknowledged since the last checkpoint.
-    """
-    if _has_content(f"{path}-wal") and not _has_content(path):
+    if size and size % SMALLEST_PAGE == 0:
+        return
+    has_log = _has_content(f"{path}-wal")
+    # An empty file without a log is new: SQLite writes the first page before the log. It would delete the log, and with
+    # it all changes acknowledged since the last checkpoint.
+    if size == 0 and has_log and not _has_content(path):
         raise StoreCorrupt(path, "it is empty but its log is not: the file was truncated")
+    if size % SMALLEST_PAGE and not has_log:  # with a log, the page may not be written yet
+        why = f"{size:,} bytes are not a whole number of pages: the file was truncated or is not a database"
+        raise StoreCorrupt(path, why)
 
 
 def _has_content(path: str) -> bool:

@@ -81,10 +81,6 @@ class Driven:
         row = await self.one("SELECT max(id) FROM feed WHERE id < ?", (base + FEED_ROOM,))
         return max(0, (row[0] or 0) - base) if row else 0
 
-    def owner_no(self, owner: str) -> int | None:
-        """Return the number of an owner; None if nothing was ever written for them."""
-        return self.connection.owner_no(owner)
-
     def listed(self, values: Sequence[Any]) -> Any:
         return json_text(values)
 
@@ -124,22 +120,20 @@ _WORDS = {
 
 def _plain(sql: str) -> str:
     """Return a statement in SQLite's syntax."""
-    if sql not in _known:
-        if len(_known) > MOST_KNOWN:
-            _known.clear()
-        _known[sql] = _translated(sql)
-    return _known[sql]
-
-
-def _translated(sql: str) -> str:
+    if (known := _known.get(sql)) is not None:
+        return known
+    if len(_known) > MOST_KNOWN:
+        _known.clear()
+    plain = sql
     if "::" in sql or "LOCKED" in sql:
         from re import sub  # hooks have no such statements
 
-        sql = sub(r"IN LIST\((\?\d*)::\w+\)", r"IN (SELECT value FROM json_each(\1))", sql)
-        sql = sub(r"(\?\d*)::\w+| FOR UPDATE SKIP LOCKED", r"\1", sql)
+        plain = sub(r"IN LIST\((\?\d*)::\w+\)", r"IN (SELECT value FROM json_each(\1))", plain)
+        plain = sub(r"(\?\d*)::\w+| FOR UPDATE SKIP LOCKED", r"\1", plain)
     for ours, theirs in _WORDS.items():
-        sql = sql.replace(ours, theirs)
-    return " ".join(sql.split())  # statements are looked up by their text at every execution
+        plain = plain.replace(ours, theirs)
+    _known[sql] = plain = " ".join(plain.split())  # statements are looked up by their text at every execution
+    return plain
 
 
 SqliteJob = Callable[[Driven], Coroutine[Any, Any, T]]

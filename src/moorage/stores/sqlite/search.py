@@ -21,7 +21,9 @@ async def is_behind(db: Driven, owner: str, upto: int) -> bool:
 
 async def catch_up(db: Driven, owner: str) -> None:
     """Index one chunk of new entries, and purge some deleted ones."""
-    await _purge(db)
+    gone = await db.all("SELECT id FROM search_purges ORDER BY id LIMIT ?", (PURGE_CHUNK,))
+    await db.many("DELETE FROM search WHERE rowid = ?", gone)
+    await db.many("DELETE FROM search_purges WHERE id = ?", gone)
     feed, newest = await _mark(db, owner)
     if (chunk := await sql.feed.unindexed(db, owner, feed)) is None:
         return
@@ -30,19 +32,13 @@ async def catch_up(db: Driven, owner: str) -> None:
         "INSERT INTO search (rowid, text) VALUES (?, ?)", [(id_, searchable_text(entry)) for (id_,), entry in entries]
     )
     newest = max([newest, *(id_ for (id_,), _ in entries)])
-    await db.run("INSERT OR REPLACE INTO search_marks VALUES (?, ?, ?)", (db.owner_no(owner), upto, newest))
+    await db.run("INSERT OR REPLACE INTO search_marks VALUES (?, ?, ?)", (db.connection.owner_no(owner), upto, newest))
 
 
 async def _mark(db: Driven, owner: str) -> tuple[int, int]:
     """Return the progress of the index, in the feed and in the log."""
-    row = await db.one("SELECT feed, entry FROM search_marks WHERE owner = ?", (db.owner_no(owner),))
+    row = await db.one("SELECT feed, entry FROM search_marks WHERE owner = ?", (db.connection.owner_no(owner),))
     return (row[0], row[1]) if row else (await db.feed_start(owner) or 0, 0)
-
-
-async def _purge(db: Driven) -> None:
-    gone = await db.all("SELECT id FROM search_purges ORDER BY id LIMIT ?", (PURGE_CHUNK,))
-    await db.many("DELETE FROM search WHERE rowid = ?", gone)
-    await db.many("DELETE FROM search_purges WHERE id = ?", gone)
 
 
 async def search(db: Driven, owner: str, words: list[str], limit: int) -> list[Hit]:

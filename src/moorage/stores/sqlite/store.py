@@ -73,7 +73,7 @@ class SqliteStore(SqlStore):
         return await self._access.write(lambda db: queue.claim_next(db, wanted, wish, stamp, after))
 
     def _search(self) -> Any:
-        from moorage.stores.sqlite import search  # needed only for searches, which may take the time
+        from moorage.stores.sqlite import search
 
         return search
 

@@ -99,6 +99,7 @@ _INSERT = (
     f"INSERT INTO sessions (pk, {', '.join((*PLACE, *ALL.names))}) "
     f"VALUES (coalesce(?, ({NEW_KEY})){', ?' * (len(PLACE) + len(ALL.names))})"
 )
+_LABEL = "INSERT INTO labels VALUES (?, ?, ?)"
 
 
 def insert(db: SqliteConnection, new: Session, pk: int | None, place: SessionPlace) -> int:
@@ -111,13 +112,8 @@ def insert(db: SqliteConnection, new: Session, pk: int | None, place: SessionPla
         shared = [(pk, segment, end) for _, segment, _, end in place.segments]
         db.executemany("INSERT INTO lineage VALUES (?, ?, ?)", shared)
     if new.labels:
-        _write_labels(db, pk, new)
+        db.executemany(_LABEL, [(pk, label, new.owner) for label in new.labels])
     return pk
-
-
-def _write_labels(db: SqliteConnection, pk: int, session: Session) -> None:
-    rows = [(pk, label, session.owner) for label in session.labels]
-    db.executemany("INSERT INTO labels VALUES (?, ?, ?)", rows)
 
 
 _TAKEN = """
@@ -174,7 +170,7 @@ def _write_head(db: SqliteConnection, pk: int, old: Session, new: Session) -> No
     db.execute(_UPDATES[is_moved, is_turned], values)
     if new.labels != old.labels:
         db.execute("DELETE FROM labels WHERE session = ?", (pk,))
-        _write_labels(db, pk, new)
+        db.executemany(_LABEL, [(pk, label, new.owner) for label in new.labels])
 
 
 # Rows of a change -------------------------------------------------------------------------------
@@ -249,15 +245,13 @@ def _write_rows(
 @cache
 def _statements(table: Table[Any]) -> tuple[str, str]:
     """Return the statements that insert new rows of a table, and update existing ones."""
-    root, its_root = "", ""
+    names, values = ["session", "owner", *table.columns], ["?"] * (2 + len(table.columns))
     if table.name == "turns":
-        root, its_root = ", root", ", (SELECT coalesce(root, pk) FROM sessions WHERE pk = ?1)"
-    names, moving = ", ".join(table.columns), ", ".join(f"{name} = ?" for name in table.moving)
-    values = f"?, ?{', ?' * len(table.columns)}{its_root}"
-    return (
-        f"INSERT INTO {table.name} (session, owner, {names}{root}) VALUES ({values})",
-        f"UPDATE {table.name} SET {moving} WHERE owner = ? AND session = ? AND id = ?",
-    )
+        names.append("root")
+        values.append("(SELECT coalesce(root, pk) FROM sessions WHERE pk = ?1)")
+    moving = ", ".join(f"{name} = ?" for name in table.moving)
+    insert = f"INSERT INTO {table.name} ({', '.join(names)}) VALUES ({', '.join(values)})"
+    return insert, f"UPDATE {table.name} SET {moving} WHERE owner = ? AND session = ? AND id = ?"
 
 
 # Deleting ---------------------------------------------------------------------------------------
