@@ -13,9 +13,8 @@ import pytest
 
 import moorage.sync
 from moorage.core.errors import InvalidField, OutcomeUnknown, StoreBusy, StoreTooNew, StoreUnavailable
-from moorage.stores.postgres.connection import PostgresConnection, Statements
+from moorage.stores.postgres.connection import PostgresConnection, Statements, read_url
 from moorage.stores.postgres.migrate import LATEST, migrate, migrations, schema_version
-from moorage.stores.postgres.options import read_url
 from moorage.stores.postgres.store import PostgresStore
 from moorage.testing.builders import OWNER, a_session, a_stamp, said, updated, whole_log
 from moorage.testing.postgres import PostgresServer

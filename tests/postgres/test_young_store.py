@@ -36,7 +36,7 @@ async def young(postgres_url: str, raw: asyncpg.Connection[Any]) -> str:
         await raw.execute(f"ALTER TABLE moorage.{table} SET (autovacuum_enabled = off)")
     for number in range(SESSIONS):
         await launch(store, f"s-{number}", f"run-{number}")
-    if (counting := store._access._statistics._counting) is not None:
+    if (counting := store._access.bus._analyzing) is not None:
         await counting
     await store.close()
     return url

@@ -64,7 +64,8 @@ class ContextBeside:
     async def apply(
         self, owner: str, ref: str, decide: Decision, *, needs: Needs = NO_NEEDS, expected: int | None = None
     ) -> Change:
-        if not _is_about_context(needs):
+        records = needs.records
+        if records is None or not any(name.namespace == CONTEXT for name in (*records.names, *records.below)):
             return await self._store.apply(owner, ref, decide, needs=needs, expected=expected)
         session, at = await self._store.get(owner, ref), self._clock.now()
         session.check_version(expected)
@@ -139,8 +140,3 @@ class ContextBeside:
     @property
     def _is_open(self) -> bool:
         return "_context" in vars(self)
-
-
-def _is_about_context(needs: Needs) -> bool:
-    wanted = needs.records
-    return wanted is not None and any(name.namespace == CONTEXT for name in (*wanted.names, *wanted.below))

@@ -32,18 +32,15 @@ class Pulse:
     async def wait(self, seen: int, timeout: float) -> int:
         """Return the pulse once it differs from `seen` or time is up. Blocks a thread only if it runs no loop."""
         self.listen()
-        if (loop := _running_loop()) is None:
-            self._wait_in_thread(seen, timeout)
-        else:
+        if (loop := _running_loop()) is not None:
             await self._wait_on(loop, seen, timeout)
-        return self._pulse
-
-    def _wait_in_thread(self, seen: int, timeout: float) -> None:
+            return self._pulse
         woken = allocate_lock()
         woken.acquire()
         with self._woken_by(woken.release):
             if self._pulse == seen:
                 woken.acquire(timeout=max(timeout, 0))
+        return self._pulse
 
     async def _wait_on(self, loop: AbstractEventLoop, seen: int, timeout: float) -> None:
         from asyncio import Event

@@ -173,10 +173,7 @@ def entries_of(rows: list[Row], session_id: str, task_id: str, sealer: Sealer | 
     entries, last_at, when = [], None, _EPOCH
     for number, kind, at, role, content, data, by, interface, client_key in rows:
         if data is not None:
-            if data[:1] == TILDE:
-                content, data = _opened_entry(session_id, (number, kind, at), role, data, sealer)
-            else:
-                content, data = _decoded(session_id, number, role, content, data)
+            content, data = _decoded(session_id, (number, kind, at), role, content, data, sealer)
         if at != last_at:  # messages appended together have the same time
             last_at, when = at, _from_timestamp(at / 1e6, UTC)
         shown = "message" if kind == _SYSTEM else kind
@@ -184,25 +181,18 @@ def entries_of(rows: list[Row], session_id: str, task_id: str, sealer: Sealer | 
     return entries
 
 
-def _decoded(session_id: str, number: int, role: str | None, content: Any, data: str) -> tuple[Any, Any]:
-    """Return content and data of an entry that is more than text."""
+def _decoded(
+    session_id: str, place: tuple[int, str, int], role: str | None, content: Any, data: str, sealer: Sealer | None
+) -> tuple[Any, Any]:
+    """Return content and data of an entry that is more than text. Plain text is sealed as JSON, too."""
     try:
+        if data[:1] == TILDE:
+            data = opened(sealer, data, about_entry(*place))
         if role is not None and data[:1] == '"':  # text that the store could not keep in the text column
             return _decode_any(data), None
         return (content, _decode_object(data)) if role is None else (_decode_parts(data), None)
-    except msgspec.DecodeError as error:
-        raise SessionCorrupt(session_id, f"entry {number}: {error}") from error
-
-
-def _opened_entry(
-    session_id: str, place: tuple[int, str, int], role: str | None, sealed: str, sealer: Sealer | None
-) -> tuple[Any, Any]:
-    """Return content and data of a sealed entry; in these, messages of plain text are sealed as JSON too."""
-    try:
-        body = opened(sealer, sealed, about_entry(*place))
-    except ValueError as error:
+    except ValueError as error:  # DecodeError is one
         raise SessionCorrupt(session_id, f"entry {place[0]}: {error}") from error
-    return _decoded(session_id, place[0], role, None, body)
 
 
 def stored_kinds(kinds: tuple[str, ...]) -> tuple[str, ...]:
@@ -301,16 +291,10 @@ def tombstone_row(tombstone: Tombstone) -> Row:
 def tombstone_for(session: Session, root_id: str, stamp: Stamp, reason: str) -> Tombstone:
     """Return the tombstone of a session deleted with the tree of `root_id`."""
     return Tombstone(
-        session_id=session.session_id,
-        session_name=session.session_name,
-        agent_name=session.agent_name,
-        task_id=session.task_id,
-        state=session.state.value,
-        root_of_deletion=root_id,
-        deleted_at=stamp.at,
-        deleted_by=stamp.by,
-        reason=reason,
-    )
+        session_id=session.session_id, session_name=session.session_name, agent_name=session.agent_name,
+        task_id=session.task_id, state=session.state.value, root_of_deletion=root_id, deleted_at=stamp.at,
+        deleted_by=stamp.by, reason=reason,
+    )  # fmt: skip
 
 
 # Lists ordered by time --------------------------------------------------------------------------

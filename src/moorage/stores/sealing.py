@@ -86,9 +86,12 @@ class Sealer:
 
     def _cipher(self, key_id: str) -> AESGCM:
         if (known := self._ciphers.get(key_id)) is None:
-            known = self._ciphers[key_id] = _aes(self._keys[key_id])
-            from cryptography.exceptions import InvalidTag
+            from moorage.core.extras import provided_by
 
+            with provided_by("encryption", "encryption at rest"):
+                from cryptography.exceptions import InvalidTag
+                from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+            known = self._ciphers[key_id] = AESGCM(self._keys[key_id])
             self._refusals = (InvalidTag, ValueError)
         return known
 
@@ -107,14 +110,6 @@ def _checked(key_id: str, key: bytes) -> bytes:
     if len(key) != KEY_BYTES:
         raise InvalidField("encryption", f"has a key {key_id!r} of {len(key)} bytes; it must be {KEY_BYTES}")
     return key
-
-
-def _aes(key: bytes) -> AESGCM:
-    from moorage.core.extras import provided_by
-
-    with provided_by("encryption", "encryption at rest"):
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-    return AESGCM(key)
 
 
 # Keys in text form -----------------------------------------------------------------------------

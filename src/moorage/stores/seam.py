@@ -88,7 +88,8 @@ class Loaded:
     def head(self) -> Session:
         """Return the session with what it waits for."""
         pending = self.pending()
-        awaited = None if self.session.is_final else next((out for out in self.out.values() if _wakes(out)), None)
+        waking = (out for out in self.out.values() if out.calls_back and not out.is_forgotten)
+        awaited = None if self.session.is_final else next(waking, None)
         return replace(
             self.session,
             awaited_approval=pending[0].approval_id if pending else None,
@@ -130,9 +131,10 @@ class Loaded:
         values: list[Value] = [*change.approvals, *change.runs, *change.turns, *change.items]
         for value in values:
             self._put(value)
-        for run in change.runs:
-            if run.state is RunState.STOPPED:
-                self._forget(run.run_id)
+        stopped = {run.run_id for run in change.runs if run.state is RunState.STOPPED}
+        for out in list(self.out.values()):
+            if out.parent_run_id in stopped and not out.is_forgotten:
+                self.put_out(replace(out, is_forgotten=True))
 
     def _put(self, value: Value) -> None:
         key = type(value), _id(value)
@@ -142,11 +144,6 @@ class Loaded:
         if isinstance(value, Item) and known is not None and not value.body and isinstance(known, Item):
             value = replace(value, body=known.body)  # the body never changes, and a decision does not see it
         self.now[key] = self.values[key] = value
-
-    def _forget(self, run_id: str) -> None:
-        for out in list(self.out.values()):
-            if out.parent_run_id == run_id and not out.is_forgotten:
-                self.put_out(replace(out, is_forgotten=True))
 
     def put_out(self, out: Out) -> None:
         """Add a run to wait for."""
@@ -171,10 +168,6 @@ def _id(value: Value) -> str:
     if isinstance(value, Turn):
         return value.turn_id
     return value.item_id if isinstance(value, Item) else value.approval_id
-
-
-def _wakes(out: Out) -> bool:
-    return out.calls_back and not out.is_forgotten
 
 
 class Backend(Protocol):

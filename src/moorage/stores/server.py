@@ -29,17 +29,14 @@ def is_dead(error: BaseException | None) -> bool:
     """Return whether an attempt to connect was refused, or failed because a name or a socket's file does not exist."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
-        if isinstance(error, (ConnectionRefusedError, FileNotFoundError, gaierror)) or _is_refused_everywhere(error):
+        if isinstance(error, (ConnectionRefusedError, FileNotFoundError, gaierror)):
+            return True
+        # That all addresses of a name refused is in the text of one error of asyncio.
+        if isinstance(error, OSError) and set(_NUMBER.findall(str(error))) == {str(errno.ECONNREFUSED)}:
             return True
         seen.add(id(error))
         error = error.__cause__ or error.__context__
     return False
-
-
-def _is_refused_everywhere(error: BaseException) -> bool:
-    """Return whether all addresses of a name refused: asyncio puts their errors into the text of one error."""
-    numbers = {int(number) for number in _NUMBER.findall(str(error))} if isinstance(error, OSError) else set()
-    return numbers == {errno.ECONNREFUSED}
 
 
 class StoreServer:

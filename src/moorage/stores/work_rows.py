@@ -43,21 +43,14 @@ def item_of(db: Db, row: Row, session_id: str) -> Item:
     """Return an item from the columns of ITEM and its body, if that follows."""
     id_, kind, state, given, turn, run, entry, is_joined, created_at = row[:9]
     try:
-        return Item(
-            item_id=id_,
-            session_id=session_id,
-            kind=_KINDS[kind],
-            created_at=instant(created_at),
-            run_id=run,
-            state=_ITEM_STATES[state],
-            given=given,
-            turn_id=turn,
-            entry=entry,
-            body=_decode_body(opened(db.opener, row[9], about_body("item", f"{session_id} {id_}")))
-            if len(row) > 9
-            else {},
-            join=Join.ALL if is_joined else Join.EACH,
+        body = (
+            {} if len(row) == 9 else _decode_body(opened(db.opener, row[9], about_body("item", f"{session_id} {id_}")))
         )
+        return Item(
+            item_id=id_, session_id=session_id, kind=_KINDS[kind], created_at=instant(created_at), run_id=run,
+            state=_ITEM_STATES[state], given=given, turn_id=turn, entry=entry, body=body,
+            join=Join.ALL if is_joined else Join.EACH,
+        )  # fmt: skip
     except (KeyError, ValueError, TypeError, OverflowError) as error:  # DecodeError is a ValueError
         raise SessionCorrupt(session_id, f"item {id_}: {type(error).__name__}: {error}") from error
 
@@ -77,11 +70,6 @@ def due_at(turn: Turn) -> int | None:
     return micros(turn.lease_until if turn.started_at is None else max(turn.lease_until, turn.lost_at))
 
 
-def _untaken_until(run: Run) -> int | None:
-    """Return until when a run waits for a launcher to take it."""
-    return micros_or_none(run.expires_at) if run.state is RunState.QUEUED and not run.turns else None
-
-
 RUNS: Table[Run] = Table(
     "runs",
     attrgetter("run_id"),
@@ -94,7 +82,12 @@ RUNS: Table[Run] = Table(
         "parent_run": attrgetter("parent_run_id"),
         "key": attrgetter("idempotency_key"),
     },
-    moving={"state": attrgetter("state"), "expires_at": _untaken_until},
+    moving={
+        "state": attrgetter("state"),
+        "expires_at": lambda run: (  # until when it waits for a launcher to take it
+            micros_or_none(run.expires_at) if run.state is RunState.QUEUED and not run.turns else None
+        ),
+    },
 )
 TURNS: Table[Turn] = Table(
     "turns",

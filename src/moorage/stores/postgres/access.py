@@ -22,12 +22,12 @@ import asyncpg
 
 from moorage.core.errors import MoorageError, OutcomeUnknown, StoreBusy, StoreUnavailable
 from moorage.stores import Stale
-from moorage.stores.postgres.bus import PostgresBus, Statistics
+from moorage.stores.postgres.bus import PostgresBus
 from moorage.stores.postgres.connection import LostConnection, PostgresConnection, Statements, connect
 from moorage.stores.server import Retries, StoreServer
 
 if TYPE_CHECKING:
-    from moorage.stores.postgres.options import PostgresOptions
+    from moorage.stores.postgres.connection import PostgresOptions
     from moorage.stores.sealing import Sealer
 
 T = TypeVar("T")
@@ -48,7 +48,6 @@ class PostgresAccess:
         self.options = options
         self.pool = Pool(options, sealer, self._prepare, is_known=is_known)
         self.bus = PostgresBus(options, self.pool)
-        self._statistics = Statistics(self.pool)
         self._prepare_store = prepare
         self.watcher: Callable[[int, float], None] | None = None
 
@@ -119,14 +118,12 @@ class PostgresAccess:
                 await patience.wait(error)
 
     def _committed(self, changes: int, began: float) -> None:
-        self.bus.committed()
-        self._statistics.committed(changes)
+        self.bus.committed(changes)
         if self.watcher is not None:
             self.watcher(changes, time.monotonic() - began)
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._statistics.close()
         await self.bus.close()
         await self.pool.close()
 

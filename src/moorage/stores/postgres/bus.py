@@ -24,11 +24,19 @@ from moorage.stores.server import LONGEST_LOOK, LOOK_EVERY, ListeningPulse, end
 
 if TYPE_CHECKING:
     from moorage.stores.postgres.access import Pool
-    from moorage.stores.postgres.options import PostgresOptions
+    from moorage.stores.postgres.connection import PostgresOptions
 
 TELL_AFTER, TELL_EVERY = 0.01, 0.04  # seconds after the first commit, and between notifications while commits continue
 LOOK_EVERY_BEHIND_A_POOLER = 0.1
 
+# PostgreSQL analyzes its tables about every minute. Until then it considers any index that begins with the owner as
+# good as the one that finds the row, and every change of a quickly growing store reads all of it. So a process that
+# fills a store runs ANALYZE early, a few times, off the write path. A store known to be large is skipped.
+AFTER = (50, 1_000, 20_000)  # changes of this process
+YOUNG = 20_000  # rows of a table according to the database
+_KNOWN = "SELECT max(reltuples) FROM pg_class WHERE oid IN ('moor.sessions'::regclass, 'moor.entries'::regclass)"
+_TABLES = ("sessions", "entries", "arrivals", "runs", "turns", "inbox", "records", "approvals")
+_ANALYZE = f"ANALYZE (SKIP_LOCKED) {', '.join(f'moor.{table}' for table in _TABLES)}"
 _LOOK = "SELECT pg_current_snapshot()::text, extract(epoch FROM clock_timestamp())::float8"
 
 
@@ -42,13 +50,19 @@ class PostgresBus(ListeningPulse):
         self._options, self._pool = options, pool
         self._teller: asyncio.Task[None] | None = None
         self._has_news = False
+        self._changes, self._left = 0, list(AFTER)
+        self._analyzing: asyncio.Task[None] | None = None
         self._name = os.urandom(6).hex()  # identifies its own notifications
 
     # Notifying ----------------------------------------------------------------------------------
 
-    def committed(self) -> None:
-        """Wake local waiters at once, and notify other processes shortly after: a commit was made here."""
+    def committed(self, changes: int) -> None:
+        """Wake local waiters at once, and notify other processes shortly after: changes were committed here."""
         self.beat()
+        self._changes += changes
+        if self._left and self._changes >= self._left[0]:
+            self._left.pop(0)
+            self._analyzing = asyncio.create_task(self._analyze())
         if self._options.pooler:
             return
         self._has_news = True
@@ -64,6 +78,13 @@ class PostgresBus(ListeningPulse):
                 async with self._pool.connection(self._pool.retries()) as db:
                     await db.all("SELECT pg_notify(?, ?)", (self._options.channel, self._name))
             pause = min(2 * pause, TELL_EVERY)
+
+    async def _analyze(self) -> None:
+        with suppress(MoorageError, LostConnection, Stale):  # the database will analyze by itself later
+            async with self._pool.connection(self._pool.retries()) as db:
+                known = await db.one(_KNOWN)
+                if known is not None and known[0] < YOUNG:
+                    await db.script(_ANALYZE)
 
     # Listening ----------------------------------------------------------------------------------
 
@@ -102,49 +123,10 @@ class PostgresBus(ListeningPulse):
 
     async def close(self) -> None:
         """Send pending notifications, and stop."""
+        await end(self._analyzing)
         if self._has_news and self._teller is not None and not self._teller.done():
             with suppress(TimeoutError):
                 async with asyncio.timeout(1):
                     await self._teller
         await end(self._teller)
         await super().close()
-
-
-# Statistics -------------------------------------------------------------------------------------
-
-# PostgreSQL analyzes its tables about every minute. Until then it considers any index that begins with the owner as
-# good as the one that finds the row, and every change of a quickly growing store reads all of it. So a process that
-# fills a store runs ANALYZE early, a few times, off the write path. A store known to be large is skipped.
-AFTER = (50, 1_000, 20_000)  # changes of this process
-YOUNG = 20_000  # rows of a table according to the database
-
-_KNOWN = "SELECT max(reltuples) FROM pg_class WHERE oid IN ('moor.sessions'::regclass, 'moor.entries'::regclass)"
-_TABLES = ("sessions", "entries", "arrivals", "runs", "turns", "inbox", "records", "approvals")
-_COUNT = f"ANALYZE (SKIP_LOCKED) {', '.join(f'moor.{table}' for table in _TABLES)}"
-
-
-class Statistics:
-    """Counts changes, and runs ANALYZE."""
-
-    def __init__(self, pool: Pool) -> None:
-        self._pool = pool
-        self._changes, self._left = 0, list(AFTER)
-        self._counting: asyncio.Task[None] | None = None
-
-    def committed(self, changes: int) -> None:
-        """Count the changes of a commit."""
-        self._changes += changes
-        if self._left and self._changes >= self._left[0]:
-            self._left.pop(0)
-            self._counting = asyncio.create_task(self._count())
-
-    async def _count(self) -> None:
-        with suppress(MoorageError, LostConnection, Stale):  # the database will analyze by itself later
-            async with self._pool.connection(self._pool.retries()) as db:
-                known = await db.one(_KNOWN)
-                if known is not None and known[0] < YOUNG:
-                    await db.script(_COUNT)
-
-    async def close(self) -> None:
-        """Stop the task."""
-        await end(self._counting)

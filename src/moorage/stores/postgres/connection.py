@@ -2,17 +2,31 @@
 
 `stores/sql/db.py` says how a statement is written. Each is prepared once for a connection, unless there is a
 pooler in between.
+
+All options of PostgreSQL's own URLs are passed on: user, password, host, port, database, `sslmode`, `sslrootcert`,
+`host=/folder/of/a/socket` … Further options of ours:
+
+    schema=moorage         schema of the tables
+    pool=10                 maximum number of connections
+    pooler=transaction      connections go through a transaction pooler: no prepared statements, poll only
+    patience=30             seconds that a caller waits for a connection, and for an unreachable database
+    statement_timeout=30    seconds that one statement may take
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from itertools import count
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import asyncpg
+from msgspec import Struct
 
 from moorage.core.errors import (
     EncryptionKeyMissing,
@@ -24,10 +38,10 @@ from moorage.core.errors import (
 )
 from moorage.stores import Stale
 from moorage.stores.rows import Row, micros
+from moorage.stores.server import seconds, whole_number
 
 if TYPE_CHECKING:
     from moorage.core.session import Stamp
-    from moorage.stores.postgres.options import PostgresOptions
     from moorage.stores.sealing import Sealer
     from moorage.stores.sql.db import Commit, Target
 
@@ -67,24 +81,20 @@ class Statements:
         if known is None:
             if len(self._known) > 4 * STATEMENTS_KEPT:
                 self._known.clear()
-            known = self._known[sql] = _numbered(_without_hints(sql).replace("moor.", self.prefix))
+            known = self._known[sql] = _translated(sql).replace("moor.", self.prefix)
         return known
 
 
-def _without_hints(sql: str) -> str:
-    """Return a statement of `stores/sql` without its hints for SQLite, and with lists as arrays."""
+def _translated(sql: str) -> str:
+    """Return a statement of `stores/sql` without its hints for SQLite, with lists as arrays and values numbered."""
     sql = sql.replace("ORDERED JOIN", "JOIN").replace("instr(", "strpos(")
     sql = _NOT_IN_LIST.sub(r"<> ALL(\1[])", sql)
-    return _HINTS.sub("", _IN_LIST.sub(r"= ANY(\1[])", sql))
-
-
-def _numbered(sql: str) -> str:
-    count = 0
+    sql = _HINTS.sub("", _IN_LIST.sub(r"= ANY(\1[])", sql))
+    places = count(1)
 
     def number(found: re.Match[str]) -> str:
-        nonlocal count
-        count += 1
-        return f"${found[1] or count}"
+        place = next(places)  # values with a number count, too
+        return f"${found[1] or place}"
 
     return _VALUE.sub(number, sql)
 
@@ -141,9 +151,9 @@ class PostgresConnection:
         """
         columns = [list(each) for each in zip(*targets, strict=True)]
         if self.is_locking:
-            from moorage.stores.sql import callbacks  # only sessions with turns of a launcher need it
+            from moorage.stores.sql import work  # only sessions with turns of a launcher need it
 
-            await callbacks.call_back_for(self, owner, columns[0], stamp)
+            await work.call_back_for(self, owner, columns[0], stamp)
         sql = "SELECT moor.delete_sessions(?, ?::bigint[], ?::text[], ?::text[], ?::bigint[], ?, ?)"
         await self.commit_one(sql, (owner, *columns, micros(stamp.at), stamp.by))
 
@@ -224,6 +234,7 @@ class PostgresConnection:
             self.raw.terminate()
 
     def _translated(self, error: BaseException) -> BaseException:
+        """Return our error for an error of PostgreSQL or its driver."""
         code = getattr(error, "sqlstate", None) or ""
         if not isinstance(error, asyncpg.PostgresError) or isinstance(error, asyncpg.PostgresConnectionError):
             if isinstance(error, (asyncpg.DataError, UnicodeEncodeError)):
@@ -235,7 +246,19 @@ class PostgresConnection:
             return Stale(str(error), is_rule=code in _RULES)
         if code.startswith(_GOING) and code != "57014":
             return LostConnection(error, is_certain=True)  # the server itself reports the rollback
-        return translated(error, self.path)
+        if code == REFUSED_PLAIN:
+            return EncryptionKeyMissing(None)
+        if code.startswith("MR"):
+            return FunctionRefused(code, getattr(error, "detail", None) or "")
+        if code in _BUSY:
+            return StoreBusy(self.path)
+        if code.startswith("53"):
+            return StoreFull(self.path)
+        if code in ("25006", "42501"):
+            return StoreReadOnly(self.path)
+        if code in _NO_TEXT:
+            return InvalidField("text", "has a character that PostgreSQL cannot keep: NUL")
+        return StoreUnavailable(f"{self.path} cannot be used ({type(error).__name__}: {error})", store=self.path)
 
 
 _TROUBLE = (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError, UnicodeEncodeError)
@@ -249,47 +272,80 @@ class FunctionRefused(Exception):
         self.code, self.detail = code, detail
 
 
-def translated(error: asyncpg.PostgresError, where: str) -> BaseException:
-    """Return our error for an error of PostgreSQL."""
-    code = error.sqlstate or ""
-    if code == REFUSED_PLAIN:
-        return EncryptionKeyMissing(None)
-    if code.startswith("MR"):
-        return FunctionRefused(code, getattr(error, "detail", None) or "")
-    if code in _BUSY:
-        return StoreBusy(where)
-    if code.startswith("53"):
-        return StoreFull(where)
-    if code in ("25006", "42501"):
-        return StoreReadOnly(where)
-    if code in _NO_TEXT:
-        return InvalidField("text", "has a character that PostgreSQL cannot keep: NUL")
-    return StoreUnavailable(f"{where} cannot be used ({type(error).__name__}: {error})", store=where)
-
-
 async def connect(options: PostgresOptions, timeout: float) -> asyncpg.Connection[Any]:
-    """Open a connection with all settings it needs."""
-    settings = {} if options.pooler else _settings(options)
+    """Open a connection with all settings it needs. With a pooler there are none: it shares connections."""
+    timeout_ms = str(int(options.statement_timeout * 1000))
+    settings = {
+        "application_name": "moorage",
+        "statement_timeout": timeout_ms,
+        "lock_timeout": timeout_ms,
+        "idle_in_transaction_session_timeout": str(int(min(options.statement_timeout, 60) * 1000)),
+        "jit": "off",  # statements are short
+        "enable_seqscan": "off",  # every statement has its index; a table that is small when planned grows
+        "plan_cache_mode": "force_generic_plan",  # plans must not depend on values: planning took longer than execution
+    }
     raw: asyncpg.Connection[Any] = await asyncpg.connect(
         options.dsn,
         timeout=timeout,
         command_timeout=options.statement_timeout + GRACE,
         statement_cache_size=0 if options.pooler else STATEMENTS_KEPT,
         max_cached_statement_lifetime=0,
-        server_settings=settings,
+        server_settings={} if options.pooler else settings,
     )
     return raw
 
 
-def _settings(options: PostgresOptions) -> dict[str, str]:
-    """Return the settings of every connection. A pooler shares connections between transactions."""
-    timeout = str(int(options.statement_timeout * 1000))
-    return {
-        "application_name": "moorage",
-        "statement_timeout": timeout,
-        "lock_timeout": timeout,
-        "idle_in_transaction_session_timeout": str(int(min(options.statement_timeout, 60) * 1000)),
-        "jit": "off",  # statements are short
-        "enable_seqscan": "off",  # every statement has its index; a table that is small when planned grows
-        "plan_cache_mode": "force_generic_plan",  # plans must not depend on values: planning took longer than execution
-    }
+# URLs -------------------------------------------------------------------------------------------
+
+MAX_SCHEMA = 48  # bytes: names derived from it have at most 63
+_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
+_SCHEMA = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class PostgresOptions(Struct, frozen=True, kw_only=True):
+    """The address and options of a PostgreSQL store."""
+
+    dsn: str  # for the driver
+    shown: str  # without a password
+    schema: str = "moorage"
+    pool: int = 10
+    pooler: bool = False
+    patience: float = 30.0
+    statement_timeout: float = 30.0
+
+    @property
+    def channel(self) -> str:
+        """Return the channel on which servers of this store notify each other."""
+        return f"moorage_{self.schema}"
+
+
+def read_url(url: str) -> PostgresOptions:
+    """Parse a URL. Raises InvalidField."""
+    parts = urlsplit(url)
+    given = parse_qsl(parts.query, keep_blank_values=True)
+    for name, value in given:
+        if name in _FILES and not os.path.isfile(value):  # the driver would not name it
+            raise InvalidField("url", f"has {name}={value!r}, and there is no such file")
+    ours: dict[str, Any] = {name: _READERS[name](name, value) for name, value in given if name in _READERS}
+    theirs = urlencode([pair for pair in given if pair[0] not in _READERS], quote_via=quote)
+    dsn = urlunsplit(("postgresql", parts.netloc, parts.path, theirs, ""))
+    shown = f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}"
+    return PostgresOptions(dsn=dsn, shown=shown, **ours)
+
+
+def _schema(name: str, value: str) -> str:
+    if not _SCHEMA.fullmatch(value) or len(value) > MAX_SCHEMA or value.startswith("pg_"):
+        raise InvalidField("url", f"has {name}={value!r}; use letters, digits and _, not beginning with pg_")
+    return value
+
+
+def _pooler(name: str, value: str) -> bool:
+    if value not in ("transaction", "none"):
+        raise InvalidField("url", f"has {name}={value!r}; write transaction, or none")
+    return value == "transaction"
+
+
+_READERS: dict[str, Any] = {
+    "schema": _schema, "pool": partial(whole_number, most=1000), "pooler": _pooler, "patience": seconds,
+    "statement_timeout": seconds,
+}  # fmt: skip

@@ -54,8 +54,10 @@ async def schema_version(db: PostgresConnection) -> int:
 async def migrate(db: PostgresConnection) -> list[int]:
     """Bring the schema to the newest version; return the numbers of the migrations applied. Raises StoreTooNew."""
     found = await schema_version(db)
-    if found > LATEST:
-        await _check_usable(db, found)
+    if found > LATEST:  # a newer release may have removed something that this one uses
+        needs = await db.one("SELECT max(coalesce(needs, number)) FROM moor.migrations")
+        if needs is None or needs[0] > LATEST:
+            raise StoreTooNew(db.path, found, LATEST)
     if found >= LATEST:
         return []
     async with db.transaction():
@@ -65,18 +67,17 @@ async def migrate(db: PostgresConnection) -> list[int]:
         return await _apply_missing(db)
 
 
-async def _check_usable(db: PostgresConnection, found: int) -> None:
-    """Raise StoreTooNew if a newer release has removed something that this one uses."""
-    row = await db.one("SELECT max(coalesce(needs, number)) FROM moor.migrations")
-    if row is None or row[0] > LATEST:
-        raise StoreTooNew(db.path, found, LATEST)
-
-
 async def _apply_missing(db: PostgresConnection) -> list[int]:
     done = await schema_version(db)
     if done == 0:
-        await _check_free(db)
-        await db.script(f"CREATE SCHEMA IF NOT EXISTS {db.prefix[:-1]}")
+        schema = db.prefix[:-1]
+        if row := await db.one(_STRANGER, (schema,)):  # tables but no migrations of ours: they are another program's
+            raise StoreUnavailable(
+                f"the schema {schema} of {db.path} has a table {row[0]!r} of another program; "
+                "choose another one with ?schema=",
+                store=db.path,
+            )
+        await db.script(f"CREATE SCHEMA IF NOT EXISTS {schema}")
         await db.script(_LEDGER)
     missing = [migration for migration in migrations() if done < migration.number]
     for migration in missing:
@@ -86,17 +87,6 @@ async def _apply_missing(db: PostgresConnection) -> list[int]:
             (migration.number, migration.name, migration.checksum, int(time.time() * 1e6), migration.needs),
         )
     return [migration.number for migration in missing]
-
-
-async def _check_free(db: PostgresConnection) -> None:
-    """Refuse a schema that has tables but no migrations table of ours: it belongs to another program."""
-    schema = db.prefix[:-1]
-    if row := await db.one(_STRANGER, (schema,)):
-        raise StoreUnavailable(
-            f"the schema {schema} of {db.path} has a table {row[0]!r} of another program; "
-            "choose another one with ?schema=",
-            store=db.path,
-        )
 
 
 # Care -------------------------------------------------------------------------------------------

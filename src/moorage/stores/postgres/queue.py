@@ -16,7 +16,7 @@ from moorage.core.session import Stamp
 from moorage.core.work import Claim
 from moorage.ports import Claimed
 from moorage.stores.postgres.connection import PostgresConnection
-from moorage.stores.rows import Row, micros
+from moorage.stores.rows import micros
 from moorage.stores.sql import lookup
 from moorage.stores.sql.query import Query
 from moorage.stores.sql.views import WHOLE_VIEW, seen_of
@@ -84,22 +84,16 @@ async def claim_next(
     Some due turns cannot be taken: their session is held, or cannot be read. The rule of claims postpones
     the first kind; the second is skipped.
     """
-    row = await _next(db, wanted, micros(stamp.at), after, hands)
-    if row is None:
-        return None
+    sql = _TAKE[db.is_locking](db).format(due=_due(db, wanted, 8))
+    async with hands.looking:  # otherwise two claims would find the same turn
+        choice = SIDE_BY_SIDE if db.is_locking else len(hands.turns) + 1
+        row = await db.one(sql, _values(wanted, micros(stamp.at), after, choice, list(hands.turns)))
+        if row is None:
+            return None
+        hands.turns.add(row[0])
     try:
         return await take(db, seen_of(db, row[1:]), wish, stamp) or int(row[0])
     except SessionCorrupt:
         return int(row[0])
     finally:
         hands.turns.discard(row[0])
-
-
-async def _next(db: PostgresConnection, wanted: WantedTurns, at: int, after: int, hands: Hands) -> Row | None:
-    sql = _TAKE[db.is_locking](db).format(due=_due(db, wanted, 8))
-    async with hands.looking:  # otherwise two claims would find the same turn
-        choice = SIDE_BY_SIDE if db.is_locking else len(hands.turns) + 1
-        row = await db.one(sql, _values(wanted, at, after, choice, list(hands.turns)))
-        if row is not None:
-            hands.turns.add(row[0])
-    return row

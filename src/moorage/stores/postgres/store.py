@@ -21,8 +21,7 @@ from moorage.ports import CommitWatcher
 from moorage.stores import sql
 from moorage.stores.postgres import log, migrate, queue, search
 from moorage.stores.postgres.access import PostgresAccess
-from moorage.stores.postgres.connection import PostgresConnection
-from moorage.stores.postgres.options import read_url
+from moorage.stores.postgres.connection import PostgresConnection, read_url
 from moorage.stores.server import ServerClock
 from moorage.stores.sql.store import SNAPSHOT, SqlStore, job
 

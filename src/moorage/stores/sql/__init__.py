@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from moorage.stores.sql import callbacks as callbacks
     from moorage.stores.sql import changes as changes
     from moorage.stores.sql import check as check
     from moorage.stores.sql import counts as counts

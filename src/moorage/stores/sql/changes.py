@@ -136,7 +136,7 @@ async def apply(
 async def save(db: Db, owner: str, seen: Seen, change: Change, guard: Guard | None = None) -> Change:
     """Commit a whole change; return it with the outcome of its callbacks."""
     if change.callbacks:
-        return await sql.callbacks.save(db, owner, seen, change)
+        return await sql.work.save_with_callbacks(db, owner, seen, change)
     if change != Change(session=seen.view.session):
         guard = None if guard is not None and guard[0] == seen.pk else guard  # its own revision is compared in any case
         await db.commit_changes(Commit(owner, [written_of(seen, change)], change.once, guard=guard))

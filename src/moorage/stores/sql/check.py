@@ -16,11 +16,10 @@ from moorage.stores.sql.sealed import unopened
 from moorage.stores.work_rows import item_of, run_of, turn_of
 
 _GAPS, _NOT_JSON = Query("gaps"), Query("not_json")
+_SAYS_GAPS = "session {} should have {} entries of its own, numbered without gaps, and has {}"
+_SAYS_NOT_JSON = "entry {} of session {} is not JSON"
 # By whether it is PostgreSQL: the condition that a text is JSON, and a body as JSON.
-_WORDS = {
-    False: {"is_json": "json_valid", "body": "t.body"},
-    True: {"is_json": "moor.is_json", "body": "t.body::json"},
-}
+_WORDS = {False: {"is_json": "json_valid", "body": "t.body"}, True: {"is_json": "moor.is_json", "body": "t.body::json"}}
 _SAYS = "CASE WHEN {{is_json}}(t.body) THEN {{body}} ->> '{}' END"
 _EPOCH, _STATE = _SAYS.format("epoch"), _SAYS.format("state")
 _RUNNING = "(SELECT id FROM moor.turns t WHERE t.owner = s.owner AND t.session = s.pk AND t.state = 'running')"
@@ -56,27 +55,13 @@ _CONTRADICTIONS = {
 
 async def check(db: Db, migrations: Iterable[Migration]) -> list[str]:
     """Return the problems found, as text; `migrations` are those of this release."""
-    return await _edited(db, migrations) + await _contradictions(db) + await _unreadable(db) + await unopened(db)
-
-
-async def _edited(db: Db, migrations: Iterable[Migration]) -> list[str]:
-    """Return the applied migrations whose file has changed since, as text."""
     known = {migration.number: migration.checksum for migration in migrations}
     applied = await db.all("SELECT number, name, checksum FROM moor.migrations")
     edited = [name for number, name, checksum in applied if known.get(number, checksum) != checksum]
-    return [f"migration {name} was edited after it was applied" for name in edited]
-
-
-async def _contradictions(db: Db) -> list[str]:
-    words, problems = _WORDS[db.is_postgres], list[str]()
-    for session_id, expected, found in await db.all(_GAPS(db)):
-        missing = f"{expected} entries of its own, numbered without gaps, and has {found}"
-        problems.append(f"session {session_id} should have {missing}")
-    for number, session_id in await db.all(_NOT_JSON(db).format(**words)):
-        problems.append(f"entry {number} of session {session_id} is not JSON")
-    for text, sql in _CONTRADICTIONS.items():
-        problems += [text.format(*row) for row in await db.all(sql.format(**words))]
-    return problems
+    problems = [f"migration {name} was edited after it was applied" for name in edited]
+    for text, sql in {_SAYS_GAPS: _GAPS(db), _SAYS_NOT_JSON: _NOT_JSON(db), **_CONTRADICTIONS}.items():
+        problems += [text.format(*row) for row in await db.all(sql.format(**_WORDS[db.is_postgres]))]
+    return problems + await _unreadable(db) + await unopened(db)
 
 
 # Reading all data ------------------------------------------------------------------------------
@@ -85,27 +70,20 @@ CHUNK = 1000  # rows read at a time
 
 
 Read = Callable[[Db, Row], Any]
-
-_HEADS = Walk("moor.sessions t", "t.pk", f"t.id, t.state, {head_columns('t', 'moor.')}")
-_OF_WORK: tuple[tuple[str, str, Read], ...] = (
-    ("runs", "t.body, t.id", run_of),
-    ("turns", "t.body, t.id", turn_of),
-    ("inbox", WHOLE_ITEM_OF_T, lambda db, row: item_of(db, row[:-1], row[-1])),
-)
-# By table, how its rows are read, with id and state first.
-_READERS: dict[str, tuple[Walk, Read]] = {
-    "sessions": (_HEADS, lambda db, row: session_of(row, db.opener)),
-    **{
-        table: (Walk(f"moor.{table} t {OF_SESSION}", "t.n", f"t.id, t.state, {columns}, s.id"), read)
-        for table, columns, read in _OF_WORK
-    },
+_READERS: dict[str, tuple[str, Read]] = {  # by table, its columns behind id and state, and how they are read
+    "sessions": (head_columns("t", "moor."), lambda db, row: session_of(row, db.opener)),
+    "runs": ("t.body, t.id, s.id", run_of),
+    "turns": ("t.body, t.id, s.id", turn_of),
+    "inbox": (f"{WHOLE_ITEM_OF_T}, s.id", lambda db, row: item_of(db, row[:-1], row[-1])),
 }
 
 
 async def _unreadable(db: Db) -> list[str]:
     """Return the sessions, runs, turns and items that cannot be read, as text."""
     problems = []
-    for table, (walk, read) in _READERS.items():
+    for table, (columns, read) in _READERS.items():
+        source, key = ("sessions t", "t.pk") if table == "sessions" else (f"{table} t {OF_SESSION}", "t.n")
+        walk = Walk(f"moor.{source}", key, f"t.id, t.state, {columns}")
         after, limit = None, CHUNK
         while True:
             try:

@@ -97,10 +97,6 @@ def _facts_of(rows: list[Row], callbacks: dict[int, CallbackCounts]) -> list[Ses
         if state not in _STATES or not _FIRST <= created_at <= _LAST:
             continue
         read, written = _NO_TOKENS if metadata is None else tokens_in(metadata)
-        at = _from_timestamp(created_at / 1e6, UTC)
-        facts.append(
-            SessionFact(
-                id_, agent, task, at, _STATES[state], duration, has_errors == 1, read, written, callbacks.get(pk)
-            )
-        )  # fmt: skip
+        at, counts, failed = _from_timestamp(created_at / 1e6, UTC), callbacks.get(pk), has_errors == 1
+        facts.append(SessionFact(id_, agent, task, at, _STATES[state], duration, failed, read, written, counts))
     return facts

@@ -34,18 +34,16 @@ class Query:
 
     def __call__(self, db: Db) -> str:
         """Return it in the dialect of a database."""
-        text = self._texts.get(db.is_postgres)
-        if text is None:
-            text = self._texts[db.is_postgres] = self._read("postgres" if db.is_postgres else "sqlite")
-        return text
-
-    def _read(self, dialect: str) -> str:
+        if (known := self._texts.get(db.is_postgres)) is not None:
+            return known
+        dialect = "postgres" if db.is_postgres else "sqlite"
         path = os.path.join(_FOLDER, f"{self._name}.{dialect}.sql")
         if not os.path.exists(path):
             path = os.path.join(_FOLDER, f"{self._name}.sql")
         with open(path, encoding="utf-8") as file:
             text = "".join(line for line in file if not line.startswith("--"))
-        return text.format(**_CONDITIONS[dialect], **self._parts)
+        self._texts[db.is_postgres] = text = text.format(**_CONDITIONS[dialect], **self._parts)
+        return text
 
 
 class Walk(NamedTuple):

@@ -64,6 +64,9 @@ class RecordScope(NamedTuple):
 OF_OWNER = RecordScope(OWNERS)
 
 
+# Base64 by msgspec: the standard library takes two and six times as long, and a graph reads large states at every step.
+
+
 def record_of(db: Db, owner: str, session: int, row: Row) -> Record:
     """Return a record from COLUMNS. Raises ValueError if its value is invalid."""
     namespace, key, form, size, parts, version, updated_at, expires_at, text = row
@@ -71,7 +74,7 @@ def record_of(db: Db, owner: str, session: int, row: Row) -> Record:
         text = opened(db.opener, text, about_record(owner, session, namespace, key, version))
     is_text = parts > 0 or form != BYTES
     return Record(
-        namespace=namespace, key=key, value=text.encode() if is_text else _from_base64(text), form=form,
+        namespace=namespace, key=key, value=text.encode() if is_text else msgspec.convert(text, bytes), form=form,
         size=size, parts=parts, version=version, updated_at=instant(updated_at), expires_at=instant_or_none(expires_at),
     )  # fmt: skip
 
@@ -79,24 +82,11 @@ def record_of(db: Db, owner: str, session: int, row: Row) -> Record:
 def row_of(db: Db, owner: str, session: int, record: Record) -> Row:
     """Return a record as COLUMNS, its value sealed if new bodies are."""
     is_text = record.parts > 0 or record.form != BYTES
-    text = record.value.decode() if is_text else _to_base64(record.value)
+    text = record.value.decode() if is_text else msgspec.to_builtins(record.value)
     if db.sealer is not None:
         text = db.sealer.seal(text, about_record(owner, session, record.namespace, record.key, record.version))
     times = micros(record.updated_at), micros_or_none(record.expires_at)
     return record.namespace, record.key, record.form, record.size, record.parts, record.version, *times, text
-
-
-# The standard library's functions take two and six times as long; large states are read at every step of a graph.
-
-
-def _to_base64(data: bytes) -> str:
-    text: str = msgspec.to_builtins(data)
-    return text
-
-
-def _from_base64(text: str) -> bytes:
-    """Decode base64. Raises ValueError if the text is none."""
-    return msgspec.convert(text, bytes)
 
 
 # Reading ----------------------------------------------------------------------------------------
@@ -196,7 +186,7 @@ def _range(name: RecordName, is_prefix: bool = True) -> tuple[str, str, str]:
 
 # Writing ----------------------------------------------------------------------------------------
 
-_NAMES = COLUMNS.split(", ")
+_NAMES, _RANGE = COLUMNS.split(", "), ("namespace", "key", "end")
 _INSERT = (
     f"INSERT INTO moor.records (owner, session, {COLUMNS}) VALUES (?, ?{', ?' * len(_NAMES)}) ON CONFLICT DO NOTHING"
 )
@@ -212,22 +202,16 @@ async def write(db: Db, owner: str, session: int, writes: tuple[RecordWrite, ...
     for each in writes:
         match each:
             case PutRecord(record, was):
-                await _put(db, owner, session, record, was)
+                row = row_of(db, owner, session, record)
+                update = (*row[2:], owner, session, *row[:2], was)
+                written = await (db.run(_UPDATE, update) if was else db.run(_INSERT, (owner, session, *row)))
+                if written != 1:
+                    raise Stale(f"record {record.key!r} of {record.namespace} has changed")
             case DropRecords(name, is_prefix):
                 await db.run(f"DELETE FROM moor.records {_THESE}", (owner, session, *_range(name, is_prefix)))
             case TouchRecords(name, expires_at, is_prefix):
                 sql = f"UPDATE moor.records SET expires_at = ? {_THESE}"
                 await db.run(sql, (micros_or_none(expires_at), owner, session, *_range(name, is_prefix)))
-
-
-async def _put(db: Db, owner: str, session: int, record: Record, was: int) -> None:
-    row = row_of(db, owner, session, record)
-    if was == 0:
-        written = await db.run(_INSERT, (owner, session, *row))
-    else:
-        written = await db.run(_UPDATE, (*row[2:], owner, session, *row[:2], was))
-    if written != 1:
-        raise Stale(f"record {record.key!r} of {record.namespace} has changed")
 
 
 def payload_of(db: Db, owner: str, session: int, writes: tuple[RecordWrite, ...]) -> list[Fields]:
@@ -239,15 +223,11 @@ def payload_of(db: Db, owner: str, session: int, writes: tuple[RecordWrite, ...]
                 row = dict(zip(_NAMES, row_of(db, owner, session, record), strict=True))
                 payload.append({"op": "update" if was else "insert", "was": was, **row})
             case DropRecords(name, is_prefix):
-                payload.append({"op": "drop", **_named_range(name, is_prefix)})
+                payload.append({"op": "drop", **dict(zip(_RANGE, _range(name, is_prefix), strict=True))})
             case TouchRecords(name, expires_at, is_prefix):
-                end = {"expires_at": micros_or_none(expires_at)}
-                payload.append({"op": "touch", **_named_range(name, is_prefix), **end})
+                where = dict(zip(_RANGE, _range(name, is_prefix), strict=True))
+                payload.append({"op": "touch", "expires_at": micros_or_none(expires_at), **where})
     return payload
-
-
-def _named_range(name: RecordName, is_prefix: bool) -> Fields:
-    return dict(zip(("namespace", "key", "end"), _range(name, is_prefix), strict=True))
 
 
 async def write_memory(db: Db, owner: str, needs: RecordNeeds, decide: RecordDecision) -> tuple[RecordWrite, ...]:

@@ -52,9 +52,7 @@ class SqlAccess(Protocol):
 
 
 def job(
-    method: Callable[Concatenate[Any, P], Coro[T]],
-    find: Callable[[], Callable[Concatenate[Any, P], Coro[T]]],
-    how: str,
+    method: Callable[Concatenate[Any, P], Coro[T]], find: Callable[[], Callable[Concatenate[Any, P], Coro[T]]], how: str
 ) -> Callable[Concatenate[Any, P], Coro[T]]:
     """Return a port's method that runs a job. `find` loads the job at its first call, so that hooks start fast."""
 

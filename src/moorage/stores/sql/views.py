@@ -44,18 +44,12 @@ class Seen(NamedTuple):
         return lookup.SessionColumns(self.pk, session.session_id, session.task_id, root=self.root)
 
 
-class _Words(NamedTuple):
-    """How a dialect selects the rows of a session, and reads its revision."""
-
-    ours: str
-    revision: str
-
-
-# By whether it is PostgreSQL. SQLite keeps no revisions: its decisions are written in the same transaction. With the
-# owner in the condition, SQLite might walk an index by owner instead of one by session.
+# By whether it is PostgreSQL: how the rows of a session are selected, and its revision is read. SQLite keeps no
+# revisions: its decisions are written in the same transaction. With the owner in the condition, SQLite might walk an
+# index by owner instead of one by session.
 _WORDS = {
-    False: _Words("session = s.pk", "0"),
-    True: _Words("owner = s.owner AND session = s.pk", "s.revision"),
+    False: {"ours": "session = s.pk", "revision": "0"},
+    True: {"ours": "owner = s.owner AND session = s.pk", "revision": "s.revision"},
 }
 _OPEN_ITEMS = "state IN ('held', 'waiting', 'given') AND state <> 'consumed'"
 _ITEMS = f"SELECT {{item}}, n FROM moor.inbox WHERE {{ours}} AND {_OPEN_ITEMS}"
@@ -100,18 +94,18 @@ _BUSY = f"(s.launched OR EXISTS (SELECT 1 FROM moor.inbox WHERE {{ours}} AND {_O
 
 
 def _going_on(is_postgres: bool, items: str = _ITEMS, item: str = ITEM, settled: str = "") -> str:
-    words = {**_WORDS[is_postgres]._asdict(), "item": item, "settled": settled}
+    words = {**_WORDS[is_postgres], "item": item, "settled": settled}
     return _GOING_ON.format(**words, busy=_BUSY.format(**words), items=items.format(**words))
 
 
 def _view(is_postgres: bool, **how: str) -> str:
-    return f"SELECT {_WORDS[is_postgres].revision}, {_HEAD}, {_going_on(is_postgres, **how)}"
+    return f"SELECT {_WORDS[is_postgres]['revision']}, {_HEAD}, {_going_on(is_postgres, **how)}"
 
 
 _FROM = "FROM moor.sessions s WHERE s.owner = ?1 AND s.id = ?2"
 _BY_ID = f"{_view(True)} {_FROM}"
 # SQLite first reads whether there is open work, then which: a long statement costs more than a second one.
-_HEAD_FIRST = f"SELECT 0, {_HEAD}, s.pending_approvals > 0 OR {_BUSY.format(ours=_WORDS[False].ours)} {_FROM}"
+_HEAD_FIRST = f"SELECT 0, {_HEAD}, s.pending_approvals > 0 OR {_BUSY.format(**_WORDS[False])} {_FROM}"
 _THEN_WORK = f"SELECT {_going_on(False)} {_FROM}"
 _NOTHING = (None,) * 5
 WHOLE_VIEW = {is_postgres: _view(is_postgres, item=f"{ITEM}, body") for is_postgres in _WORDS}
@@ -262,7 +256,7 @@ async def asker_of(db: Db, owner: str, asker: Asker, pk: int | None) -> tuple[As
     ]
     if pk is None and names == [None, None]:
         return AskerView(), None
-    sql = _ASKER.format(**_WORDS[db.is_postgres]._asdict())
+    sql = _ASKER.format(**_WORDS[db.is_postgres])
     row = await db.one(sql, (owner, *names, pk))
     if row is not None and db.lock():  # lock before reading
         await db.all("SELECT FROM moor.sessions WHERE owner = ? AND pk = ? FOR SHARE", (owner, row[1]))

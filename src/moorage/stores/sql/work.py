@@ -1,4 +1,4 @@
-"""Approvals, runs, turns and inboxes: their lists, and taking a turn.
+"""Approvals, runs, turns and inboxes: their lists, taking a turn, and callbacks.
 
 For each requested state, a list walks an index that ends in the order of creation.
 """
@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from moorage.core.approval import PENDING, Approval, ApprovalQuery
 from moorage.core.errors import ApprovalNotFound, ItemNotFound, RunNotFound, SessionCorrupt, TurnNotFound
@@ -16,17 +17,18 @@ from moorage.core.fact import Backlog
 from moorage.core.inbox import Item, ItemState, inbox_fingerprint
 from moorage.core.query import MAX_POSITION, Page, make_cursor, read_cursor
 from moorage.core.run import SETTLED, Run, RunQuery, RunState
-from moorage.core.session import Stamp
+from moorage.core.session import Callback, Change, Stamp
 from moorage.core.turn import Turn, TurnState
-from moorage.core.work import Claim, claim
+from moorage.core.work import DELIVERED, Claim, callbacks_of_deleted, claim, deliver, fate_with
 from moorage.ports import Claimed, LauncherTurn
-from moorage.stores.rows import ITEM, Row, approval_of, micros, readable
-from moorage.stores.sql.changes import save
-from moorage.stores.sql.db import Db
+from moorage.stores import Stale
+from moorage.stores.rows import ITEM, OPEN, Row, approval_of, micros, readable
+from moorage.stores.sql import changes
+from moorage.stores.sql.db import Commit, Db
 from moorage.stores.sql.lookup import OF_SESSION, existing, key_of, may_be_ref, pk_of
 from moorage.stores.sql.query import Query
-from moorage.stores.sql.views import Seen
-from moorage.stores.work_rows import item_of, run_of, turn_of
+from moorage.stores.sql.views import Seen, load_parent
+from moorage.stores.work_rows import PARENT_CORRUPT, item_of, run_of, turn_of
 
 # Approvals --------------------------------------------------------------------------------------
 
@@ -120,25 +122,17 @@ async def _runs(db: Db, owner: str, query: RunQuery, below: int) -> list[Row]:
         if query.state in (None, state.value) and not (query.open_only and state in SETTLED)
     ]
     filters: dict[str, Any] = {"owner = ?": owner, "n < ?": below}
-    if query.agent is not None:
-        filters["agent = ?"] = query.agent
-    if query.parent_session_id is not None:
-        filters["parent = ?"] = query.parent_session_id
-    index = "runs_by_state"
+    given = {"agent = ?": query.agent, "parent = ?": query.parent_session_id}
+    filters |= {condition: value for condition, value in given.items() if value is not None}
+    index = "runs_by_state"  # of few runs if they are open, even of all owners together
+    is_open = query.open_only or query.state in (RunState.QUEUED, RunState.RUNNING)
     if query.session_id is not None:
         index, filters["session = ?"] = "runs_by_session", await pk_of(db, owner, query.session_id)
-    elif by_other := _index_without_states(query):
-        index, states = by_other, [f"({' OR '.join(states)})"] if states else []
+    elif query.parent_session_id is not None or (query.agent is not None and not is_open):
+        index = "runs_by_agent" if query.parent_session_id is None else "runs_by_parent"
+        states = [f"({' OR '.join(states)})"] if states else []
     select = f"SELECT body, id, n FROM moor.runs INDEXED BY {index}"
     return await _walked(db, select, filters, states, "DESC", query.limit + 1)
-
-
-def _index_without_states(query: RunQuery) -> str | None:
-    """Return an index that is more selective than that of the owner's runs by state."""
-    if query.parent_session_id is not None:
-        return "runs_by_parent"
-    is_open = query.open_only or query.state in (RunState.QUEUED, RunState.RUNNING)  # few, even of all owners together
-    return None if query.agent is None or is_open else "runs_by_agent"
 
 
 async def _walked(db: Db, select: str, filters: dict[str, Any], states: list[str], order: str, limit: int) -> list[Row]:
@@ -259,7 +253,76 @@ class WantedTurns(msgspec.Struct, frozen=True):
 async def take(db: Db, seen: Seen, wish: Claim, stamp: Stamp) -> Claimed | None:
     """Give a session's queued turn to a launcher, unless the rule postpones it because the session is held."""
     owner = seen.view.session.owner
-    change = await save(db, owner, seen, claim(seen.view, wish, stamp))
+    change = await changes.save(db, owner, seen, claim(seen.view, wish, stamp))
     if not (change.turns and change.turns[0].state is TurnState.RUNNING):
         return None
     return Claimed(owner, change.session, change.turns[0], change.items, change.runs)
+
+
+# Callbacks --------------------------------------------------------------------------------------
+
+
+async def save_with_callbacks(db: Db, owner: str, seen: Seen, change: Change) -> Change:
+    """Commit a change that settles runs, with its effect on the requesting sessions; return their outcome.
+
+    Each parent's own change is decided on the parent's current state, in which the child's run is settled already.
+    """
+    settled = [callback.child_run_id for callback in change.callbacks]
+    found = [await _fate(db, owner, callback, settled) for callback in change.callbacks]
+    fates = {callback.child_run_id: fate for callback, (fate, _) in zip(change.callbacks, found, strict=True)}
+    runs = tuple(replace(run, callback=fates.get(run.run_id, run.callback)) for run in change.runs)
+    change = replace(change, runs=runs)
+    parents = [(callback, parent) for callback, (_, parent) in zip(change.callbacks, found, strict=True) if parent]
+    own = changes.written_of(seen, change)
+    if len({seen.pk, *(parent.pk for _, parent in parents)}) == 1 + len(parents):
+        told = [changes.written_of(parent, _delivery(parent, callback)) for callback, parent in parents]
+        await db.commit_changes(Commit(owner, [own, *told], change.once))
+        return change
+    if not db.is_locking:  # a parent may get several, or be the session itself: decide each on its new state
+        raise Stale("several callbacks to one parent")
+    await db.commit_changes(Commit(owner, [own], change.once))
+    for callback, _ in parents:
+        parent = await load_parent(db, owner, callback, [])
+        assert parent is not None
+        await changes.save(db, owner, parent, _delivery(parent, callback))
+    return change
+
+
+async def _fate(db: Db, owner: str, callback: Callback, settled: list[str]) -> tuple[str, Seen | None]:
+    """Return the outcome of a callback, and its parent. A damaged parent does not keep a child from ending."""
+    try:
+        parent = await load_parent(db, owner, callback, settled)
+    except SessionCorrupt:
+        return PARENT_CORRUPT, None
+    fate = fate_with(None if parent is None else parent.view.session)
+    return fate, parent if fate == DELIVERED else None
+
+
+def _delivery(parent: Seen, callback: Callback) -> Change:
+    change = deliver(parent.view, callback, callback.stamp)
+    assert not change.callbacks, "a callback settles no run"
+    return change
+
+
+_CALLING = (
+    f"SELECT t.session, t.n, t.body, t.id, s.id FROM moor.runs t INDEXED BY runs_by_session {OF_SESSION} "
+    f"WHERE t.owner = ? AND t.session IN LIST(?::bigint) AND t.{OPEN} AND t.mode = 'async_callback' "
+    "AND t.parent IS NOT NULL"
+)
+_IDS = "SELECT id FROM moor.sessions WHERE owner = ? AND pk IN LIST(?::bigint)"
+
+
+async def call_back_for(db: Db, owner: str, pks: list[int], stamp: Stamp) -> None:
+    """Notify parents outside a tree that is about to be deleted of the end of their runs."""
+    rows = await db.all(_CALLING, (owner, db.listed(pks)))
+    if not rows:
+        return
+    ids = await db.all(_IDS, (owner, db.listed(pks)))
+    places = {pk: place for place, pk in enumerate(pks)}
+    runs = [run_of(db, row[2:]) for row in sorted(rows, key=lambda row: (places[row[0]], row[1]))]
+    for callback in callbacks_of_deleted(runs, {row[0] for row in ids}, stamp):
+        stopped = "UPDATE moor.runs SET state = 'stopped' WHERE owner = ? AND id = ?"  # no longer under way
+        await db.run(stopped, (owner, callback.child_run_id))
+        _, parent = await _fate(db, owner, callback, [])
+        if parent is not None:
+            await changes.save(db, owner, parent, _delivery(parent, callback))

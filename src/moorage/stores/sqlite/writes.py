@@ -276,7 +276,7 @@ async def delete(jobs: Driven, owner: str, targets: list[Target], stamp: Stamp) 
     """Delete sessions, leaves first; write a tombstone and an event for each."""
     db, pks = jobs.connection, [each.pk for each in targets]
     if db.one(_HAVE_RUNS, (json_text(pks),)):
-        await sql.callbacks.call_back_for(jobs, owner, pks, stamp)  # their work will not be done any more
+        await sql.work.call_back_for(jobs, owner, pks, stamp)  # their work will not be done any more
     segments = {*pks, *(row[0] for row in db.all(_SHARED, (json_text(pks),)))}
     newest_tombstone = _newest(db, "SELECT max(n) FROM tombstones")
     db.execute(_LEAVE_TOMBSTONES, (json_text(targets), micros(stamp.at), stamp.by))
