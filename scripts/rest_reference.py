@@ -30,16 +30,16 @@ The routes of `moorage serve`. `GET /openapi.json` has the same for programs, wi
 - Wherever a path has `{session_id}`, a session's name will do as well.
 - An error is `application/problem+json` with `code`, `detail`, its facts, `status` and `request_id`; the
   [codes](errors.md) are the same at every door.
-- `Idempotency-Key` on a POST that creates: asked again within 24 hours, the same answer; with another body, 409.
-  A [key](../access.md) is shown once, so `POST /keys` makes another one.
+- `Idempotency-Key` on a POST that creates a session or something in its log (`openapi.json` says which): asked again
+  within 24 hours, the same answer; with another body, 409. `POST /keys` makes another [key](../access.md) each time.
 - A session's `ETag` is its version and its last entry. `If-None-Match` gets 304, `If-Match` on a change 412 if the
   session's version is another by now: on every route with `{session_id}`, compared in the transaction that makes the
   change. A field `version` of a context's routes is the version of the key, or of the whole context.
 - `X-Request-Id` comes back, and stands in every line of the log about the request.
 - `X-Agent-Session-Id` or `X-Agent-Session-Name` name the session that asks, where the body does not: the parent.
 - `X-Moorage-Holder`, or `holder` in the body of a `resume`, says who would drive a session, and gets the hold again
-  with a new token, which ends the old one. Without it every request is a new holder: of two that resume a session, one
-  gets it and the other 409.
+  with a new token, which ends the old one. Without it the key is the holder, so workers that share a key need names.
+  On a server without keys every request is a new holder: of two that resume a session, one gets it, the other 409.
 - `Authorization: Bearer KEY`, once the store has [keys](../access.md). The scope that a route needs is in its line.
 
 The fields of a request are in the query of a GET or DELETE, and in the body of other methods; fields in

@@ -57,10 +57,8 @@ def ask_for(name: str, given: Arguments) -> tuple[Operation, Ask]:
     if chosen.body == "value":
         told["value"] = check_values({told["key"]: given["value"]})[told["key"]]
     headers = {}
-    if "idempotency_key" in chosen.parameters and told.get("idempotency_key") is None:
+    if chosen.key is not None and told.get(chosen.key) is None:
         headers["Idempotency-Key"] = new_key()
-    if name == "delegate" and told.get("delegation_id") is None:
-        told["delegation_id"] = new_key()
     own = [(wire, parameter) for wire, parameter in chosen.fields.items() if wire not in chosen.also]
     body = {wire: told[parameter] for wire, parameter in own if parameter in told}
     query, content = ([], encode(body)) if chosen.has_body else (query_of(_of_its_type(chosen, body)), None)
@@ -107,12 +105,10 @@ def new_key() -> str:
 
 def _is_repeatable(operation: Operation, told: Arguments) -> bool:
     """Return whether a repetition has no further effect and gets the same answer."""
-    if operation.verb == "GET" or "idempotency_key" in operation.parameters:
+    if operation.verb == "GET" or operation.key is not None:
         return True
     if told.get("version") is not None:
         return False  # the second time, the version has changed
-    if operation.name == "delegate":
-        return not told.get("create")
     if operation.name == "release":
         return told.get("token") is None
     return operation.name in REPEATABLE or operation.name.startswith(CONTEXT)

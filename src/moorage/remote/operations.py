@@ -103,6 +103,11 @@ class Operation(Struct, dict=True, eq=False):
         return self.body is None and self.verb in ("POST", "PUT", "PATCH")
 
     @cached_property
+    def key(self) -> str | None:
+        """Return the parameter that the header Idempotency-Key gives; None if a repetition is a new request."""
+        return next((name for name in ("idempotency_key", "delegation_id") if name in self.parameters), None)
+
+    @cached_property
     def fields(self) -> dict[str, str]:
         """Return the names on the wire of the fields of the body or of the query, with their parameters."""
         elsewhere = (*self.in_path.values(), self.body)

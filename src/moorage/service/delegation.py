@@ -12,7 +12,7 @@ from moorage.core.ids import check_label, check_session_id
 from moorage.core.policy import Delegation, Span, Verdict, verdict_on, verdict_without
 from moorage.core.query import Page, SessionQuery, check_limit
 from moorage.core.session import Phase, Session
-from moorage.service.deps import Caller, Deps, shown
+from moorage.service.deps import Caller, Deps, once_key, shown
 
 NEWEST = 20  # sessions checked in one place
 
@@ -118,7 +118,7 @@ class DelegationQuestion(Struct, frozen=True, kw_only=True):
     place: WorkPlace
     session_id: str | None = None  # the session in question, if known
     holder: str | None = None  # the holder that would resume it
-    delegation_id: str | None = None  # a delegation reported twice is counted once
+    delegation_id: str | None = None  # a delegation reported twice is counted once, and creates one session
     create: bool = False  # create a session if none can be resumed,
     parent: str | None = None  # under this one, or else under the place's host,
     new_id: str | None = None  # with this id,
@@ -176,9 +176,9 @@ async def _opened(deps: Deps, caller: Caller, question: DelegationQuestion) -> S
         session_id=question.new_id or None,
         project_dir=place.project_dir,
     )
-    return await create_session(
-        deps, caller, request, parent=place.host if question.parent is None else question.parent
-    )
+    parent = place.host if question.parent is None else question.parent
+    once = once_key("delegate", question.delegation_id, [request, parent])
+    return await create_session(deps, caller, request, parent=parent, once=once)
 
 
 def _recorded(deps: Deps, question: DelegationQuestion, verdict: Verdict, session_id: str | None) -> Delegation:

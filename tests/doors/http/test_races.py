@@ -92,6 +92,18 @@ async def test_concurrent_requests_with_one_key_run_once(served: Served, http: h
     assert (refused.status_code, refused.json()["code"]) == (409, "key_reused")
 
 
+async def test_concurrent_delegations_with_one_key_create_one_session(served: Served, http: httpx2.AsyncClient) -> None:
+    body, headers = {"agent": "planner", "create": True}, {"idempotency-key": "k"}
+    answers = await at_once(served, *[("POST", "/delegations", {"json": body, "headers": headers})] * AT_ONCE)
+    assert {answer.status_code for answer in answers} == {200}, [answer.text for answer in answers]
+    [session] = (await http.get("/sessions")).json()["items"]
+    assert {answer.json()["session"]["session_id"] for answer in answers} == {session["session_id"]}
+    assert len((await http.get("/delegations")).json()["items"]) == 1
+
+    refused = await http.post("/delegations", json={**body, "purpose": "another"}, headers=headers)
+    assert (refused.status_code, refused.json()["code"]) == (409, "key_reused")
+
+
 @pytest.mark.parametrize("other", [{"correlation": "c"}, {"join": "all"}, {"session_name": "n"}, {"purpose": "p"}])
 async def test_a_run_asked_for_otherwise_under_one_key_is_refused(
     http: httpx2.AsyncClient, other: dict[str, Any]

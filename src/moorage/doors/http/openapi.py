@@ -203,7 +203,7 @@ def _headers(operation: Operation) -> list[dict[str, Any]]:
     wanted = []
     if operation.verb != "GET" and SESSION in operation.in_path:
         wanted.append(("If-Match", "The version of the session this change is for, as its ETag says"))
-    if "idempotency_key" in operation.parameters:
+    if operation.key is not None:
         wanted.append(("Idempotency-Key", "A repeated request with the same key is answered, not done again"))
     return [
         {"name": name, "in": "header", "required": False, "description": why, "schema": constraints.HEADERS[name]}

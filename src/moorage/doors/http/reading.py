@@ -60,10 +60,10 @@ def complete_arguments(operation: Operation, exchange: Exchange, arguments: Argu
     """Add the arguments from headers, and remove sessions without a name."""
     if operation.has_body:
         drop_unnamed(arguments)
-    if (key := exchange.header(b"idempotency-key")) is not None and "idempotency_key" in operation.parameters:
-        if (other := arguments.get("idempotency_key")) is not None:
-            check_label("idempotency_key", other, MAX_KEY)
-        arguments["idempotency_key"] = key
+    if (key := exchange.header(b"idempotency-key")) is not None and (name := operation.key) is not None:
+        if (other := arguments.get(name)) is not None:
+            check_label(name, other, MAX_KEY)
+        arguments[name] = key
     return arguments
 
 
