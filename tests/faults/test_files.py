@@ -16,7 +16,7 @@ import moorage
 from moorage import sync
 from moorage.core.entry import Entry
 from moorage.core.errors import MoorageError, SessionCorrupt, StoreCorrupt, StoreError
-from moorage.stores.sqlite.migrate import LATEST
+from moorage.stores.sqlite.store import LATEST
 from moorage.testing.faults import (
     NOBODY,
     CannotInject,

@@ -27,7 +27,7 @@ from moorage.stores.sql.db import SessionPlace
 from moorage.stores.sqlite import writes
 from moorage.stores.sqlite.connection import APPLICATION_ID, SqliteConnection, check_ours, check_usable, translating
 from moorage.stores.sqlite.driven import BrokenText
-from moorage.stores.sqlite.migrate import apply_missing
+from moorage.stores.sqlite.store import apply_missing
 
 if TYPE_CHECKING:
     from moorage.stores.sealing import Sealer

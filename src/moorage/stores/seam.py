@@ -9,7 +9,7 @@ first one.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,6 +19,8 @@ from moorage.core.entry import Entry
 from moorage.core.errors import SessionCorrupt
 from moorage.core.family import Tombstone
 from moorage.core.inbox import OPEN_ITEMS, Item
+from moorage.core.once import Once
+from moorage.core.record import RecordWrite
 from moorage.core.run import Join, Mode, Run, RunState
 from moorage.core.session import AskerView, Callback, Change, OpenWork, Session, Stamp, View
 from moorage.core.status import Child
@@ -28,10 +30,6 @@ from moorage.ports import Claimed
 from moorage.stores import Stale
 from moorage.stores.rows import tombstone_for
 from moorage.stores.work_rows import PARENT_CORRUPT
-
-if TYPE_CHECKING:
-    from moorage.core.once import Once
-    from moorage.core.record import RecordWrite
 
 T = TypeVar("T")
 Value = Run | Turn | Item | Approval

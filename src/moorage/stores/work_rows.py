@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -14,9 +14,7 @@ from moorage.core.run import Join, Run, RunState
 from moorage.core.session import View
 from moorage.core.turn import Turn, TurnState
 from moorage.stores.rows import Row, Table, about_body, instant, json_text, kept, micros, micros_or_none, opened
-
-if TYPE_CHECKING:
-    from moorage.stores.sql.db import Db
+from moorage.stores.sql.db import Db
 
 T = TypeVar("T")
 

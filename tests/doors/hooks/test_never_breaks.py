@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from moorage import sync
 from moorage.doors.hooks.work import HookWork
-from moorage.stores.sqlite.migrate import LATEST
+from moorage.stores.sqlite.store import LATEST
 from moorage.testing.faults import (
     NOBODY,
     CannotInject,

@@ -34,7 +34,7 @@ STORE = {
     *(f"moorage.stores.sql.{name}" for name in "changes counts db family find history lookup".split()),
     *(f"moorage.stores.sql.{name}" for name in "query store views".split()),
     *(f"moorage.stores.sqlite.{name}" for name in "access connection driven".split()),
-    *(f"moorage.stores.sqlite.{name}" for name in "migrate store writes".split()),
+    *(f"moorage.stores.sqlite.{name}" for name in "store writes".split()),
 }
 DOOR = {
     *("moorage.doors", "moorage.doors.start", "moorage.doors.hooks"),

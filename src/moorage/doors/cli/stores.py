@@ -154,7 +154,7 @@ def _look_at_spool(url: str, found: Findings) -> None:
 
 def _look_into(path: str, found: Findings) -> None:
     from moorage.stores.sqlite.connection import SqliteConnection, translating
-    from moorage.stores.sqlite.migrate import LATEST, schema_version
+    from moorage.stores.sqlite.store import LATEST, schema_version
 
     found.facts["sqlite"] = apsw.sqlite_lib_version()
     with closing(SqliteConnection(path)) as db, translating(path):
@@ -262,7 +262,7 @@ def _is_plain_left(sealed: Done) -> bool:
 
 
 def _sqlite(app: App, dry_run: bool, seal: bool) -> Done:
-    from moorage.stores.sqlite.migrate import LATEST
+    from moorage.stores.sqlite.store import LATEST
 
     path = sqlite_file(app)
     brought_in = _bring_in_older(path, dry_run)
@@ -298,7 +298,7 @@ def _bring_in_older(path: str, dry_run: bool) -> Done | None:
 def _schema_of(path: str) -> int:
     """Return the version of the schema, 0 if there is no file. Change nothing."""
     from moorage.stores.sqlite.connection import SqliteConnection, translating
-    from moorage.stores.sqlite.migrate import schema_version
+    from moorage.stores.sqlite.store import schema_version
 
     if not os.path.exists(path):
         return 0

@@ -16,19 +16,16 @@ import asyncio
 import ssl
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import asyncpg
 
 from moorage.core.errors import MoorageError, OutcomeUnknown, StoreBusy, StoreUnavailable
 from moorage.stores import Stale
 from moorage.stores.postgres.bus import PostgresBus
-from moorage.stores.postgres.connection import LostConnection, PostgresConnection, Statements, connect
+from moorage.stores.postgres.connection import LostConnection, PostgresConnection, PostgresOptions, Statements, connect
+from moorage.stores.sealing import Sealer
 from moorage.stores.server import Retries, StoreServer
-
-if TYPE_CHECKING:
-    from moorage.stores.postgres.connection import PostgresOptions
-    from moorage.stores.sealing import Sealer
 
 T = TypeVar("T")
 PostgresJob = Callable[[PostgresConnection], Awaitable[T]]

@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Awaitable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import asyncpg
@@ -36,14 +36,12 @@ from moorage.core.errors import (
     StoreReadOnly,
     StoreUnavailable,
 )
+from moorage.core.session import Stamp
 from moorage.stores import Stale
 from moorage.stores.rows import Row, micros
+from moorage.stores.sealing import Sealer
 from moorage.stores.server import seconds, whole_number
-
-if TYPE_CHECKING:
-    from moorage.core.session import Stamp
-    from moorage.stores.sealing import Sealer
-    from moorage.stores.sql.db import Commit, Target
+from moorage.stores.sql.db import Commit, Target
 
 REFUSED_PLAIN = "MR006"  # error code of the triggers of a sealed store
 STALE = "MR001"
@@ -124,18 +122,15 @@ class PostgresConnection:
         return rows
 
     async def run(self, sql: str, values: Sequence[Any] = ()) -> int:
-        """Run a statement; return the number of rows it affected. Outside a transaction it commits by itself."""
         done: str = await self._written(self.raw.execute, sql, values)
         count = done.rpartition(" ")[2]
         return int(count) if count.isdecimal() else 0
 
     async def many(self, sql: str, values: Sequence[Sequence[Any]]) -> None:
-        """Run a statement for several values, in one round trip."""
         if values:
             await self._written(self.raw.executemany, sql, (values,))
 
     async def commit_changes(self, commit: Commit) -> None:
-        """Commit all changes or none, in one round trip."""
         from moorage.stores.postgres import writes
 
         await writes.commit(self, commit)
@@ -158,15 +153,12 @@ class PostgresConnection:
         await self.commit_one(sql, (owner, *columns, micros(stamp.at), stamp.by))
 
     def lock(self) -> str:
-        """Return the clause that locks the rows of a statement, from the second attempt of a job on."""
         return " FOR NO KEY UPDATE" if self.is_locking else ""
 
     async def feed_start(self, owner: str) -> int | None:
-        """Return the first cursor of an owner: each owner has separate ids."""
-        return 0
+        return 0  # each owner has separate ids
 
     async def feed_end(self, owner: str) -> int:
-        """Return the newest cursor assigned."""
         row = await self.one("SELECT feed_end FROM moor.owners WHERE name = ?", (owner,))
         return int(row[0]) if row else 0
 

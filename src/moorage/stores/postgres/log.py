@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,15 +17,13 @@ from moorage.core.entry import Entry, Kind, Message
 from moorage.core.errors import NotFound, SessionCorrupt
 from moorage.core.session import HOLD_FOR, Stamp, message_entries
 from moorage.ports import Tail
+from moorage.stores.postgres.access import PostgresAccess
 from moorage.stores.postgres.connection import PostgresConnection
 from moorage.stores.rows import ENTRY, Row, entries_of, entry_row, micros, stored_kinds
 from moorage.stores.sql import lookup
 from moorage.stores.sql.history import tail_before
 from moorage.stores.sql.lookup import SessionColumns
 from moorage.stores.sql.query import Query
-
-if TYPE_CHECKING:
-    from moorage.stores.postgres.access import PostgresAccess
 
 MAX_GROUP = 64
 MAX_GROUP_BYTES = 1024 * 1024
@@ -195,6 +192,9 @@ async def number_all(db: PostgresConnection) -> None:
 
 # Many conversations -----------------------------------------------------------------------------
 
+_NEWEST = Query("newest_of_many", entry=ENTRY)
+_NO_END = 1 << 62
+
 
 async def tails(
     db: PostgresConnection,
@@ -210,32 +210,17 @@ async def tails(
     found_keys = await db.all(f"{lookup.KEY} WHERE owner = ? AND id = ANY(?::text[])", (owner, ids))
     keys = {row[1]: SessionColumns(*row) for row in found_keys}
     plain = [key for key in keys.values() if not key.shared_upto and (before is not None or not key.has_pins)]
-    found = await _newest(db, owner, plain, limit, before)
+    places = ([key.root for key in plain], [key.pk for key in plain])
+    kinds = stored_kinds((Kind.MESSAGE.value,))
+    of_key: list[list[Row]] = [[] for _ in plain]
+    for place, *row in await db.all(_NEWEST(db), (owner, *places, _NO_END if before is None else before, kinds, limit)):
+        of_key[place - 1].append(tuple(row))
+    found = dict[str, Tail]()
+    for key, rows in zip(plain, of_key, strict=True):
+        with suppress(SessionCorrupt):  # a damaged session must not hide others
+            found[key.session_id] = Tail([], entries_of(rows, key.session_id, key.task_id, db.opener))
     for key in keys.values():
         if key.session_id not in found:
             with suppress(NotFound, SessionCorrupt):
                 found[key.session_id] = await tail_before(db, owner, key.session_id, limit, pins, before)
     return [found.get(session_id, Tail([], [])) for session_id in session_ids]
-
-
-_NEWEST = Query("newest_of_many", entry=ENTRY)
-_NO_END = 1 << 62
-
-
-async def _newest(
-    db: PostgresConnection, owner: str, keys: list[SessionColumns], limit: int, before: int | None
-) -> dict[str, Tail]:
-    places = ([key.root for key in keys], [key.pk for key in keys])
-    kinds = stored_kinds((Kind.MESSAGE.value,))
-    rows = await db.all(_NEWEST(db), (owner, *places, _NO_END if before is None else before, kinds, limit))
-    of_key: list[list[Row]] = [[] for _ in keys]
-    for place, *row in rows:
-        of_key[place - 1].append(tuple(row))
-    return {key.session_id: Tail([], _entries(db, key, of)) for key, of in zip(keys, of_key, strict=True)}
-
-
-def _entries(db: PostgresConnection, key: SessionColumns, rows: list[Row]) -> list[Entry]:
-    try:
-        return entries_of(rows, key.session_id, key.task_id, db.opener)
-    except SessionCorrupt:  # a damaged session must not hide others
-        return []

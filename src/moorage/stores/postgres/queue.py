@@ -52,16 +52,11 @@ class Hands:
     def __init__(self) -> None:
         self.turns: set[int] = set()
         self.looking = asyncio.Lock()
-        self._left = 0
-
-    @property
-    def must_lock(self) -> bool:
-        """Return whether the next claim must lock at once."""
-        return self._left > 0
+        self.to_lock = 0  # claims that must lock at once
 
     def note(self, *, has_collided: bool) -> None:
         """Record whether a claim collided."""
-        self._left = self.LOCKED_FOR if has_collided else max(0, self._left - 1)
+        self.to_lock = self.LOCKED_FOR if has_collided else max(0, self.to_lock - 1)
 
 
 def _values(wanted: WantedTurns, at: int, after: int, choice: int, *rest: object) -> tuple[object, ...]:

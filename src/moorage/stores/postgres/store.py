@@ -7,31 +7,27 @@ to date.
 from __future__ import annotations
 
 from asyncio import Lock
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from msgspec.structs import replace
 
 from moorage import ports
 from moorage.core.dump import DumpKind, DumpRecord
 from moorage.core.entry import Entry, Message
+from moorage.core.query import Page
 from moorage.core.session import Change, Stamp
-from moorage.ports import CommitWatcher
+from moorage.core.work import Claim
+from moorage.ports import Claimed, CommitWatcher
 from moorage.stores import sql
 from moorage.stores.postgres import log, migrate, queue, search
 from moorage.stores.postgres.access import PostgresAccess
 from moorage.stores.postgres.connection import PostgresConnection, read_url
+from moorage.stores.sealing import Sealer
 from moorage.stores.server import ServerClock
+from moorage.stores.sql.sealed import Rewritten
 from moorage.stores.sql.store import SNAPSHOT, SqlStore, job
-
-if TYPE_CHECKING:
-    from moorage.core.query import Page
-    from moorage.core.work import Claim
-    from moorage.ports import Claimed
-    from moorage.stores.sealing import Sealer
-    from moorage.stores.sql.sealed import Rewritten
-    from moorage.stores.sql.work import WantedTurns
+from moorage.stores.sql.work import WantedTurns
 
 
 class PostgresStore(SqlStore):
@@ -64,8 +60,15 @@ class PostgresStore(SqlStore):
     # Changing -----------------------------------------------------------------------------------
 
     async def apply(self, owner: str, ref: str, *args: Any, **options: Any) -> Change:
-        async with self._in_turn(owner, ref):
-            return await super().apply(owner, ref, *args, **options)
+        """Let changes of one session in this process run one after another: a collision costs a round trip."""
+        place = owner, ref
+        lock = self._locks.setdefault(place, Lock())
+        try:
+            async with lock:
+                return await super().apply(owner, ref, *args, **options)
+        finally:
+            if not lock.locked() and self._locks.get(place) is lock:
+                del self._locks[place]
 
     async def append(self, owner: str, ref: str, messages: list[Message], stamp: Stamp, **options: Any) -> list[Entry]:
         one = log.AppendedMessages(owner, ref, messages, stamp, options.get("token"))
@@ -85,7 +88,7 @@ class PostgresStore(SqlStore):
             tries += 1
             return await queue.claim_next(db, wanted, wish, stamp, after, self._hands)
 
-        found = await (self._access.transact(take) if self._hands.must_lock else self._access.write(take))
+        found = await (self._access.transact(take) if self._hands.to_lock else self._access.write(take))
         self._hands.note(has_collided=tries > 1)
         return found
 
@@ -130,18 +133,6 @@ class PostgresStore(SqlStore):
     async def close(self) -> None:
         await self._groups.finish()
         await self._access.close()
-
-    @asynccontextmanager
-    async def _in_turn(self, owner: str, ref: str) -> AsyncIterator[None]:
-        """Let changes of one session in this process run one after another: a collision costs a round trip."""
-        place = (owner, ref)
-        lock = self._locks.setdefault(place, Lock())
-        try:
-            async with lock:
-                yield
-        finally:
-            if not lock.locked() and self._locks.get(place) is lock:
-                del self._locks[place]
 
 
 async def prepared(db: PostgresConnection) -> None:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec.structs import asdict, replace
 
 from moorage.core.errors import IdTaken, KeyReused, NameTaken
 from moorage.core.once import KEPT_FOR
+from moorage.core.session import Change
 from moorage.stores import Stale, sql
 from moorage.stores.postgres.connection import FunctionRefused, PostgresConnection
 from moorage.stores.rows import APPROVALS, ENTRY, PINNED, Fields, Table, entry_row, instant, micros
 from moorage.stores.session_rows import CHANGING, new_fields
 from moorage.stores.sql.db import FEED_CHUNK, Commit, SessionPlace, Written
 from moorage.stores.sql.lookup import check_not_spent
-
-if TYPE_CHECKING:
-    from moorage.core.session import Change
 
 _ENTRY = ENTRY.split(", ")
 _encode = msgspec.json.Encoder().encode

@@ -166,15 +166,12 @@ async def inbox(
     filters: dict[str, Any] = {"n > ?": above, **({} if key is None else {"session = ?": key.pk})}
     if key is None or db.is_postgres:  # SQLite might walk the index of an owner's items instead of the one by session
         filters["owner = ?"] = owner
-    conditions = _conditions(states, _OPEN_ANYWHERE if key is None else _OPEN)
+    is_open = f" AND {_OPEN_ANYWHERE if key is None else _OPEN}"
+    known = [state for state in ItemState if state.value in states]
+    conditions = [f"state = '{state}'{'' if state is ItemState.CONSUMED else is_open}" for state in known]
     rows = await _walked(db, _WITH_IDS, filters, conditions, "ASC", limit + 1)
     items = readable(rows[:limit], lambda row: item_of(db, row[:10], row[10]))
     return Page(items, make_cursor(rows[limit - 1][-1], mark) if len(rows) > limit else None)
-
-
-def _conditions(states: tuple[str, ...], is_open: str) -> list[str]:
-    known = [state for state in ItemState if state.value in states]
-    return [f"state = '{state}'" + ("" if state is ItemState.CONSUMED else f" AND {is_open}") for state in known]
 
 
 async def item(db: Db, owner: str, item_id: str) -> Item:

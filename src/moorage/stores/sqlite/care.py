@@ -15,7 +15,7 @@ from moorage.stores.sql import sealed
 from moorage.stores.sql.db import SqlJob
 from moorage.stores.sqlite.connection import SqliteConnection, translating
 from moorage.stores.sqlite.driven import Driven
-from moorage.stores.sqlite.migrate import migrations
+from moorage.stores.sqlite.store import migrations
 
 # Tables of an older orchestrator are kept unchanged, with all their references.
 _DANGLING = (
@@ -73,14 +73,10 @@ def rewrite(db: SqliteConnection, progress: sealed.SealProgress | None = None) -
     with translating(db.path):
         db.raw.pragma("secure_delete", True)  # pragmas are set by this call
         done = asdict(drive(sealed.rewrite(transact, progress)))
-        return FileRewritten(**done, plain_tables=[row[0] for row in db.all(_OLDER)], is_compact=_compact(db))
-
-
-def _compact(db: SqliteConnection) -> bool:
-    """Rewrite the file without its free pages; return False if other processes prevented that."""
-    try:
-        db.execute("VACUUM")
-        busy = db.raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]
-    except apsw.BusyError:
-        return False
-    return not busy
+        older = [row[0] for row in db.all(_OLDER)]
+        try:
+            db.execute("VACUUM")
+            busy = db.raw.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()[0][0]
+        except apsw.BusyError:  # other processes prevent it
+            busy = 1
+        return FileRewritten(**done, plain_tables=older, is_compact=not busy)
