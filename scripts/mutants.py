@@ -809,7 +809,7 @@ MUTANTS = (
     Mutant(
         "a file cut to nothing",
         f"{SQLITE}/connection.py",
-        "if size == 0 and has_log and not _has_content(path):",
+        "if size == 0 and has_log and bytes_of(path) == 0:",
         "if False:",
         (f"{FAULTS}/test_files.py::test_a_file_truncated_to_nothing_while_its_log_has_content_is_refused",),
     ),

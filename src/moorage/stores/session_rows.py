@@ -104,11 +104,12 @@ class Columns:
     """Some of the columns: their names, and their values for a session."""
 
     def __init__(self, *parts: ColumnPart) -> None:
-        self._columns = [column for column in COLUMNS if column.part in parts]
-        self.names = [column.name for column in self._columns]
-        self.fields: Callable[[Session], Row] = attrgetter(*[column.field for column in self._columns])
-        self._encoded = [(place, column.encode) for place, column in enumerate(self._columns) if column.encode]
-        self._sealed = [(place, column.name) for place, column in enumerate(self._columns) if column.is_sealed]
+        columns = [column for column in COLUMNS if column.part in parts]
+        self.names = [column.name for column in columns]
+        self.assignments = ", ".join(f"{name} = ?" for name in self.names)  # of an UPDATE
+        self.fields: Callable[[Session], Row] = attrgetter(*[column.field for column in columns])
+        self._encoded = [(place, column.encode) for place, column in enumerate(columns) if column.encode]
+        self._sealed = [(place, column.name) for place, column in enumerate(columns) if column.is_sealed]
 
     def values(self, session: Session, sealer: Sealer | None) -> list[Any]:
         """Return the values of a session as stored."""
@@ -119,10 +120,6 @@ class Columns:
             if values[place] is not None:
                 values[place] = head_text(sealer, values[place], session.session_id, name)
         return values
-
-    def assignments(self) -> str:
-        """Return the assignments of an UPDATE."""
-        return ", ".join(f"{name} = ?" for name in self.names)
 
 
 ALL = Columns(*ColumnPart)

@@ -103,7 +103,9 @@ class PostgresAccess:
                 async with self.pool.connection(patience) as db:
                     result = await (_locked(db, job) if locks_at_once or tries > 1 else job(db))
                     if db.has_written:
-                        self._committed(db.changes, began)
+                        self.bus.committed(db.changes)
+                        if self.watcher is not None:
+                            self.watcher(db.changes, time.monotonic() - began)
                     return result
             except Stale as error:
                 if tries >= (MOST_BROKEN_RULES if error.is_rule else MOST_TRIES):
@@ -113,11 +115,6 @@ class PostgresAccess:
                 if not error.is_certain:
                     raise OutcomeUnknown(self.options.shown, str(error)) from error
                 await patience.wait(error)
-
-    def _committed(self, changes: int, began: float) -> None:
-        self.bus.committed(changes)
-        if self.watcher is not None:
-            self.watcher(changes, time.monotonic() - began)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -196,15 +193,11 @@ class Pool(StoreServer):
                 raise LostConnection(error, is_certain=True) from error
             raise
 
-    def distrust(self, db: PostgresConnection, error: BaseException) -> None:
-        """Never reuse a connection after an error halfway through; drop all connections to a dead server."""
-        db.raw.terminate()
-        if isinstance(error, LostConnection):
+    def give_back(self, db: PostgresConnection, *, is_lost: bool) -> None:
+        """Return a connection to the pool. If it was lost, drop all connections to the dead server."""
+        if is_lost:
             for other in self._idle:
                 other.raw.terminate()
-
-    def give_back(self, db: PostgresConnection) -> None:
-        """Return a connection to the pool."""
         if self.process.is_closed:
             db.raw.terminate()
         elif not db.raw.is_closed():
@@ -233,9 +226,9 @@ class Lent:
         return db
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if error is not None and not isinstance(error, MoorageError | Stale):
-            self._pool.distrust(self._db, error)
-        self._pool.give_back(self._db)
+        if error is not None and not isinstance(error, MoorageError | Stale):  # an error halfway
+            self._db.raw.terminate()
+        self._pool.give_back(self._db, is_lost=isinstance(error, LostConnection))
 
 
 def _is_hopeless(error: Exception) -> bool:

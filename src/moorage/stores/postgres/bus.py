@@ -82,8 +82,8 @@ class PostgresBus(ListeningPulse):
     async def _analyze(self) -> None:
         with suppress(MoorageError, LostConnection, Stale):  # the database will analyze by itself later
             async with self._pool.connection(self._pool.retries()) as db:
-                known = await db.one(_KNOWN)
-                if known is not None and known[0] < YOUNG:
+                [(known,)] = await db.all(_KNOWN)
+                if known < YOUNG:
                     await db.script(_ANALYZE)
 
     # Listening ----------------------------------------------------------------------------------
@@ -116,10 +116,9 @@ class PostgresBus(ListeningPulse):
     async def set_clock(self, db: PostgresConnection) -> str:
         """Measure how far the database's clock is ahead of ours; also return the snapshot of ended transactions."""
         asked = time.monotonic()
-        row = await db.one(_LOOK)
-        assert row is not None
-        self.set_offset(asked, row[1])
-        return str(row[0])
+        [(snapshot, told)] = await db.all(_LOOK)
+        self.set_offset(asked, told)
+        return str(snapshot)
 
     async def close(self) -> None:
         """Send pending notifications, and stop."""

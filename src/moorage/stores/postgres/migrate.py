@@ -47,16 +47,16 @@ async def schema_version(db: PostgresConnection) -> int:
     """Return the newest migration applied; 0 if there is none, or no such schema."""
     if await db.one(_HAS_LEDGER, (db.prefix[:-1],)) is None:
         return 0
-    row = await db.one("SELECT coalesce(max(number), 0) FROM moor.migrations")
-    return int(row[0]) if row else 0
+    [(number,)] = await db.all("SELECT coalesce(max(number), 0) FROM moor.migrations")
+    return int(number)
 
 
 async def migrate(db: PostgresConnection) -> list[int]:
     """Bring the schema to the newest version; return the numbers of the migrations applied. Raises StoreTooNew."""
     found = await schema_version(db)
     if found > LATEST:  # a newer release may have removed something that this one uses
-        needs = await db.one("SELECT max(coalesce(needs, number)) FROM moor.migrations")
-        if needs is None or needs[0] > LATEST:
+        [(needs,)] = await db.all("SELECT max(coalesce(needs, number)) FROM moor.migrations")
+        if needs > LATEST:
             raise StoreTooNew(db.path, found, LATEST)
     if found >= LATEST:
         return []

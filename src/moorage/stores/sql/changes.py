@@ -72,35 +72,23 @@ async def fork(
         raise EntryNotFound(source.session_id, upto, source.last_entry)
     segments = await sql.history.shared_segments(db, owner, key, upto)
     change = decide(source, upto, await sql.history.newest_checkpoint(db, owner, segments))
-    written = await _with_copies(
-        db, owner, key, Written(change, View(change.session), place=SessionPlace(segments=segments))
-    )
+    # The records are copied. If a value is sealed for the source, the copies are sealed for the fork.
+    scope, pk = sql.records.RecordScope(key.pk, source.session_id), None
+    is_sealed = await sql.records.has_sealed(db, owner, scope)
+    if is_sealed:
+        change, pk = replace(change, records=await sql.records.copies(db, owner, scope)), await db.new_key()
+    place = SessionPlace(source=key.pk, segments=segments, is_copied=not is_sealed)
     guard = None if expected is None else (key.pk, key.revision)
+    written = Written(change, View(change.session), pk, place=place)
     await db.commit_changes(Commit(owner, [written], change.once, guard=guard))
     return change.session
-
-
-async def _with_copies(db: Db, owner: str, source: lookup.SessionColumns, written: Written) -> Written:
-    """Give a fork a copy of the records; if a value is sealed for the source, seal it for the fork."""
-    place = written.place or SessionPlace()
-    scope = sql.records.RecordScope(source.pk, source.session_id)
-    if not await sql.records.has_sealed(db, owner, scope):
-        return written._replace(place=place._replace(source=source.pk, is_copied=True))
-    from moorage.core.record import PutRecord
-
-    copies = tuple(PutRecord(record, 0) for record in await sql.records.all_of(db, owner, scope))
-    change = replace(written.change, records=copies)
-    return written._replace(pk=await db.new_key(), place=place._replace(source=source.pk), change=change)
-
-
-_IS_THERE = "SELECT 1 FROM moor.sessions WHERE owner = ? AND id = ?"
 
 
 async def restore(db: Db, owner: str, bundle: Bundle) -> bool:
     """Insert a session unchanged; return False if it exists already."""
     from moorage.core.bundle import restored
 
-    if await db.one(_IS_THERE, (owner, bundle.session.session_id)):
+    if await lookup.pk_of(db, owner, bundle.session.session_id) >= 0:
         return False
     await lookup.check_not_spent(db, owner, bundle.session.session_id)
     parent = bundle.session.parent_session_id

@@ -41,10 +41,9 @@ async def tree(db: Db, owner: str, ref: str, limit: int) -> list[Session]:
 async def count_children(db: Db, owner: str, ref: str) -> int:
     """Count children without grandchildren."""
     pk = (await key_of(db, owner, ref)).pk
-    row = await db.one(
-        "SELECT count(*) FROM moor.sessions INDEXED BY sessions_by_parent WHERE owner = ? AND parent = ?", (owner, pk)
-    )
-    return int(row[0]) if row else 0
+    sql = "SELECT count(*) FROM moor.sessions INDEXED BY sessions_by_parent WHERE owner = ? AND parent = ?"
+    [(count,)] = await db.all(sql, (owner, pk))
+    return int(count)
 
 
 # Deleting ---------------------------------------------------------------------------------------

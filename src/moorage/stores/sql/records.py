@@ -246,9 +246,10 @@ async def has_sealed(db: Db, owner: str, scope: RecordScope) -> bool:
     return await db.one(f"SELECT 1 {_OURS} AND substr(value, 1, 1) = '~' LIMIT 1", (owner, scope.pk)) is not None
 
 
-async def all_of(db: Db, owner: str, scope: RecordScope) -> list[Record]:
-    """Return all records of a session, expired or not."""
-    return _read(db, owner, scope, await db.all(f"SELECT {COLUMNS} {_OURS}", (owner, scope.pk)))
+async def copies(db: Db, owner: str, scope: RecordScope) -> tuple[PutRecord, ...]:
+    """Return the writes of copies of all records of a session, expired or not."""
+    rows = await db.all(f"SELECT {COLUMNS} {_OURS}", (owner, scope.pk))
+    return tuple(PutRecord(record, 0) for record in _read(db, owner, scope, rows))
 
 
 async def copy(db: Db, owner: str, source: int, target: int) -> None:

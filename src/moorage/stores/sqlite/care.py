@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import apsw
@@ -13,7 +12,7 @@ from moorage.core.inline import drive
 from moorage.stores import sql
 from moorage.stores.sql import sealed
 from moorage.stores.sql.db import SqlJob
-from moorage.stores.sqlite.connection import SqliteConnection, translating
+from moorage.stores.sqlite.connection import SqliteConnection, bytes_of, translating
 from moorage.stores.sqlite.driven import Driven
 from moorage.stores.sqlite.store import migrations
 
@@ -37,17 +36,9 @@ async def totals(db: Driven) -> Totals:
     raw = db.connection.raw
     pages, free, page_size = (int(raw.pragma(name)) for name in ("page_count", "freelist_count", "page_size"))
     [(sessions,)] = await db.all("SELECT count(*) FROM sessions")
-    in_all = sum(_bytes_of(name) for name in (raw.filename, raw.filename_wal)) or pages * page_size  # if in memory
+    in_all = sum(bytes_of(name) for name in (raw.filename, raw.filename_wal)) or pages * page_size  # if in memory
     size = Size(bytes=in_all, used_bytes=(pages - free) * page_size, sessions=sessions)
     return Totals(await sql.work.backlog(db), size)
-
-
-def _bytes_of(path: str) -> int:
-    """Return the size of a file without opening it; 0 if it does not exist."""
-    try:
-        return os.stat(path).st_size
-    except OSError:
-        return 0
 
 
 class FileRewritten(sealed.Rewritten, frozen=True, kw_only=True):

@@ -339,18 +339,19 @@ def check_usable(path: str) -> None:
         raise StoreReadOnly(path)
     if size and size % SMALLEST_PAGE == 0:
         return
-    has_log = _has_content(f"{path}-wal")
+    has_log = bytes_of(f"{path}-wal") > 0
     # An empty file without a log is new: SQLite writes the first page before the log. It would delete the log, and with
     # it all changes acknowledged since the last checkpoint.
-    if size == 0 and has_log and not _has_content(path):
+    if size == 0 and has_log and bytes_of(path) == 0:
         raise StoreCorrupt(path, "it is empty but its log is not: the file was truncated")
     if size % SMALLEST_PAGE and not has_log:  # with a log, the page may not be written yet
         why = f"{size:,} bytes are not a whole number of pages: the file was truncated or is not a database"
         raise StoreCorrupt(path, why)
 
 
-def _has_content(path: str) -> bool:
+def bytes_of(path: str) -> int:
+    """Return the size of a file without opening it; 0 if it does not exist."""
     try:
-        return os.stat(path).st_size > 0
+        return os.stat(path).st_size
     except OSError:
-        return False
+        return 0

@@ -142,15 +142,13 @@ def _check_name(db: SqliteConnection, owner: str, name: str) -> None:
 
 # Heads ------------------------------------------------------------------------------------------
 
-_MOVING, _STATE, _TURNS = Columns(ColumnPart.MOVING), Columns(ColumnPart.STATE), Columns(ColumnPart.TURNS)
-_UPDATES = {  # by whether the state and the turns have changed
-    (is_moved, is_turned): f"UPDATE sessions SET {', '.join(part.assignments() for part in parts)} WHERE pk = ?"
-    for is_moved, is_turned, *parts in (
-        (False, False, _MOVING),
-        (True, False, _MOVING, _STATE),
-        (False, True, _MOVING, _TURNS),
-        (True, True, _MOVING, _STATE, _TURNS),
-    )
+_MOVING, _STATE, _TURNS = ColumnPart.MOVING, ColumnPart.STATE, ColumnPart.TURNS
+_OF_STATE, _OF_TURNS = Columns(_STATE), Columns(_TURNS)
+_CHANGED = {  # what is written of a head, by whether its state and its turns have changed
+    (False, False): Columns(_MOVING),
+    (True, False): Columns(_MOVING, _STATE),
+    (False, True): Columns(_MOVING, _TURNS),
+    (True, True): Columns(_MOVING, _STATE, _TURNS),
 }
 
 
@@ -160,14 +158,9 @@ def _write_head(db: SqliteConnection, pk: int, old: Session, new: Session) -> No
         if new.session_name is not None:
             _check_name(db, new.owner, new.session_name)
         db.execute("UPDATE sessions SET name = ? WHERE pk = ?", (new.session_name, pk))
-    is_moved, is_turned = (part.fields(new) != part.fields(old) for part in (_STATE, _TURNS))
-    values = _MOVING.values(new, db.sealer)
-    if is_moved:
-        values += _STATE.values(new, db.sealer)
-    if is_turned:
-        values += _TURNS.values(new, db.sealer)
-    values.append(pk)
-    db.execute(_UPDATES[is_moved, is_turned], values)
+    is_moved, is_turned = (part.fields(new) != part.fields(old) for part in (_OF_STATE, _OF_TURNS))
+    changed = _CHANGED[is_moved, is_turned]
+    db.execute(f"UPDATE sessions SET {changed.assignments} WHERE pk = ?", [*changed.values(new, db.sealer), pk])
     if new.labels != old.labels:
         db.execute("DELETE FROM labels WHERE session = ?", (pk,))
         db.executemany(_LABEL, [(pk, label, new.owner) for label in new.labels])
