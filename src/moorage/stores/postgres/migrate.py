@@ -100,7 +100,6 @@ _DANGLING = (
 
 
 async def check(db: PostgresConnection) -> list[str]:
-    """Return the problems found, as text."""
     problems = []
     for table in _HANGING:
         [(count,)] = await db.all(_DANGLING.format(table))

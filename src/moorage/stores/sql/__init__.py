@@ -1,7 +1,8 @@
 """The jobs of a store that keeps its data in SQL tables, shared by SQLite and PostgreSQL.
 
 A job is a coroutine function of a `Db`. PostgreSQL awaits it; SQLite drives it to its end without an event loop. Each
-of the two has its own connections, migrations, search, and the few statements that differ on purpose.
+of the two has its own connections, migrations, search, and the few statements that differ on purpose. A job named like
+a method of a port does what the port says.
 
 Each module is imported at its first use: hooks start in milliseconds and need few of them.
 """

@@ -34,7 +34,6 @@ _OPEN_BELOW = (
 async def create(
     db: Db, owner: str, decide: BirthDecision, *, parent: str | None = None, asker: Asker | None = None
 ) -> Session:
-    """Create a session with its first entries."""
     place, birth = await _birth(db, owner, parent)
     guard = None
     if asker is not None:
@@ -64,7 +63,6 @@ async def _birth(db: Db, owner: str, parent: str | None) -> tuple[SessionPlace, 
 async def fork(
     db: Db, owner: str, ref: str, at: int | None, decide: ForkDecision, *, expected: int | None = None
 ) -> Session:
-    """Create a new root that shares the source's entries up to `at`."""
     source, key = await lookup.load(db, owner, ref)
     source.check_version(expected)
     upto = source.last_entry if at is None else at
@@ -85,7 +83,6 @@ async def fork(
 
 
 async def restore(db: Db, owner: str, bundle: Bundle) -> bool:
-    """Insert a session unchanged; return False if it exists already."""
     from moorage.core.bundle import restored
 
     if await lookup.pk_of(db, owner, bundle.session.session_id) >= 0:

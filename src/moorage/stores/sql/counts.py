@@ -19,7 +19,6 @@ _RECORD = (
 
 
 async def record_delegation(db: Db, owner: str, delegation: Delegation) -> bool:
-    """Write a delegation; return False if it is known already."""
     return bool(await db.run(_RECORD, (owner, *delegation_row(delegation))))
 
 
@@ -29,7 +28,6 @@ async def write(db: Db, new: list[tuple[str, Delegation]]) -> None:
 
 
 async def delegations(db: Db, owner: str, span: Span, limit: int, cursor: str | None = None) -> Page[Delegation]:
-    """Return the delegations of a span, oldest first."""
     mark = span.fingerprint("delegations")
     where, values = by_time(owner, span, "at", "n", start(span, cursor, mark))
     table = "moor.delegations INDEXED BY delegations_by_time"

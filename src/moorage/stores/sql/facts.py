@@ -73,7 +73,6 @@ _FATES = Query("fates")
 
 
 async def fates(db: Db, owner: str, session_ids: list[str]) -> list[Fate]:
-    """Return the fates of these sessions, in one statement; skip ids that never existed."""
     rows = await db.all(_FATES(db), (owner, db.listed(session_ids)))
     return [Fate(id_, _STATES[state], bool(gone)) for id_, state, gone in rows if state in _STATES]
 

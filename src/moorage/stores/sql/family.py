@@ -27,19 +27,16 @@ _TREE_TO_SWEEP = {
 
 
 async def ancestors(db: Db, owner: str, ref: str) -> list[Session]:
-    """Return the ancestors, parent first, root last."""
     pk = (await key_of(db, owner, ref)).pk
     return [session_of(row, db.opener) for row in await db.all(_ANCESTORS(db), (owner, pk))]
 
 
 async def tree(db: Db, owner: str, ref: str, limit: int) -> list[Session]:
-    """Return the session and its descendants, parents before children."""
     pk = (await key_of(db, owner, ref)).pk
     return [session_of(row, db.opener) for row in await db.all(_TREE_HEADS(db), (owner, pk, limit))]
 
 
 async def count_children(db: Db, owner: str, ref: str) -> int:
-    """Count children without grandchildren."""
     pk = (await key_of(db, owner, ref)).pk
     sql = "SELECT count(*) FROM moor.sessions INDEXED BY sessions_by_parent WHERE owner = ? AND parent = ?"
     [(count,)] = await db.all(sql, (owner, pk))
@@ -52,7 +49,6 @@ async def count_children(db: Db, owner: str, ref: str) -> int:
 async def delete_tree(
     db: Db, owner: str, ref: str, decide: DeletionDecision, stamp: Stamp, *, dry_run: bool, expected: int | None = None
 ) -> Deletion:
-    """Delete a tree unless the decision refuses; with a dry run, report what would be deleted."""
     if not dry_run and db.lock():
         await _lock(db, owner, (await key_of(db, owner, ref)).pk)
     rows = await db.all(_TREE_TO_DELETE(db), (owner, ref)) if may_be_ref(ref) else []
@@ -138,7 +134,6 @@ _TOMBSTONES = Query("tombstones", columns=TOMBSTONE)
 async def tombstones(
     db: Db, owner: str, limit: int, cursor: str | None = None, query: TombstoneQuery = EVERY_TOMBSTONE
 ) -> Page[Tombstone]:
-    """Return the tombstones, newest first."""
     mark = query.fingerprint()
     below = MAX_POSITION if cursor is None else read_cursor(cursor, mark)
     rows = await db.all(_TOMBSTONES(db), (owner, below, query.reason, micros_or_none(query.since), limit + 1))

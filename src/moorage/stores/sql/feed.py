@@ -20,7 +20,6 @@ _ENTRY_ENDS = 4 + len(ENTRY.split(", "))
 
 
 async def feed(db: Db, owner: str, after: int, limit: int) -> list[Event]:
-    """Return events after a cursor, including deletions; other events of deleted sessions are left out."""
     if (base := await db.feed_start(owner)) is None:
         return []
     position, events = base + after, list[Event]()

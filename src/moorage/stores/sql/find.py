@@ -52,7 +52,6 @@ _OF_TURNS = "SELECT session FROM moor.turns t WHERE t.owner = ? AND t.state = '{
 
 
 async def find(db: Db, owner: str, queries: Iterable[SessionQuery]) -> list[Page[Session]]:
-    """Return a page of sessions for each query."""
     return [await _find(db, owner, query) for query in queries]
 
 
@@ -231,5 +230,4 @@ _OWNERS = Query("owners")
 
 
 async def owners(db: Db) -> list[str]:
-    """Return owners that have sessions."""
     return [row[0] for row in await db.all(_OWNERS(db))]

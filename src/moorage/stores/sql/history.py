@@ -57,7 +57,6 @@ async def said_under(db: Db, owner: str, key: SessionColumns, client_keys: Seque
 
 
 async def log(db: Db, owner: str, ref: str, query: LogQuery = OLDEST) -> list[Entry]:
-    """Return entries between two numbers, from one end."""
     key = await key_of(db, owner, ref)
     upto = NO_END if query.before is None else min(query.before - 1, NO_END)  # behind it other sessions' entries begin
     segments = await _segments(db, owner, key, query.after, upto) if query.after < upto else []
@@ -116,7 +115,6 @@ _NEWEST = {
 
 
 async def tail(db: Db, owner: str, ref: str, limit: int, pins: int = 100, *, with_session: bool = False) -> Tail:
-    """Return the data of a window."""
     session: Session | None = None
     if with_session:
         session, key = await load(db, owner, ref)
@@ -154,7 +152,6 @@ async def _tail_of_fork(db: Db, owner: str, key: SessionColumns, limit: int, pin
 async def tails(
     db: Db, owner: str, session_ids: list[str], limit: int, pins: int = 100, *, before: int | None = None
 ) -> list[Tail]:
-    """Return the end of each conversation, or the part before a number."""
     found = []
     for session_id in session_ids:
         try:

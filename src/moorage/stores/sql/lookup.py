@@ -60,7 +60,6 @@ async def pk_of(db: Db, owner: str, session_id: str) -> int:
 
 
 async def get(db: Db, owner: str, ref: str) -> Session:
-    """Return a session."""
     row = await _found(db, _LOAD[db.is_postgres], owner, ref)
     return session_of(row[4:], db.opener)
 
@@ -112,14 +111,12 @@ _BY_IDS = f"SELECT {HEAD} FROM moor.sessions WHERE owner = ? AND id IN LIST(?::t
 
 
 async def get_many(db: Db, owner: str, session_ids: list[str]) -> list[Session | None]:
-    """Return the sessions with these ids; None for deleted or damaged ones."""
     rows = await db.all(_BY_IDS, (owner, db.listed([each for each in session_ids if may_be_ref(each)])))
     found = {session.session_id: session for session in sessions_of(rows, db.opener)}
     return [found.get(session_id) for session_id in session_ids]
 
 
 async def match(db: Db, owner: str, prefix: str, limit: int) -> list[str]:
-    """Return ids that begin with a prefix."""
     sql = "SELECT id FROM moor.sessions WHERE owner = ? AND id >= ? AND id < ? ORDER BY id LIMIT ?"
     return [row[0] for row in await db.all(sql, (owner, prefix, prefix + "\x7f", limit))]
 
@@ -137,6 +134,5 @@ SELECT min(at) FROM (
 
 
 async def next_expiry(db: Db, owner: str) -> datetime | None:
-    """Return the time of the next or overdue expiry of a TTL, a pending approval or an untaken run."""
     row = await db.one(_NEXT_EXPIRY, (owner,))
     return None if row is None else instant_or_none(row[0])

@@ -93,7 +93,6 @@ def row_of(db: Db, owner: str, session: int, record: Record) -> Row:
 
 
 async def records(db: Db, owner: str, ref: str | None, names: list[RecordName], at: datetime) -> list[Record | None]:
-    """Return records by their names; None for one that is not there."""
     scope = await _scope(db, owner, ref)
     found = {record.name: record for record in await _named(db, owner, scope, names, COLUMNS)}
     living = {name: record for name, record in found.items() if record.lives(at)}
@@ -108,7 +107,6 @@ _OF_SESSIONS = f"""
 
 
 async def records_of(db: Db, owner: str, session_ids: list[str], name: RecordName, at: datetime) -> list[Record | None]:
-    """Return a record of each session; None where it is missing or damaged."""
     ids = db.listed([each for each in session_ids if may_be_ref(each)])
     found = {}
     for pk, session_id, *row in await db.all(_OF_SESSIONS, (name.namespace, name.key, owner, ids)):
@@ -119,7 +117,6 @@ async def records_of(db: Db, owner: str, session_ids: list[str], name: RecordNam
 
 
 async def list_records(db: Db, owner: str, ref: str | None, query: RecordQuery, at: datetime) -> list[Record]:
-    """Return a page of records in the order of their names."""
     scope = await _scope(db, owner, ref)
     sql, values = f"SELECT {COLUMNS if query.values else _WITHOUT_VALUE} {_OURS}", [owner, scope.pk]
     if query.namespace is not None:
@@ -231,7 +228,6 @@ def payload_of(db: Db, owner: str, session: int, writes: tuple[RecordWrite, ...]
 
 
 async def write_memory(db: Db, owner: str, needs: RecordNeeds, decide: RecordDecision) -> tuple[RecordWrite, ...]:
-    """Read, decide and write records of an owner."""
     writes = decide(await load_memory(db, owner, needs))
     if db.is_postgres:
         payload = json_text(payload_of(db, owner, OWNERS, writes))

@@ -56,7 +56,6 @@ _List = tuple[Walk, Callable[[Db, Row], DumpRecord]]  # how the records of a kin
 
 
 async def dump(db: Db, kind: DumpKind, limit: int, cursor: str | None = None) -> Page[DumpRecord]:
-    """Return some records of a kind, and the cursor of the next ones."""
     walk, record = _ON_BOTH.get(kind) or (_BY_DIALECT[db.is_postgres][kind], _READERS[kind])
     rows = await walk.rows(db, None if cursor is None else msgspec.json.decode(cursor), limit)
     return Page([record(db, row) for _, row in rows], json_text(rows[-1][0]) if len(rows) == limit else None)
@@ -182,7 +181,6 @@ _NOT_ON_SQLITE = {
 
 
 async def load(db: Db, records: Iterable[DumpRecord], mark: str | None) -> None:
-    """Write records, and the mark of the progress."""
     for kind, some in groupby(records, dumps.type_of):
         group = list(some)
         if kind in _OWNED:

@@ -39,7 +39,6 @@ _APPROVALS = (
 
 
 async def approvals(db: Db, owner: str, query: ApprovalQuery = PENDING) -> list[Approval]:
-    """Return approvals, oldest first; overdue ones in the order of their deadlines."""
     where, values, index, order = ["owner = ?"], list[Any]((owner,)), "", "n"
     if query.session_id is not None:
         index = "INDEXED BY approvals_by_session"
@@ -58,7 +57,6 @@ async def approvals(db: Db, owner: str, query: ApprovalQuery = PENDING) -> list[
 
 
 async def approval(db: Db, owner: str, approval_id: str) -> Approval:
-    """Return one approval by its id."""
     sql = f"{_APPROVALS} WHERE owner = ? AND id = ?"
     return approval_of(await existing(db, sql, (owner, approval_id), ApprovalNotFound), db.opener)
 
@@ -69,7 +67,6 @@ _OF_MANY = Query("approvals_of_many")
 async def approvals_of(
     db: Db, owner: str, session_ids: list[str], *, pending_only: bool = True, limit: int = 100
 ) -> list[list[Approval]]:
-    """Return the approvals of each session, oldest first."""
     ids = db.listed([each for each in session_ids if may_be_ref(each)])
     found: dict[str, list[Approval]] = {}
     damaged: set[str] = set()
@@ -92,18 +89,15 @@ _DUE_RUNS = (
 
 
 async def run(db: Db, owner: str, run_id: str) -> Run:
-    """Return one run by its id."""
     return run_of(db, await existing(db, f"{_RUN} AND t.id = ?", (owner, run_id), RunNotFound))
 
 
 async def run_by_key(db: Db, owner: str, key: str) -> Run | None:
-    """Return the run that was requested with an idempotency key."""
     row = await db.one(f"{_RUN} AND t.key = ?", (owner, key))
     return None if row is None else run_of(db, row)
 
 
 async def runs(db: Db, owner: str, query: RunQuery) -> Page[Run]:
-    """Return one page of runs, newest first; due ones in the order of their deadlines."""
     if query.due_at is not None:
         rows = await db.all(_DUE_RUNS, (owner, micros(query.due_at), query.limit))
         return Page(readable(rows, lambda row: run_of(db, row)), None)
@@ -159,7 +153,6 @@ _OPEN_ANYWHERE = f"{_OPEN} AND ({_OPEN}) IS TRUE"
 async def inbox(
     db: Db, owner: str, *, ref: str | None = None, states: tuple[str, ...], limit: int, cursor: str | None = None
 ) -> Page[Item]:
-    """Return items in these states, oldest first."""
     key = None if ref is None else await key_of(db, owner, ref)
     mark = inbox_fingerprint(None if key is None else key.session_id, states)
     above = 0 if cursor is None else read_cursor(cursor, mark)
@@ -175,7 +168,6 @@ async def inbox(
 
 
 async def item(db: Db, owner: str, item_id: str) -> Item:
-    """Return one item that is not consumed, by its id."""
     sql = f"{_WITH_IDS} INDEXED BY inbox_by_state WHERE owner = ? AND {_OPEN_ANYWHERE} AND id = ? LIMIT 1"
     row = await existing(db, sql, (owner, item_id), ItemNotFound)
     return item_of(db, row[:10], row[10])
@@ -194,7 +186,6 @@ _UNTAKEN = (
 
 
 async def overdue(db: Db, at: datetime, limit: int) -> list[tuple[str, str]]:
-    """Return sessions with a turn whose launcher was silent for too long, or a run that was not taken in time."""
     found = [(row[0], row[1]) for sql in (_SILENT, _UNTAKEN) for row in await db.all(sql, (micros(at), limit))]
     return list(dict.fromkeys(found))[:limit]
 
@@ -203,7 +194,6 @@ _OF_LAUNCHER = Query("launcher_turns", of_session=OF_SESSION)
 
 
 async def turns_of(db: Db, launcher_id: str) -> list[LauncherTurn]:
-    """Return the live turns of a launcher, without damaged ones."""
     rows = await db.all(_OF_LAUNCHER(db), (launcher_id,))
     return readable(rows, lambda row: LauncherTurn(row[0], turn_of(db, row[2:]), bool(row[1])))
 
@@ -212,7 +202,6 @@ _TURN = f"SELECT t.body, t.id, s.id FROM moor.turns t {OF_SESSION}"
 
 
 async def find_turn(db: Db, owner: str, turn_id: str) -> Turn:
-    """Return one turn by its id."""
     row = await existing(db, f"{_TURN} WHERE t.owner = ? AND t.id = ?", (owner, turn_id), TurnNotFound)
     return turn_of(db, row)
 

@@ -24,7 +24,6 @@ _DANGLING = (
 
 
 async def check(db: Driven) -> list[str]:
-    """Return the problems found, as text."""
     problems = [f"integrity: {row[0]}" for row in await db.all("PRAGMA integrity_check(20)") if row[0] != "ok"]
     for table, row, target in await db.all(_DANGLING):
         problems.append(f"{table} row {row} refers to a missing row of {target}")
