@@ -1,9 +1,8 @@
 """Encryption at rest: bodies are sealed before a store writes them, and opened after it has read them.
 
-A sealed text names its key: `~sealed1:KEY_ID:`, then in base64 a nonce and the AES-256-GCM
-ciphertext of the body. The place of the body
-(`about`) is authenticated with it, so an encrypted text cannot be moved to another place. Several keys may be
-configured: the first one encrypts, all of them decrypt.
+A sealed text names its key: `~sealed1:KEY_ID:`, then in base64 a nonce and the AES-256-GCM ciphertext of the body. The
+place of the body (`about`) is authenticated with it, so an encrypted text cannot be moved to another place. Several
+keys may be configured: the first one encrypts, all of them decrypt.
 
 Stores of every kind use this; `cryptography` is imported when there is something to seal or open.
 """

@@ -116,9 +116,7 @@ class ListeningPulse(Pulse):
     async def ready(self) -> None:
         """Wait until the connection listens: earlier commits would go unnoticed."""
         if self._hears is not None and not self._hears.done():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(1):
-                    await asyncio.shield(self._hears)
+            await asyncio.wait({self._hears}, timeout=1)
 
     async def _hear(self) -> None:
         """Keep a connection that listens, for as long as the store is open."""

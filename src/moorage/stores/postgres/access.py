@@ -1,13 +1,11 @@
 """Access to the database: a pool of connections, and how jobs run on them.
 
-A job is a coroutine function of a connection. A job that reads is repeated when its connection
-breaks, until the caller's patience ends. A job that writes is repeated if it was certainly
-not committed: the database was unreachable, refused it, or a concurrent commit won. A caller whose
-change has an unknown outcome gets `outcome_unknown`.
+A job is a coroutine function of a connection. A job that reads is repeated when its connection breaks, until the
+caller's patience ends. A job that writes is repeated if it was certainly not committed: the database was unreachable,
+refused it, or a concurrent commit won. A caller whose change has an unknown outcome gets `outcome_unknown`.
 
-No lock is held while Python decides: a job reads, decides, and commits with one statement, which is
-refused if what it read has changed. Only the second attempt locks what it reads, so that writers of
-one session queue up.
+No lock is held while Python decides: a job reads, decides, and commits with one statement, which is refused if what it
+read has changed. Only the second attempt locks what it reads, so that writers of one session queue up.
 """
 
 from __future__ import annotations

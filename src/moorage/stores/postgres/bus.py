@@ -123,9 +123,7 @@ class PostgresBus(ListeningPulse):
     async def close(self) -> None:
         """Send pending notifications, and stop."""
         await end(self._analyzing)
-        if self._has_news and self._teller is not None and not self._teller.done():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(1):
-                    await self._teller
+        if self._has_news and self._teller is not None:
+            await asyncio.wait({self._teller}, timeout=1)
         await end(self._teller)
         await super().close()

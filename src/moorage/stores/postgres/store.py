@@ -138,7 +138,7 @@ class PostgresStore(SqlStore):
 async def prepared(db: PostgresConnection) -> None:
     """Bring the schema up to date, and mark it as sealed if needed."""
     await migrate.migrate(db)
-    if db.opener is not None and not await sql.sealed.is_marked(db):
+    if db.opener is not None and not await sql.sealed.is_marked(db, db.opener):
         async with db.transaction():
             await db.run("SELECT pg_advisory_xact_lock(hashtextextended(?, 0))", (f"moorage {db.prefix} sealing",))
-            await sql.sealed.mark(db)
+            await sql.sealed.mark(db, db.opener)

@@ -60,20 +60,20 @@ async def check_searchable(db: Db) -> None:
         raise Unsupported(WHY_NO_SEARCH)
 
 
-async def is_marked(db: Db) -> bool:
+async def is_marked(db: Db, sealer: Sealer) -> bool:
     """Return whether the database has the mark for these keys. Raises EncryptionKeyWrong for another key."""
-    sealer, mark = _opener(db), await _mark(db)
+    mark = await _mark(db)
     for key_id, fingerprint in sealer.fingerprints().items():
         if mark.keys.get(key_id, fingerprint) != fingerprint:
             raise EncryptionKeyWrong(key_id, db.path)
     return mark.is_on == sealer.seals and (not sealer.seals or sealer.key_id in mark.keys)
 
 
-async def mark(db: Db) -> None:
+async def mark(db: Db, sealer: Sealer) -> None:
     """Mark the database as sealed, within a transaction."""
-    if await is_marked(db):  # a concurrent opener was first
+    if await is_marked(db, sealer):  # a concurrent opener was first
         return
-    sealer, keys = _opener(db), dict((await _mark(db)).keys)
+    keys = dict((await _mark(db)).keys)
     if sealer.seals:
         keys[sealer.key_id] = sealer.fingerprints()[sealer.key_id]
     await documents.set_note(db, NOTE, json_text(SealMark(sealer.seals, keys)))
@@ -81,11 +81,6 @@ async def mark(db: Db) -> None:
         await db.run(drop)
         if sealer.seals:
             await db.run(create)
-
-
-def _opener(db: Db) -> Sealer:
-    assert db.opener is not None
-    return db.opener
 
 
 # By whether it is PostgreSQL: the statements that drop and create a trigger.
@@ -242,11 +237,7 @@ class Rewritten(msgspec.Struct, frozen=True, kw_only=True):
     left: list[str]  # bodies that cannot be opened or read, and stay as they are
 
 
-class _Step(NamedTuple):
-    after: Row | None = None  # where to continue; None at the end of a table
-    looked_at: int = 0
-    sealed: int = 0
-    left: tuple[str, ...] = ()
+_Step = tuple[Row | None, int, int, list[str]]  # where to continue, if not at the end, and the counts of `Rewritten`
 
 
 async def count_plain(db: Db) -> int:
@@ -266,10 +257,9 @@ async def rewrite(transact: Callable[[SqlJob[Any]], Awaitable[Any]], progress: S
     looked_at, sealed, left = 0, 0, list[str]()
     key_id = await transact(_begin)
     for place in PLACES:
-        step = _Step()
-        while (step := await transact(partial(_rewrite_some, place=place, after=step.after))).after is not None:
-            looked_at, sealed = looked_at + step.looked_at, sealed + step.sealed
-            left += step.left
+        after: Row | None = None
+        while (step := await transact(partial(_rewrite_some, place=place, after=after)))[0] is not None:
+            after, looked_at, sealed, left = step[0], looked_at + step[1], sealed + step[2], left + step[3]
             if progress is not None:
                 progress(looked_at)
     return Rewritten(key_id=key_id, looked_at=looked_at, sealed=sealed, left=left)
@@ -309,7 +299,7 @@ async def _rewrite_some(db: Db, place: SealedColumns, after: Row | None) -> _Ste
             found = " AND ".join(f"{name} = ?" for name in place.walk.key_on(db))
             await db.run(f"UPDATE moor.{place.table} SET {names} WHERE {found}", (*new.values(), *key))
             sealed += 1
-    return _Step(rows[-1][0] if rows else None, len(rows), sealed, tuple(left))
+    return rows[-1][0] if rows else None, len(rows), sealed, left
 
 
 def _sealed_anew(db: Db, bodies: list[Body]) -> dict[str, str | None]:

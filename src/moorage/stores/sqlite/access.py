@@ -1,10 +1,9 @@
 """Access to the file: inline for scripts (this module), on threads for servers (`threads`).
 
-Inline, a coroutine runs its job at once and never suspends, so it can be driven to
-its end without an event loop.
+Inline, a coroutine runs its job at once and never suspends, so it can be driven to its end without an event loop.
 
-A job is a coroutine function of `Driven` that never suspends. Jobs may run more than once and have no effects
-outside the database.
+A job is a coroutine function of `Driven` that never suspends. Jobs may run more than once and have no effects outside
+the database.
 """
 
 from __future__ import annotations

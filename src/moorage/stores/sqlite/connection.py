@@ -1,8 +1,7 @@
 """Connections to the database file: opened the same way every time, checked, and with translated errors.
 
-apsw brings its own SQLite, because versions up to 3.51.2 can corrupt a WAL database
-written by several processes. Pragmas are read back after they are set: a setting that
-was silently ignored is worse than an error.
+apsw brings its own SQLite, because versions up to 3.51.2 can corrupt a WAL database written by several processes.
+Pragmas are read back after they are set: a setting that was silently ignored is worse than an error.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _PRAGMAS = (("synchronous", "FULL", 2), ("foreign_keys", "ON", 1), ("temp_store"
 
 Check = Callable[[apsw.Connection, str], None]  # raises for a file that must not be used
 
-_opening = allocate_lock()  # held while a connection of this process is opened, see `_create`
+_opening = allocate_lock()  # held while a connection of this process is opened, see `_open`
 
 
 class FileReplaced(apsw.IOError):
@@ -108,7 +107,11 @@ class SqliteConnection:
     def _open(self, patience: float | None, check: Check) -> apsw.Connection:
         path, version = self.path, apsw.sqlite_lib_version()
         check_usable(path)
-        _create(path)
+        # Create a missing file, readable by its owner only: it holds conversations and the secret that signs tokens.
+        # Closing a file drops the locks that other connections of this process have on it. A file that did not exist
+        # has none, as long as no other thread opens it meanwhile: `_opening` ensures that.
+        with suppress(OSError):  # the file exists already, or SQLite reports why it cannot be created
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         if tuple(map(int, version.split("."))) < MIN_SQLITE:
             raise StoreUnavailable(f"SQLite {version} is too old for several writers; upgrade apsw")
         try:
@@ -247,16 +250,6 @@ def _jitter() -> float:
     twice as long. `random` takes long to import.
     """
     return 0.0001 + time.perf_counter_ns() % 500 / 1e6
-
-
-def _create(path: str) -> None:
-    """Create a missing file, readable by its owner only: it holds conversations and the secret that signs tokens.
-
-    Closing a file drops the locks that other connections of this process have on it. A file that did not exist
-    has none, as long as no other thread opens it meanwhile: `_opening` ensures that.
-    """
-    with suppress(OSError):  # the file exists already, or SQLite reports why it cannot be created
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def _identity(path: str) -> tuple[int, int] | None:

@@ -132,9 +132,9 @@ def prepared(
         if sealer is not None:
             from moorage.stores.sql import sealed
 
-            if not drive(sealed.is_marked(db.driven)):
+            if not drive(sealed.is_marked(db.driven, sealer)):
                 with translating(db.path), db.transaction():
-                    drive(sealed.mark(db.driven))
+                    drive(sealed.mark(db.driven, sealer))
     except BaseException:
         db.close()
         raise
