@@ -21,7 +21,7 @@ from moorage.core.errors import StoreTooNew
 from moorage.core.policy import Span
 from moorage.stores.sql import find
 from moorage.stores.sql.check import check
-from moorage.stores.sql.query import Migration
+from moorage.stores.sql.db import Migration
 from moorage.stores.sqlite import access
 from moorage.stores.sqlite import store as migrating
 from moorage.stores.sqlite.connection import SqliteConnection

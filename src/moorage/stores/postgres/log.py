@@ -21,9 +21,9 @@ from moorage.stores.postgres.access import PostgresAccess
 from moorage.stores.postgres.connection import PostgresConnection
 from moorage.stores.rows import ENTRY, Row, entries_of, entry_row, micros, stored_kinds
 from moorage.stores.sql import lookup
+from moorage.stores.sql.db import Query
 from moorage.stores.sql.history import tail_before
 from moorage.stores.sql.lookup import SessionColumns
-from moorage.stores.sql.query import Query
 
 MAX_GROUP = 64
 MAX_GROUP_BYTES = 1024 * 1024

@@ -17,7 +17,7 @@ from moorage.core.errors import StoreTooNew, StoreUnavailable
 from moorage.core.fact import Size, Totals
 from moorage.stores import sql
 from moorage.stores.postgres.connection import PostgresConnection
-from moorage.stores.sql.query import Migration, read_migrations
+from moorage.stores.sql.db import Migration, read_migrations
 
 LATEST = 2  # the newest migration in this release; a test compares it with the folder
 

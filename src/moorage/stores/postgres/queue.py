@@ -18,7 +18,7 @@ from moorage.ports import Claimed
 from moorage.stores.postgres.connection import PostgresConnection
 from moorage.stores.rows import micros
 from moorage.stores.sql import lookup
-from moorage.stores.sql.query import Query
+from moorage.stores.sql.db import Query
 from moorage.stores.sql.views import WHOLE_VIEW, seen_of
 from moorage.stores.sql.work import WantedTurns, take
 

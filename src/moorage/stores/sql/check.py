@@ -9,9 +9,8 @@ from moorage.core.errors import MoorageError, StoreCorrupt
 from moorage.stores import SEALED
 from moorage.stores.rows import WHOLE_ITEM_OF_T, Row
 from moorage.stores.session_rows import head_columns, session_of
-from moorage.stores.sql.db import Db
+from moorage.stores.sql.db import Db, Migration, Query, Walk
 from moorage.stores.sql.lookup import OF_SESSION
-from moorage.stores.sql.query import Migration, Query, Walk
 from moorage.stores.sql.sealed import unopened
 from moorage.stores.work_rows import item_of, run_of, turn_of
 

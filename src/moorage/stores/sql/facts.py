@@ -16,8 +16,7 @@ from moorage.core.query import Page
 from moorage.core.session import State
 from moorage.stores.rows import RARE, Row, SortPlace, cursor_at, micros, micros_or_none, start
 from moorage.stores.sql.counts import by_time
-from moorage.stores.sql.db import Db
-from moorage.stores.sql.query import Query
+from moorage.stores.sql.db import Db, Query
 
 _STATES = {state.value: state for state in State}
 _ITEM_STATES = frozenset(state.value for state in ItemState)

@@ -10,9 +10,8 @@ from moorage.ports import DeletionDecision, SweepDecision
 from moorage.stores import Stale
 from moorage.stores.rows import RARE, TOMBSTONE, micros_or_none, tombstone_for, tombstone_of
 from moorage.stores.session_rows import session_of
-from moorage.stores.sql.db import Db, Target
+from moorage.stores.sql.db import Db, Query, Target
 from moorage.stores.sql.lookup import HEAD_OF_S, key_of, may_be_ref
-from moorage.stores.sql.query import Query
 
 _ANCESTORS = Query("ancestors", head=HEAD_OF_S)
 _TREE_HEADS = Query("tree", columns=HEAD_OF_S, ending="ORDER BY s.depth, s.pk LIMIT ?3")

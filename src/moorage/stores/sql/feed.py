@@ -12,8 +12,7 @@ from moorage.core.entry import Entry, Event, Hit, Kind, event_of, searchable_tex
 from moorage.core.errors import SessionCorrupt
 from moorage.stores import SEALED
 from moorage.stores.rows import ENTRY, ENTRY_OF_E, TOMBSTONE_OF_T, Row, entry_of, readable, tombstone_of
-from moorage.stores.sql.db import FEED_ROOM, Db
-from moorage.stores.sql.query import Query
+from moorage.stores.sql.db import FEED_ROOM, Db, Query
 
 _FEED = Query("feed", entry=ENTRY_OF_E, tombstone=TOMBSTONE_OF_T)
 _ENTRY_ENDS = 4 + len(ENTRY.split(", "))

@@ -18,9 +18,8 @@ from moorage.core.query import Page, SessionQuery
 from moorage.core.session import Session, State
 from moorage.stores.rows import json_text, micros
 from moorage.stores.session_rows import TIMES, sessions_of, states_of, status_conditions
-from moorage.stores.sql.db import FEED_ROOM, Db
+from moorage.stores.sql.db import FEED_ROOM, Db, Query
 from moorage.stores.sql.lookup import HEAD, HEAD_OF_S, pk_of
-from moorage.stores.sql.query import Query
 
 NARROW = 2000  # sessions of a time span that are sorted; with more of them, the list is walked
 WALK = 20_000  # rows of the feed read for one page; a page with few or no sessions may have others behind it

@@ -10,9 +10,8 @@ from moorage.core.query import OLDEST, LogQuery
 from moorage.core.session import Session
 from moorage.ports import Tail
 from moorage.stores.rows import ENTRY, RARE, Row, entries_of, stored_kinds
-from moorage.stores.sql.db import Db, Segment
+from moorage.stores.sql.db import Db, Query, Segment
 from moorage.stores.sql.lookup import SessionColumns, key_of, load
-from moorage.stores.sql.query import Query
 
 NO_END = (1 << 32) - 1
 

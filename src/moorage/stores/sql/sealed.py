@@ -27,8 +27,7 @@ from moorage.stores.rows import (
 )
 from moorage.stores.sealing import Sealer
 from moorage.stores.sql import documents
-from moorage.stores.sql.db import Db, SqlJob
-from moorage.stores.sql.query import Walk
+from moorage.stores.sql.db import Db, SqlJob, Walk
 
 CHUNK = 200  # rows sealed in one transaction: SQLite's write lock is held for milliseconds
 WHY_NO_SEARCH = "this store is encrypted at rest, so there is no search: an index would contain the words in plain text"

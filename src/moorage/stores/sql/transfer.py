@@ -45,10 +45,9 @@ from moorage.stores.rows import (
 from moorage.stores.session_rows import new_fields, session_of
 from moorage.stores.sql import counts, documents
 from moorage.stores.sql.counts import DELEGATION, delegation_of
-from moorage.stores.sql.db import Db
+from moorage.stores.sql.db import Db, Walk
 from moorage.stores.sql.documents import document_of
 from moorage.stores.sql.lookup import HEAD_OF_S, OF_SESSION
-from moorage.stores.sql.query import Walk
 from moorage.stores.sql.records import COLUMNS, OWNERS, record_of, row_of
 from moorage.stores.work_rows import ITEMS, RUNS, TURNS, item_of, run_of, turn_of
 

@@ -24,9 +24,8 @@ from moorage.ports import Claimed, LauncherTurn
 from moorage.stores import Stale
 from moorage.stores.rows import ITEM, OPEN, Row, approval_of, micros, readable
 from moorage.stores.sql import changes
-from moorage.stores.sql.db import Commit, Db
+from moorage.stores.sql.db import Commit, Db, Query
 from moorage.stores.sql.lookup import OF_SESSION, existing, key_of, may_be_ref, pk_of
-from moorage.stores.sql.query import Query
 from moorage.stores.sql.views import Seen, load_parent
 from moorage.stores.work_rows import PARENT_CORRUPT, item_of, run_of, turn_of
 

@@ -11,7 +11,7 @@ from moorage.core.work import Claim
 from moorage.ports import Claimed
 from moorage.stores.rows import micros
 from moorage.stores.sql import documents, lookup
-from moorage.stores.sql.query import Query
+from moorage.stores.sql.db import Query
 from moorage.stores.sql.views import WHOLE_VIEW, seen_of
 from moorage.stores.sql.work import WantedTurns, take
 from moorage.stores.sqlite.driven import BrokenText, Driven

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from moorage.core.work import Claim
     from moorage.ports import Claimed
     from moorage.stores.sealing import Sealer
-    from moorage.stores.sql.query import Migration
+    from moorage.stores.sql.db import Migration
     from moorage.stores.sql.work import WantedTurns
 
 LATEST = 2  # the newest migration in this release; a test compares it with the folder
@@ -146,7 +146,7 @@ def prepared(
 
 def migrations() -> list[Migration]:
     """Return all migrations of this release, in order."""
-    from moorage.stores.sql.query import read_migrations  # hooks rarely create a store
+    from moorage.stores.sql.db import read_migrations  # hooks rarely create a store
 
     return read_migrations(__file__)
 
