@@ -11,7 +11,7 @@ import pytest
 
 from moorage.core.run import Join
 from moorage.stores import work_rows
-from moorage.stores.sqlite.driven import Driven
+from moorage.stores.sqlite.connection import Driven
 from moorage.stores.sqlite.store import SqliteStore
 from moorage.stores.work_rows import item_of
 from moorage.testing.builders import OWNER, a_session, a_stamp, said

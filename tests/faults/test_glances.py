@@ -16,7 +16,7 @@ from moorage.core.record import RecordName, RecordQuery
 from moorage.stores.rows import Row
 from moorage.stores.sql.store import SHORT_LIST
 from moorage.stores.sqlite import threads
-from moorage.stores.sqlite.driven import Driven, Glance
+from moorage.stores.sqlite.connection import Driven, Glance
 from moorage.stores.sqlite.store import SqliteStore
 from moorage.stores.sqlite.threads import Threaded
 from moorage.testing.builders import NOON, OWNER, a_session

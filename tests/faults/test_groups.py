@@ -17,8 +17,7 @@ import pytest
 from moorage.core.errors import MoorageError, SessionNotFound, StoreError, StoreUnavailable, VersionConflict
 from moorage.core.session import Change, View
 from moorage.stores.sqlite import threads
-from moorage.stores.sqlite.connection import SqliteConnection
-from moorage.stores.sqlite.driven import Driven
+from moorage.stores.sqlite.connection import Driven, SqliteConnection
 from moorage.stores.sqlite.store import SqliteStore, prepared
 from moorage.stores.sqlite.threads import Threaded
 from moorage.testing.builders import (

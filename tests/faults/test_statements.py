@@ -24,8 +24,7 @@ from moorage.stores.sql.check import check
 from moorage.stores.sql.db import Migration
 from moorage.stores.sqlite import access
 from moorage.stores.sqlite import store as migrating
-from moorage.stores.sqlite.connection import SqliteConnection
-from moorage.stores.sqlite.driven import Driven
+from moorage.stores.sqlite.connection import Driven, SqliteConnection
 from moorage.stores.sqlite.store import LATEST, SqliteStore, migrations, prepared
 from moorage.stores.sqlite.threads import Threaded
 from moorage.testing.builders import OWNER, a_session, a_stamp, drive, may_delete, remembering, said, write_context

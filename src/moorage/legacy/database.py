@@ -25,8 +25,14 @@ from moorage.legacy.rows import ORPHANED, LegacyLog, Planned, given, micros_of, 
 from moorage.stores.rows import micros
 from moorage.stores.sql.db import SessionPlace
 from moorage.stores.sqlite import writes
-from moorage.stores.sqlite.connection import APPLICATION_ID, SqliteConnection, check_ours, check_usable, translating
-from moorage.stores.sqlite.driven import BrokenText
+from moorage.stores.sqlite.connection import (
+    APPLICATION_ID,
+    BrokenText,
+    SqliteConnection,
+    check_ours,
+    check_usable,
+    translating,
+)
 from moorage.stores.sqlite.store import apply_missing
 
 if TYPE_CHECKING:

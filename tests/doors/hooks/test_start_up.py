@@ -33,7 +33,7 @@ STORE = {
     *("moorage.stores.rows", "moorage.stores.session_rows", "moorage.stores.sqlite", "moorage.stores.sql"),
     *(f"moorage.stores.sql.{name}" for name in "changes counts db family find history lookup".split()),
     *(f"moorage.stores.sql.{name}" for name in "store views".split()),
-    *(f"moorage.stores.sqlite.{name}" for name in "access connection driven".split()),
+    *(f"moorage.stores.sqlite.{name}" for name in "access connection".split()),
     *(f"moorage.stores.sqlite.{name}" for name in "store writes".split()),
 }
 DOOR = {

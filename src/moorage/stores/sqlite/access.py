@@ -18,8 +18,7 @@ import apsw
 from moorage.core.inline import drive
 from moorage.stores import OpeningProcess
 from moorage.stores.sql.db import T
-from moorage.stores.sqlite.connection import SqliteConnection, translated, translating
-from moorage.stores.sqlite.driven import Driven, SqliteJob
+from moorage.stores.sqlite.connection import Driven, SqliteConnection, SqliteJob, translated, translating
 
 LOOK_EVERY = 0.02  # seconds between checks for other processes' writes
 

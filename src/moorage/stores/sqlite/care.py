@@ -12,8 +12,7 @@ from moorage.core.inline import drive
 from moorage.stores import sql
 from moorage.stores.sql import sealed
 from moorage.stores.sql.db import SqlJob
-from moorage.stores.sqlite.connection import SqliteConnection, bytes_of, translating
-from moorage.stores.sqlite.driven import Driven
+from moorage.stores.sqlite.connection import Driven, SqliteConnection, bytes_of, translating
 from moorage.stores.sqlite.store import migrations
 
 # Tables of an older orchestrator are kept unchanged, with all their references.

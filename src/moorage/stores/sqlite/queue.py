@@ -14,7 +14,7 @@ from moorage.stores.sql import documents, lookup
 from moorage.stores.sql.db import Query
 from moorage.stores.sql.views import WHOLE_VIEW, seen_of
 from moorage.stores.sql.work import WantedTurns, take
-from moorage.stores.sqlite.driven import BrokenText, Driven
+from moorage.stores.sqlite.connection import BrokenText, Driven
 
 MOST_LOOKED_AT = 50  # queued turns that cannot be taken now, per transaction
 _NEXT, _NEXT_OF_FAMILY = Query("next_turn"), Query("next_turn_of_family")

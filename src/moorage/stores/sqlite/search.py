@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from moorage.core.entry import Hit, searchable_text
 from moorage.stores import sql
-from moorage.stores.sqlite.driven import Driven
+from moorage.stores.sqlite.connection import Driven
 
 PURGE_CHUNK = 500
 _BEHIND = "SELECT EXISTS (SELECT 1 FROM feed WHERE id > ? AND id <= ?) OR EXISTS (SELECT 1 FROM search_purges)"

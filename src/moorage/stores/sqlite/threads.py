@@ -22,8 +22,7 @@ from moorage.stores import OpeningProcess
 from moorage.stores.pulse import Pulse, call_on
 from moorage.stores.sql.db import T
 from moorage.stores.sqlite.access import LOOK_EVERY, SqliteAccess
-from moorage.stores.sqlite.connection import SqliteConnection, translated
-from moorage.stores.sqlite.driven import Glance, GlanceTooLong, SqliteJob
+from moorage.stores.sqlite.connection import Glance, GlanceTooLong, SqliteConnection, SqliteJob, translated
 
 if TYPE_CHECKING:
     import asyncio

@@ -16,8 +16,7 @@ from moorage.stores.sql.db import FEED_CHUNK, FEED_ROOM, Commit, SessionPlace, T
 from moorage.stores.sql.lookup import SessionColumns, check_not_spent, key_of, may_be_ref
 
 if TYPE_CHECKING:
-    from moorage.stores.sqlite.connection import SqliteConnection
-    from moorage.stores.sqlite.driven import Driven
+    from moorage.stores.sqlite.connection import Driven, SqliteConnection
 
 # Appending, the hot path: four statements for a history of any length ---------------------------
 
