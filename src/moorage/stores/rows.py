@@ -13,7 +13,6 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
-from msgspec.structs import asdict
 
 from moorage.core.approval import Approval
 from moorage.core.entry import Entry, Kind
@@ -281,11 +280,6 @@ def tombstone_of(row: Row) -> Tombstone:
     """Return a tombstone from the columns of TOMBSTONE without the first, which are in the order of its fields."""
     fields = dict(zip(Tombstone.__struct_fields__, row, strict=True))
     return Tombstone(**{**fields, "deleted_at": instant(fields["deleted_at"])})
-
-
-def tombstone_row(tombstone: Tombstone) -> Row:
-    """Return the columns of TOMBSTONE, without the first."""
-    return tuple({**asdict(tombstone), "deleted_at": micros(tombstone.deleted_at)}.values())
 
 
 def tombstone_for(session: Session, root_id: str, stamp: Stamp, reason: str) -> Tombstone:

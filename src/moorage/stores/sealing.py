@@ -111,9 +111,6 @@ def _checked(key_id: str, key: bytes) -> bytes:
     return key
 
 
-# Keys in text form -----------------------------------------------------------------------------
-
-
 def read_keys(text: str) -> dict[str, bytes]:
     """Return keys by their ids, from ID:BASE64 separated by commas or lines. Raises InvalidField; never shows a key."""
     keys: dict[str, bytes] = {}

@@ -89,8 +89,6 @@ async def _apply_missing(db: PostgresConnection) -> list[int]:
     return [migration.number for migration in missing]
 
 
-# Care -------------------------------------------------------------------------------------------
-
 # Tables that refer to a session. The database enforces it unless its triggers are disabled.
 _HANGING = ("approvals", "runs", "turns", "inbox", "lineage")
 _DANGLING = (

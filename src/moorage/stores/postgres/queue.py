@@ -24,11 +24,8 @@ from moorage.stores.sql.work import WantedTurns, take
 
 SIDE_BY_SIDE = 32  # claims that can lock a turn concurrently before one of them finds none
 
-
 _MAY_CLAIM = f"NOT EXISTS (SELECT FROM moor.documents WHERE kind = '{DocumentKind.DRAINED_LAUNCHER}' AND key = ?6)"
 _DUE, _DUE_IN_FAMILY = (Query(name, may_claim=_MAY_CLAIM) for name in ("next_turn", "next_turn_of_family"))
-
-
 # Lock the turn with its session, which every change locks first, so that two lockers never wait for each other. A turn
 # that is locked now is announced again by the commit that holds the lock.
 _SKIP_LOCKED = "FOR NO KEY UPDATE OF t, s SKIP LOCKED"

@@ -56,9 +56,6 @@ async def commit(db: PostgresConnection, unit: Commit) -> None:
         raise Stale("the session that asks has changed")
 
 
-# Sessions ---------------------------------------------------------------------------------------
-
-
 def _payload(db: PostgresConnection, owner: str, one: Written) -> Fields:
     change = one.change
     rows = [entry_row(entry, 0, micros(entry.at), db.sealer)[1:] for entry in change.entries]

@@ -63,10 +63,7 @@ async def check(db: Db, migrations: Iterable[Migration]) -> list[str]:
     return problems + await _unreadable(db) + await unopened(db)
 
 
-# Reading all data ------------------------------------------------------------------------------
-
 CHUNK = 1000  # rows read at a time
-
 
 Read = Callable[[Db, Row], Any]
 _READERS: dict[str, tuple[str, Read]] = {  # by table, its columns behind id and state, and how they are read

@@ -76,9 +76,6 @@ async def fates(db: Db, owner: str, session_ids: list[str]) -> list[Fate]:
     return [Fate(id_, _STATES[state], bool(gone)) for id_, state, gone in rows if state in _STATES]
 
 
-# Rows -------------------------------------------------------------------------------------------
-
-
 def _callbacks_of(rows: Iterable[Row]) -> dict[int, CallbackCounts]:
     """Return the counts of callbacks by session key, from (key, state of items, count)."""
     states: dict[int, list[tuple[str, int]]] = {}

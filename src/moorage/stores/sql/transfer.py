@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from moorage.core import dump as dumps
 from moorage.core.approval import Approval
@@ -40,7 +41,6 @@ from moorage.stores.rows import (
     json_text,
     micros,
     tombstone_of,
-    tombstone_row,
 )
 from moorage.stores.session_rows import new_fields, session_of
 from moorage.stores.sql import counts, documents
@@ -239,8 +239,8 @@ async def _roots(db: Db, places: Iterable[tuple[str, int]]) -> dict[tuple[str, i
 
 async def _load_tombstones(db: Db, owned: list[tuple[str, Tombstone]]) -> None:
     names = TOMBSTONE.split(", ")[1:]
-    rows = [{"owner": owner, **dict(zip(names, tombstone_row(one), strict=True))} for owner, one in owned]
-    await _insert(db, "tombstones", rows)
+    rows = [{"owner": owner, **dict(zip(names, astuple(one), strict=True))} for owner, one in owned]
+    await _insert(db, "tombstones", [{**row, "deleted_at": micros(row["deleted_at"])} for row in rows])
 
 
 async def _load_sessions(db: Db, records: list[dumps.DumpedSession]) -> None:
@@ -250,7 +250,13 @@ async def _load_sessions(db: Db, records: list[dumps.DumpedSession]) -> None:
     known |= {(one.session.owner, one.session.session_id): one.serial for one in records}
     await _load_owners(db, {head.owner for head in heads})
     await _insert(db, "sessions", [_session_fields(db, record, known) for record in records])
-    await _load_lineages(db, records)
+    shared = [(one.session.owner, one.serial, segment, upto) for one in records for segment, upto in one.lineage]
+    roots = await _roots(db, ((owner, segment) for owner, _, segment, _ in shared))
+    lineage = [
+        {"owner": owner, "session": serial, "segment": segment, "segment_root": roots[owner, segment], "upto": upto}
+        for owner, serial, segment, upto in shared
+    ]
+    await _insert(db, "lineage", lineage)
     if not db.is_postgres:
         pairs = [(one.serial, one.session) for one in records]
         labels = [{"session": pk, "label": label, "owner": head.owner} for pk, head in pairs for label in head.labels]
@@ -270,16 +276,6 @@ def _session_fields(db: Db, record: dumps.DumpedSession, known: dict[tuple[str, 
     family = (parent, None if root == record.serial else root)
     fields = new_fields(session, db.sealer, family, lineage[-1][1] if lineage else 0)
     return {**fields, "pk": record.serial, "revision": 1, "has_pins": bool(lineage)}
-
-
-async def _load_lineages(db: Db, records: list[dumps.DumpedSession]) -> None:
-    shared = [(one.session.owner, one.serial, segment, upto) for one in records for segment, upto in one.lineage]
-    roots = await _roots(db, ((owner, segment) for owner, _, segment, _ in shared))
-    rows = [
-        {"owner": owner, "session": serial, "segment": segment, "segment_root": roots[owner, segment], "upto": upto}
-        for owner, serial, segment, upto in shared
-    ]
-    await _insert(db, "lineage", rows)
 
 
 async def _load_entries(db: Db, records: list[dumps.DumpedEntry]) -> None:

@@ -11,7 +11,6 @@ import time
 from _thread import allocate_lock  # `threading` takes milliseconds to import
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import apsw
@@ -443,7 +442,7 @@ class Glance(Driven):
         try:
             for row in self.connection.execute(_plain(sql), values):
                 rows.append(row)
-                if monotonic() > self._deadline:
+                if time.monotonic() > self._deadline:
                     raise GlanceTooLong
         except UnicodeDecodeError as error:
             raise BrokenText(self.path) from error
