@@ -1,3 +1,3 @@
 """Generated code for gRPC. Written by scripts/generate_proto.py from proto/; do not edit."""
 
-DIGEST = "cb6f47c332e3fc510b477f7bffd0e9562fcfbffd408bca10454a4c27fcef915b"
+DIGEST = "d584da316bc0c9bd7a861485aeff313a556450b5f86395e055b89d0fc95dbc7c"

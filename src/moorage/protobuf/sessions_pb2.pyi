@@ -194,20 +194,24 @@ class ListSessionsResponse(_message.Message):
     def __init__(self, sessions: _Optional[_Iterable[_Union[Session, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
 
 class SendMessageRequest(_message.Message):
-    __slots__ = ("session", "content", "client_key", "wait_seconds", "queue", "no_wake")
+    __slots__ = ("session", "content", "client_key", "wait_seconds", "queue", "no_wake", "token", "run")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
     CLIENT_KEY_FIELD_NUMBER: _ClassVar[int]
     WAIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     QUEUE_FIELD_NUMBER: _ClassVar[int]
     NO_WAKE_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    RUN_FIELD_NUMBER: _ClassVar[int]
     session: str
     content: str
     client_key: str
     wait_seconds: float
     queue: bool
     no_wake: bool
-    def __init__(self, session: _Optional[str] = ..., content: _Optional[str] = ..., client_key: _Optional[str] = ..., wait_seconds: _Optional[float] = ..., queue: bool = ..., no_wake: bool = ...) -> None: ...
+    token: str
+    run: bool
+    def __init__(self, session: _Optional[str] = ..., content: _Optional[str] = ..., client_key: _Optional[str] = ..., wait_seconds: _Optional[float] = ..., queue: bool = ..., no_wake: bool = ..., token: _Optional[str] = ..., run: bool = ...) -> None: ...
 
 class SendMessageResponse(_message.Message):
     __slots__ = ("session_id", "number", "run_id", "status", "result", "error", "problems")

@@ -182,6 +182,31 @@ async def test_a_message_sent_here_is_answered_by_a_launcher(home: Path) -> None
             assert (again.run_id, again.number) == (sent.run_id, sent.number)
 
 
+async def test_holder_appends_with_its_token_and_hands_over_with_run(home: Path) -> None:
+    with server_process(f"sqlite:///{home}/store.db", home) as process:
+        async with grpc.aio.insecure_channel(process.place) as channel:
+            from tests.doors.grpc.serving import Stubs
+
+            service = Stubs(channel).sessions
+            await service.CreateSession(sp.CreateSessionRequest(agent_name="echo-agent", session_id="s-1"))
+            resumed = await service.ResumeSession(sp.ResumeSessionRequest(session="s-1", hold=True))
+            own = {"session": "s-1", "token": resumed.token}
+
+            error = await refused(service.SendMessage(sp.SendMessageRequest(session="s-1", content="hello")))
+            assert trailing(error)["error-code"] == "held_by_another"
+            error = await refused(service.SendMessage(sp.SendMessageRequest(session="s-1", content="hi", token="old")))
+            assert trailing(error)["error-code"] == "hold_lost"
+            appended = await service.SendMessage(sp.SendMessageRequest(content="a note", **own))
+            assert appended.run_id == ""
+            head = (await service.GetSession(sp.GetSessionRequest(session="s-1"))).session
+            assert head.holder == resumed.holder
+
+            asked = await service.SendMessage(sp.SendMessageRequest(content="go on", run=True, wait_seconds=30, **own))
+            assert (asked.status, asked.result) == ("completed", "Echo Agent Response: go on")
+            head = (await service.GetSession(sp.GetSessionRequest(session="s-1"))).session
+            assert head.holder == ""
+
+
 def test_every_public_field_of_a_session_has_a_place_or_is_in_more() -> None:
     """Only a hold is told in other words, as `holder` and `held_until`."""
     head = a_session("s-1")(Birth()).session

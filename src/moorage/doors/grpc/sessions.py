@@ -84,7 +84,14 @@ async def _send(call: RpcCall, request: pb.SendMessageRequest) -> pb.SendMessage
     """Send a message; with `wait_seconds`, return the answer if it arrives in time. The message stays stored."""
     await call.open_session(request.session)
     said = {"role": "user", "content": request.content, "client_key": request.client_key or None}
-    posted = await call.moor.executor.say(request.session, [said], queue=request.queue, wake=not request.no_wake)
+    posted = await call.moor.executor.say(
+        request.session,
+        [said],
+        token=request.token or None,
+        run=request.run if request.HasField("run") else None,
+        queue=request.queue,
+        wake=not request.no_wake,
+    )
     response = pb.SendMessageResponse(session_id=posted.session_id, number=posted.entries[-1].number)
     if posted.run is not None:
         if posted.run.because is not None:
