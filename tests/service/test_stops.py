@@ -9,14 +9,14 @@ import pytest
 from moorage import sync
 from moorage.core.errors import RunStopped
 from moorage.core.session import Asker, Session
-from moorage.ports import Store
+from moorage.ports import Claimed, Store
 from moorage.service.deps import Caller, Deps, Settings
 from moorage.service.inline import drive
 from moorage.service.runs import stop_run, stop_session
 from moorage.testing.builders import OWNER, FakeClock
 from moorage.testing.model_store import ModelStore
-from moorage.testing.work import a_child_run, launch, start, take, taken
-from tests.service.doors import Place
+from moorage.testing.work import a_child_run, finish, inbox_of, launch, start, states_of, take, taken
+from tests.service.doors import Place, Timed
 
 
 class Watched:
@@ -86,6 +86,79 @@ def test_stopping_a_run_stops_its_children(store: Store) -> None:
         True,
         False,
     ]
+
+
+# Children that were asked while no turn of their parent ran ---------------------------------------
+
+
+def idle_parent(store: Store, *children: str) -> dict[str, Claimed]:
+    """Create p, whose run is over, and its children at work; return their turns."""
+    drive(launch(store, "p", "run-p"))
+    drive(finish(store, drive(taken(store))))
+    for child in children:
+        drive(launch(store, child, a_child_run(f"run-{child}", "p"), parent="p"))
+    claimed = [drive(taken(store)) for _ in children]
+    for each in claimed:
+        drive(start(store, each))
+    return {each.session.session_id: each for each in claimed}
+
+
+def test_stopped_child_does_not_wake_its_stopped_parent(timed_store: Timed) -> None:
+    store, deps = timed_store.store, timed_store.deps
+    drive(launch(store, "p", "run-p"))
+    drive(finish(store, drive(taken(store))))
+    drive(launch(store, "queued", a_child_run("run-queued", "p"), parent="p"))
+    drive(stop_session(deps, Caller(owner=OWNER), "p"))
+    assert drive(inbox_of(store, "p"))["callback:run-queued"] == "consumed"
+    assert drive(take(store)) is None
+
+
+@pytest.mark.parametrize("outcome", ["completed", "failed", "stopped"])
+def test_child_that_ends_after_the_stop_does_not_wake_its_parent(timed_store: Timed, outcome: str) -> None:
+    store, deps = timed_store.store, timed_store.deps
+    child = idle_parent(store, "c")["c"]
+    drive(stop_session(deps, Caller(owner=OWNER), "p"))
+    drive(finish(store, child, outcome))
+    assert drive(inbox_of(store, "p"))["callback:run-c"] == "consumed"
+    assert drive(take(store)) is None
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_child_that_ends_while_its_parent_is_stopped_does_not_wake_it(store: Store, when: str) -> None:
+    child = idle_parent(store, "c")["c"]
+    watched = Watched(store)
+    apply = watched.apply
+
+    async def ending(owner: str, ref: str, *args: Any, **options: Any) -> Any:
+        """Let the child end right before or after the commit that stops its parent."""
+        if ref == "p" and when == "before":
+            await finish(store, child)
+        change = await apply(owner, ref, *args, **options)
+        if ref == "p" and when == "after":
+            await finish(store, child)
+        return change
+
+    vars(watched)["apply"] = ending
+    drive(stop_session(deps_on(watched), Caller(owner=OWNER), "p", tree=False))
+    assert drive(take(store)) is None
+    assert drive(states_of(store, "p")) == ["completed"]
+
+
+def test_stop_mutes_no_child_of_a_later_request(timed_store: Timed) -> None:
+    store, deps = timed_store.store, timed_store.deps
+    idle_parent(store)
+    drive(stop_session(deps, Caller(owner=OWNER), "p"))
+    drive(launch(store, "c", a_child_run("run-c", "p"), parent="p"))
+    drive(finish(store, drive(taken(store))))
+    assert drive(taken(store)).session.session_id == "p"
+
+
+def test_stop_of_a_child_alone_wakes_its_parent(timed_store: Timed) -> None:
+    store, deps = timed_store.store, timed_store.deps
+    child = idle_parent(store, "c")["c"]
+    drive(stop_session(deps, Caller(owner=OWNER), "c"))
+    drive(finish(store, child, "stopped"))
+    assert drive(taken(store)).session.session_id == "p"
 
 
 def stopped_run(moor: sync.Moorage) -> tuple[str, str]:

@@ -100,6 +100,7 @@ class Run(Struct, frozen=True, kw_only=True):
     error: str | None = None
     reason: str | None = None  # a code: agent_failed, launcher_lost, timed_out, too_many_turns, …
     stop_requested: bool = False  # set by a stop while a turn works on it: the run ends as stopped with that turn
+    parent_stopped: bool = False  # whether its parent was stopped since: there, its end is only logged
     turns: int = 0
     max_turns: int = MAX_TURNS
     failures: int = 0  # turns that failed in a row

@@ -661,6 +661,7 @@ class Callback(Struct, frozen=True, kw_only=True):
     child_run_id: str
     join: Join
     body: dict[str, Any]
+    is_unheard: bool = False  # whether it is only logged, because the parent was stopped
     stamp: Stamp  # of the settlement: the parent gets the callback at the same instant
 
 

@@ -509,6 +509,14 @@ def stop(view: View, run_id: str | None, stamp: Stamp, *, again: bool = False) -
     return draft.change()
 
 
+def unheard(view: View, run_id: str, stamp: Stamp) -> Change:
+    """Let the end of a run be only logged in its parent, which is about to be stopped."""
+    draft = WorkDraft(view, stamp)
+    if (run := draft.runs.get(run_id)) is not None:
+        draft.put_run(replace(run, parent_stopped=True))
+    return draft.change()
+
+
 def _tell_to_stop(draft: WorkDraft, turn: Turn) -> None:
     """Tell a turn's launcher to stop its agent; end the turn at once if its agent was not started yet."""
     if turn.started_at is None:
@@ -554,8 +562,8 @@ def fate_with(parent: Session | None) -> str:
 def deliver(view: View, callback: Callback, stamp: Stamp) -> Change:
     """Put a callback into a parent's inbox, and wake the parent once all callbacks that belong together are there.
 
-    If the parent's run was stopped, the callback is only logged: a stopped tree stays stopped. If that run has used up
-    its turns, the callback becomes a dead letter.
+    If the parent or its run was stopped, the callback is only logged: a stopped tree stays stopped. If that run has
+    used up its turns, the callback becomes a dead letter.
     The view needs only one waiting item of the inbox, if there is any, and the items held for the callback's run, if
     no other callback that belongs with them is on its way.
     """
@@ -567,7 +575,8 @@ def deliver(view: View, callback: Callback, stamp: Stamp) -> Change:
     run_id = callback.run_id if callback.run_id in draft.runs else None
     item = draft.new_item(ItemKind.CALLBACK, callback.child_run_id, body, run_id=run_id, join=callback.join)
     asked_by = draft.runs.get(callback.run_id or "") or view.run
-    if asked_by is not None and (asked_by.stop_requested or asked_by.state is RunState.STOPPED):
+    is_stopped = asked_by is not None and (asked_by.stop_requested or asked_by.state is RunState.STOPPED)
+    if callback.is_unheard or is_stopped:
         draft.put_item(replace(item, state=ItemState.CONSUMED))
     elif asked_by is not None and asked_by.reason == TOO_MANY_TURNS:
         draft.put_item(replace(item, state=ItemState.DEAD_LETTER))
@@ -1106,6 +1115,7 @@ def _callback(run: Run, stamp: Stamp) -> Callback:
         run_id=run.parent_run_id,
         child_run_id=run.run_id,
         join=run.join,
+        is_unheard=run.parent_stopped,
         body={
             "child_session_id": run.session_id,
             "run_id": run.run_id,

@@ -560,6 +560,8 @@ async def _stop_each(deps: Deps, caller: Caller, members: list[Session], stopped
             continue
         again = session.session_id in stopped
         with suppress(NotFound):  # it was deleted meanwhile
+            if session.awaited_child is not None:
+                await _mute_children(deps, caller, session, stamp)
             decide = partial(work.stop, run_id=None, stamp=stamp, again=again)
             change = await deps.store.apply(caller.owner, session.session_id, decide)
             found = found or not again or bool(change.runs or change.turns or change.items)
@@ -567,6 +569,19 @@ async def _stop_each(deps: Deps, caller: Caller, members: list[Session], stopped
         if not again:
             stopped.append(session.session_id)
     return found
+
+
+async def _mute_children(deps: Deps, caller: Caller, parent: Session, stamp: Stamp) -> None:
+    """Let no child wake a session that is about to be stopped, if none of its open runs asked for that child's run."""
+    query = RunQuery(session_id=parent.session_id, open_only=True, limit=MOST_AT_WORK)
+    own = {run.run_id for run in (await deps.store.runs(caller.owner, query)).items}
+    query = RunQuery(parent_session_id=parent.session_id, open_only=True, limit=MOST_AT_WORK)
+    for run in (await deps.store.runs(caller.owner, query)).items:
+        if run.calls_back and not run.parent_stopped and run.parent_run_id not in own:
+            with suppress(NotFound):
+                await deps.store.apply(
+                    caller.owner, run.session_id, partial(work.unheard, run_id=run.run_id, stamp=stamp)
+                )
 
 
 async def retry_run(deps: Deps, caller: Caller, run_id: str) -> Run:

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from moorage.core import work
 from moorage.core.errors import RunStopped, TurnLost
 from moorage.core.query import LogQuery
 from moorage.core.run import Mode, RunState
@@ -70,6 +71,23 @@ class StopRules:
         assert len(await store.log(OWNER, "s-1", LogQuery(kinds=("callback",)))) == 1
         await finish(store, claimed)
         assert await take(store) is None
+
+    async def test_run_whose_parent_was_stopped_is_only_logged_there(self, store: Store) -> None:
+        await launch(store, "p-1", "run-1")
+        await carry(store)
+        for name in ("c-1", "c-2"):
+            await launch(store, name, a_child_run(f"run-{name}", "p-1"), parent="p-1")
+        children = [await taken(store), await taken(store)]
+        await store.apply(OWNER, "c-1", lambda view: work.unheard(view, "run-c-1", a_stamp()))
+        await stop(store, "p-1")
+        await finish(store, children[0])
+
+        assert (await inbox_of(store, "p-1"))["callback:run-c-1"] == "consumed"
+        assert len(await store.log(OWNER, "p-1", LogQuery(kinds=("callback",)))) == 1
+        assert await take(store) is None
+        assert (await store.run(OWNER, "run-c-1")).callback == "delivered"
+        await finish(store, children[1])
+        assert (await taken(store)).session.session_id == "p-1", "others are heard as usual"
 
     async def test_turn_that_was_claimed_but_not_started_ends_with_the_stop(self, store: Store) -> None:
         await launch(store, "s-1", "run-1")
