@@ -408,7 +408,7 @@ class Moorage(Protocol):
         """Return a run once it has settled, or when `wait` seconds are over."""
 
     async def stop(self, ref: str, *, tree: bool = True) -> Texts:
-        """Stop all runs of a session and its descendants; return the ids of these sessions."""
+        """Stop all runs of a session and its descendants; return the ids of those in which something ends."""
 
     async def stop_run(self, run_id: str) -> Run:
         """Stop one run."""

@@ -161,6 +161,25 @@ def test_stop_of_a_child_alone_wakes_its_parent(timed_store: Timed) -> None:
     assert drive(taken(store)).session.session_id == "p"
 
 
+# Reports ------------------------------------------------------------------------------------------
+
+
+def test_stop_names_only_sessions_in_which_something_ends(timed_store: Timed) -> None:
+    store, deps = timed_store.store, timed_store.deps
+    child = idle_parent(store, "c")["c"]
+    caller = Caller(owner=OWNER)
+    assert drive(stop_session(deps, caller, "p")) == ["c"]
+    assert drive(stop_session(deps, caller, "p")) == ["c"], "its turn has not ended yet"
+    drive(finish(store, child, "stopped"))
+    assert drive(stop_session(deps, caller, "p")) == []
+
+
+def test_repeated_stop_names_no_session(place: Place) -> None:
+    moor = place.connect()
+    asked = moor.run("echo-agent", "hello", mode="async_poll").session.session_id
+    assert (moor.stop(asked), moor.stop(asked)) == ([asked], [])
+
+
 def stopped_run(moor: sync.Moorage) -> tuple[str, str]:
     """Return a session and its run, which was stopped before a launcher took it."""
     asked = moor.run("echo-agent", "hello", mode="async_poll")

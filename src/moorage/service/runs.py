@@ -538,36 +538,42 @@ async def _stop_below(deps: Deps, caller: Caller, above: Run, stamp: Stamp) -> N
 
 
 async def stop_session(deps: Deps, caller: Caller, ref: str, *, tree: bool = True) -> list[str]:
-    """Stop the runs of a session and of its descendants; return the ids of these sessions, children first.
+    """Stop the runs of a session and of its descendants; return the ids of those in which something ends.
 
-    Parents are stopped first, because a stopped session gets no new children. A second look finds children that were
-    created meanwhile.
+    Children come first in the answer. Parents are stopped first, because a stopped session gets no new children. A
+    second look finds children that were created meanwhile.
     """
     root = await deps.store.get(caller.owner, ref)
-    stopped = list[str]()
+    seen, stopped = set[str](), list[str]()
     for _ in range(deps.settings.family.depth + 2):  # each round ends at least one generation
         members = await deps.store.tree(caller.owner, root.session_id, MAX_TREE) if tree else [root]
-        if not await _stop_each(deps, caller, members, stopped):
+        if not await _stop_each(deps, caller, members, seen, stopped):
             break
     return stopped[::-1]
 
 
-async def _stop_each(deps: Deps, caller: Caller, members: list[Session], stopped: list[str]) -> bool:
-    """Stop sessions that were not stopped before, and additions to those that were; return whether there were any."""
+async def _stop_each(deps: Deps, caller: Caller, members: list[Session], seen: set[str], stopped: list[str]) -> bool:
+    """Stop sessions that were not seen before, and additions to those that were; return whether there were any.
+
+    Those in which something ends go to `stopped`.
+    """
     stamp, found = stamp_of(deps, caller), False
     for session in members:
         if not session.launched or session.is_final:
             continue
-        again = session.session_id in stopped
+        again = session.session_id in seen
+        seen.add(session.session_id)
         with suppress(NotFound):  # it was deleted meanwhile
             if session.awaited_child is not None:
                 await _mute_children(deps, caller, session, stamp)
             decide = partial(work.stop, run_id=None, stamp=stamp, again=again)
             change = await deps.store.apply(caller.owner, session.session_id, decide)
-            found = found or not again or bool(change.runs or change.turns or change.items)
+            is_changed = bool(change.runs or change.turns or change.items)
+            found = found or not again or is_changed
+            is_ending = change.session.live_turn is not None  # told by an earlier stop
+            if (is_changed or is_ending) and session.session_id not in stopped:
+                stopped.append(session.session_id)
             await without_due(deps, [change.session])  # there may be no launcher left to confirm it
-        if not again:
-            stopped.append(session.session_id)
     return found
 
 

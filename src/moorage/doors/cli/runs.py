@@ -398,21 +398,22 @@ def stop(app: App, session: str | None, run_id: str | None, no_tree: bool) -> No
         _hint_at_silence(one.session_id, one.because)
         return
     running = app.moor.runs(open_only=True, limit=MAX_LIMIT).items if is_terminal() else []  # to say what was stopped
-    told = app.moor.stop(app.id_of(str(session)), tree=not no_tree)
-    last = {each: app.moor.get(each).because for each in told[-MAX_SHOWN:]}  # the session that was named comes last
+    root = app.id_of(str(session))
+    told = app.moor.stop(root, tree=not no_tree)
+    last = {each: app.moor.get(each).because for each in told[-MAX_SHOWN:]}  # parents come last
     silent = {each: because for each, because in last.items() if because is not None and because.is_silence}
-    app.show({"session_ids": told, "unresponsive": silent}, lambda: _show_stopped(told, running, str(session)))
+    app.show({"session_ids": told, "unresponsive": silent}, lambda: _show_stopped(told, running, str(session), root))
     for session_id, because in silent.items():
         _hint_at_silence(session_id, because)
 
 
-def _show_stopped(told: list[str], running: list[Run], ref: str) -> None:
+def _show_stopped(told: list[str], running: list[Run], ref: str, root: str) -> None:
     if not is_terminal():
         for session_id in told:
             say(session_id)
         return
     stopped = [run for run in running if run.session_id in told]
-    below = len({run.session_id for run in stopped} - set(told[-1:]))  # the session itself comes last
+    below = len({run.session_id for run in stopped} - {root})
     children = f" and {counted(below, 'session')} below it" if below else ""
     say(f"Stopped {counted(len(stopped), 'run')} in {ref}{children}." if stopped else f"Nothing was running in {ref}.")
 
