@@ -12,6 +12,7 @@ from moorage import config
 from moorage.core.bundle import Bundle
 from moorage.core.entry import Kind
 from moorage.core.errors import SessionRunning
+from moorage.core.run import Join
 from moorage.core.session import BY_PERSON
 from moorage.core.turn import Retry
 from moorage.core.work import TurnEnd
@@ -19,8 +20,9 @@ from moorage.service import runs
 from moorage.service.conversation import append_messages, read_log
 from moorage.service.deps import Caller, Deps
 from moorage.service.turns import Given, TurnDispatcher, suspend_with_turn
+from moorage.testing.builders import OWNER
 from moorage.testing.model_store import ModelStore
-from moorage.testing.work import a_launcher
+from moorage.testing.work import AGENT, a_child_run, a_launcher, finish, launch, taken
 
 ME = Caller()
 
@@ -111,3 +113,34 @@ async def test_turn_of_another_launcher_is_not_suspended(deps: Deps) -> None:
         await suspend_with_turn(deps, ME, session_id, "launcher-2")
     suspended = await suspend_with_turn(deps, ME, session_id, "launcher-1", reason="lunch")
     assert (suspended.state, suspended.suspended_by) == ("suspended", BY_PERSON)
+
+
+async def test_joined_callbacks_tell_how_many_children_are_out_at_delivery(deps: Deps) -> None:
+    store, dispatcher = deps.store, TurnDispatcher(deps)
+    await launch(store, "p", "run-p")
+    parent = await taken(store)
+    for name, join in (("a", Join.ALL), ("b", Join.EACH), ("c", Join.ALL)):
+        await launch(store, name, a_child_run(f"run-{name}", "p", "run-p", join=join), parent="p")
+    children = [await taken(store) for _ in "abc"]
+    await finish(store, children[0])
+    await finish(store, children[2])
+    await finish(store, parent)
+    claimed = await dispatcher.claim(a_launcher("launcher-1", OWNER), {AGENT: Retry.RESUME})
+    assert claimed is not None
+
+    items = (await dispatcher.given(claimed)).items
+    assert [(item.body["run_id"], item.body["still_out"]) for item in items] == [("run-a", 1), ("run-c", 1)]
+
+
+async def test_callbacks_that_come_one_by_one_tell_how_many_were_out_then(deps: Deps) -> None:
+    store, dispatcher = deps.store, TurnDispatcher(deps)
+    await launch(store, "p", "run-p")
+    parent = await taken(store)
+    for name in "ab":
+        await launch(store, name, a_child_run(f"run-{name}", "p", "run-p"), parent="p")
+    for child in [await taken(store) for _ in "ab"]:
+        await finish(store, child)
+    await finish(store, parent)
+    claimed = await dispatcher.claim(a_launcher("launcher-1", OWNER), {AGENT: Retry.RESUME})
+    assert claimed is not None
+    assert [item.body["still_out"] for item in (await dispatcher.given(claimed)).items] == [1, 0]

@@ -25,6 +25,7 @@ from typing import Any
 from zlib import crc32
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from moorage.core.brief import brief
 from moorage.core.codec import canonical, encode_text
@@ -79,10 +80,26 @@ class Item(Struct, frozen=True, kw_only=True):
     body: dict[str, Any] = {}
     join: Join = Join.EACH
 
+    @property
+    def is_joined(self) -> bool:
+        """Return whether it is a callback that is delivered together with others of its run."""
+        return self.kind is ItemKind.CALLBACK and self.join is Join.ALL and self.run_id is not None
+
 
 def inbox_fingerprint(session_id: str | None, states: tuple[str, ...]) -> int:
     """Return the fingerprint that binds cursors to this list."""
     return crc32(canonical(["inbox", session_id, sorted(states)]))
+
+
+def with_final_counts(items: tuple[Item, ...]) -> tuple[Item, ...]:
+    """Return the items of a turn; callbacks delivered together get the count of the last of them.
+
+    Each was stored with the number of children that were out when it came.
+    """
+    out = {item.run_id: item.body["still_out"] for item in items if item.is_joined}
+    return tuple(
+        replace(item, body={**item.body, "still_out": out[item.run_id]}) if item.is_joined else item for item in items
+    )
 
 
 # The prompt of a turn ---------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from moorage.core.approval import Approval
 from moorage.core.entry import Kind, Problem, check_messages
 from moorage.core.errors import NotFound, SessionCorrupt, StoreError
 from moorage.core.ids import uuid8
-from moorage.core.inbox import Item
+from moorage.core.inbox import Item, with_final_counts
 from moorage.core.query import LogQuery
 from moorage.core.render import like
 from moorage.core.run import Run
@@ -139,6 +139,7 @@ class TurnDispatcher:
         return like(
             Given,
             claimed,
+            items=with_final_counts(claimed.items),
             history=[] if _is_first_word(claimed) else await self._history(caller, claimed),
             checkpoint=await self._checkpoint(caller, claimed),
             context=await context_for_agent(self._deps, caller, claimed.session),
