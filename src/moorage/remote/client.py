@@ -216,18 +216,19 @@ class RemoteMoorage(Connection):
         """Pass on live words while the server sends them: the log has everything that is missed here."""
         headers = {"Accept": SSE, "Accept-Encoding": "identity"}
         ask = Ask(verb="GET", path=f"/sessions/{segment('ref', session_id)}/words", headers=headers)
-        patience = self._transport.patience()
+        patience = None  # counts from the break, not from the last word
         with suppress(MoorageError):
             while True:
                 failure: Exception = ServerUnreachable(self._transport.url, "the words ended", is_unsure=False)
                 try:
                     async with self._transport.streaming(ask) as response:
                         async for _, data in messages_of(lines_of(response.aiter_bytes())):
-                            patience = self._transport.patience()
+                            patience = None
                             spoken = read(data, Spoken)
                             listener(spoken.text, spoken.begins)
                 except Interrupted as broken:
                     failure = broken.cause
+                patience = patience or self._transport.patience()
                 await patience.after(failure)
 
     async def _event_pages(self, path: str, after: int | str) -> AsyncIterator[Event]:
