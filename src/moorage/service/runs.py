@@ -464,7 +464,6 @@ async def wait_for_run(
     look_at = began + LOOK_AT_REASON
     while True:
         seen = deps.store.pulse()
-        await expire_due(deps, caller)
         run = await _run_in(deps, caller, run_id, session_id)
         session_id = run.session_id
         now = deps.clock.monotonic()
@@ -482,6 +481,7 @@ async def wait_for_run(
             return run
         await deps.store.wait(seen, min(left, LOOK_AGAIN if is_due else look_at - now))
         await pause(min(left, (now - began) / 20, MOST_PAUSE))
+        await expire_due(deps, caller)
 
 
 async def _run_in(deps: Deps, caller: Caller, run_id: str, session_id: str | None) -> Run:
