@@ -17,7 +17,7 @@ from moorage.core.entry import MAX_MESSAGE_BYTES, Entry, Kind, Message, check_me
 from moorage.core.errors import HeldByAnother, IdTaken, NameTaken, NotFound, SessionGone, TooLarge
 from moorage.core.ids import looks_like_ref
 from moorage.core.policy import verdict_on
-from moorage.core.query import LogQuery, SessionQuery
+from moorage.core.query import LogQuery, Page, SessionQuery, each_item
 from moorage.core.session import (
     BY_AGENT,
     MAX_TEXT,
@@ -37,6 +37,7 @@ from moorage.service.sessions import SessionRequest, create_session, fork_sessio
 
 LATEST = ":latest"
 CALL = "tool_use_id"  # in a sub-agent's metadata: the call that started it
+HOST = "host_session_id"  # in a sub-agent's metadata: its host's id of the conversation
 MAX_HOST_ID = 128 - len(LATEST)
 NEWEST = 5  # entries of a kind that are searched for an event already recorded
 TRIES = 5  # other processes may open the same session at the same time
@@ -265,12 +266,21 @@ async def suspend(deps: Deps, caller: Caller, session: Session, reason: str) -> 
     await _apply(deps, caller, session.session_id, decide)
 
 
-async def suspend_children(deps: Deps, caller: Caller, session: Session, reason: str) -> None:
-    """Suspend the active children of a host that is gone."""
+async def suspend_children(deps: Deps, caller: Caller, session: Session, host_id: str, reason: str) -> None:
+    """Suspend the active children of a host that is gone, and the forks in which closed ones continue."""
     query = SessionQuery(parent=session.session_id, state=State.ACTIVE.value, limit=100)
     while children := (await deps.store.find(caller.owner, query))[0].items:
         for child in children:
             await suspend(deps, caller, child, reason)
+
+    async def forks(cursor: str | None) -> Page[Session]:
+        of_host = SessionQuery(metadata_key=HOST, metadata_value=host_id, state=State.ACTIVE.value, cursor=cursor)
+        [page] = await deps.store.find(caller.owner, of_host)
+        return page
+
+    async for fork in each_item(forks):  # a fork is a root; its metadata names its host
+        if fork.forked_from is not None and (fork.session_name or "").endswith(LATEST):
+            await suspend(deps, caller, fork, reason)
 
 
 async def finalize(deps: Deps, caller: Caller, session: Session, summary: str) -> None:

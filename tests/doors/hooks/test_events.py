@@ -265,6 +265,20 @@ def test_sessions_still_running_when_the_host_ends_are_suspended(moor: sync.Moor
     assert (moor.get(AGENT).state.value, moor.get("another").state.value) == ("suspended", "completed")
 
 
+def test_running_fork_of_a_sub_agent_is_suspended_when_the_host_ends(moor: sync.Moorage) -> None:
+    tell("session_start-startup", *["subagent_start", "subagent_stop"] * 2, "subagent_start")
+    other = {"session_id": "other-host", "agent_id": "other"}
+    tell(*(recorded(name, **other) for name in ("subagent_start", "subagent_stop", "subagent_start")))
+    own = moor.fork(AGENT, name="my-own")
+    moor.resume(own.id)
+    tell("session_end-other")
+
+    fork = moor.get(f"{AGENT}:latest")
+    assert (fork.state.value, fork.hold) == ("suspended", None)
+    assert newest(moor, fork.id, "suspended").data == {"reason": "host_ended", "suspended_by": "agent"}
+    assert (moor.get(own.id).state.value, moor.get("other:latest").state.value) == ("active", "active")
+
+
 def test_a_deleted_sub_agent_that_comes_back_is_a_new_session(moor: sync.Moorage) -> None:
     tell("session_start-startup", "subagent_start")
     moor.delete(AGENT)

@@ -47,7 +47,7 @@ PROMPT_BYTES = 256 * 1024  # of a transcript, to find its first prompt
 DENIED = 2  # the only exit code that stops the host
 MOST = 4000  # characters of a reply
 LAST_WORDS = 1000
-OWN_KEYS = ("host", "host_session_id", "transcript_path", "tool_use_id", "called_by")  # of metadata: not the agent's
+OWN_KEYS = ("host", hosts.HOST, "transcript_path", hosts.CALL, "called_by")  # of metadata: not the agent's
 
 
 def concerns_us(name: str, event: Json) -> bool:
@@ -116,7 +116,7 @@ class _Case:
 
     def open_subagent(self, agent_id: str, agent: str, *, told_late: bool = False) -> Session:
         """Return a sub-agent's session, held in its name, so that no other agent resumes its work meanwhile."""
-        about = _given(host=INTERFACE, host_session_id=self.session_id)
+        about = _given(host=INTERFACE, **{hosts.HOST: self.session_id})
         wanted = Hosted(
             host_id=agent_id,
             agent=agent or None,
@@ -199,7 +199,7 @@ def session_end(case: _Case) -> None:
         case.run(hosts.finalize, session, "cleared")
     else:
         case.run(hosts.suspend, session, "host_ended")
-        case.run(hosts.suspend_children, session, "host_ended")
+        case.run(hosts.suspend_children, session, case.session_id, "host_ended")
 
 
 # Delegations and sub-agents ---------------------------------------------------------------------
