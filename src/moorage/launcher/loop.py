@@ -373,21 +373,21 @@ async def serve(
 
     The launcher outlives servers, and adopts the agents of its former process.
     A second signal ends it at once. Without a `stop`, it also ends when it is draining and no agent runs any more.
+    The caller is `alone_in` the folder.
     """
-    with alone_in(folder):
-        now = datetime.now(UTC)
-        launcher_id = uuid7(int(now.timestamp() * 1000), os.urandom(10))
-        launcher = this_process(launcher_id, now, name=name, slots=slots, agents=tuple(agents()))
-        loop = Loop(
-            open_dispatcher(launcher),
-            launcher,
-            StarterByKind(os.path.join(folder, "turns")),
-            agents,
-            environment=environment,
-            ends_when_drained=stop is None,
-            beat_every=beat_every,
-        )
-        await loop.run(_told_by_signals(loop, on_signal) if stop is None else stop)
+    now = datetime.now(UTC)
+    launcher_id = uuid7(int(now.timestamp() * 1000), os.urandom(10))
+    launcher = this_process(launcher_id, now, name=name, slots=slots, agents=tuple(agents()))
+    loop = Loop(
+        open_dispatcher(launcher),
+        launcher,
+        StarterByKind(os.path.join(folder, "turns")),
+        agents,
+        environment=environment,
+        ends_when_drained=stop is None,
+        beat_every=beat_every,
+    )
+    await loop.run(_told_by_signals(loop, on_signal) if stop is None else stop)
 
 
 def _told_by_signals(loop: Loop, on_signal: Callable[[], None]) -> asyncio.Event:

@@ -99,12 +99,17 @@ def test_two_servers_on_one_store_see_each_other(start: Callable[..., Process]) 
         assert next(heard).data["content"] == "said at the other door"
 
 
-def test_a_second_launcher_of_one_name_is_refused(start: Callable[..., Process]) -> None:
+@pytest.mark.parametrize("arguments", [(), ("--workers", "2")])
+def test_second_launcher_of_one_name_is_refused_before_it_serves(
+    start: Callable[..., Process], tmp_path: Path, arguments: tuple[str, ...]
+) -> None:
     first = start()
     assert first.url
-    second = start()
+    second = start("--store", f"sqlite:///{tmp_path}/second.db", *arguments)
     assert second.ended() == 5
-    assert "give this one another --name" in second.log.read_text()
+    said = second.log.read_text()
+    assert "give this one another --name" in said
+    assert "Moorage serves" not in said
     assert answers(first.url)
 
 

@@ -42,7 +42,7 @@ def launcher(app: App, name: str, slots: int, lease: str, lost_after: str, key: 
     finish all turns first. With the URL of a server, it takes turns of that server, from any machine, and starts the
     agents that are defined there.
     """
-    from moorage.launcher.loop import HEARTBEAT
+    from moorage.launcher.loop import HEARTBEAT, alone_in
 
     limits = {name: config.duration(name, text) for name, text in (("lease", lease), ("lost_after", lost_after))}
     options: dict[str, Any] = {
@@ -55,8 +55,9 @@ def launcher(app: App, name: str, slots: int, lease: str, lost_after: str, key: 
     work = _for_server if config.is_server(app.full_url) else _on_store
     key = config.take_key() if key is None else key
     turns = f"up to {counted(slots, 'turn')} at once"
-    note(f"Launcher {name}: {turns} on {config.without_password(app.full_url)}. Ctrl-C ends it.")
-    asyncio.run(work(app.full_url, key, limits, options))
+    with alone_in(options["folder"]):
+        note(f"Launcher {name}: {turns} on {config.without_password(app.full_url)}. Ctrl-C ends it.")
+        asyncio.run(work(app.full_url, key, limits, options))
 
 
 async def _on_store(url: str, _: str | None, limits: dict[str, Any], options: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ import msgspec
 from click.core import ParameterSource
 from msgspec.json import format as indented
 
-from moorage.config import entropy
+from moorage.config import entropy, launcher_folder
 from moorage.core.codec import encode
 from moorage.core.key import Key, Scope
 from moorage.doors.cli import arguments
@@ -109,7 +109,11 @@ def _serve_many(options: ServeOptions, workers: int, arguments: Sequence[str]) -
 
     from moorage.doors.http.serve import greet, grpc_place, listen
     from moorage.doors.http.workers import serve_many
+    from moorage.launcher.loop import alone_in
 
+    if options.launches:
+        with alone_in(launcher_folder(options.name)):
+            pass  # refused before any worker answers; the first worker takes the folder
     place = grpc_place(options)  # the port is reserved until all workers have ended
     grpc_port = None if place is None else place.getsockname()[1]
     differing = ["--no-grpc"] if grpc_port is None else [f"--grpc-port={grpc_port}", "--grpc-shared"]

@@ -92,6 +92,8 @@ async def serve(options: ServeOptions) -> None:
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:
         stack.push_async_callback(deps.store.close)
+        if options.launches:  # refused before any door answers
+            stack.enter_context(loop.alone_in(config.launcher_folder(options.name)))
         await _check_risks(deps, options)
         stack.push_async_callback(close_router)  # after the launcher: its agents may live elsewhere
         rates = Rates(deps.settings.server.rate, deps.settings.server.burst)
