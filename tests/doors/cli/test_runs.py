@@ -172,6 +172,9 @@ def test_asking_twice_with_one_key_asks_once(cli: Cli) -> None:
 
 def test_without_a_session_nothing_is_kept(cli: Cli, home: Path) -> None:
     assert cli("run", "echo-agent", "hi", "--no-session").out == "Echo Agent Response: hi\n"
+    answer = cli("run", "echo-agent", "hi", "--no-session", "--json").json
+    assert (answer["status"], answer["result"]) == ("completed", "Echo Agent Response: hi")
+    assert [answer[name] for name in ("session_id", "run_id", "run", "session")] == ["", None, None, None]
     assert not (home / "moorage.db").exists()
 
 

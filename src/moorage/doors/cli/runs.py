@@ -58,7 +58,7 @@ ASKED_PAUSE = 0.5  # seconds between two checks of a run whose agent waits for a
 @click.option("--task-id", metavar="ID", help="The task it belongs to.")
 @click.option("--metadata", type=arguments.OBJECT, metavar="JSON", help="Metadata of the session.")
 @click.option("--project-dir", type=arguments.FOLDER, help="The folder in which the agent works.")
-@arguments.flag("--no-session", "Store nothing.")
+@arguments.flag("--no-session", "Store nothing. The answer has no session and no run.")
 @click.option("--timeout", type=click.FloatRange(0), metavar="SECONDS", help="Stop the run after this long.")
 @arguments.queue
 @arguments.stop_on_exit
@@ -85,6 +85,10 @@ def _keep_nothing(app: App, options: dict[str, Any]) -> None:
     if check_mode(options["mode"]) is not Mode.SYNC:
         raise UsageProblem("--no-session keeps nothing to ask for later: use --mode sync")
     app.url, options["parent"] = "memory://", None
+
+
+def _keeps_nothing(app: App) -> bool:
+    return app.full_url.startswith("memory://")
 
 
 def start_chat(app: App, agent: str | None, options: dict[str, Any]) -> None:
@@ -115,7 +119,8 @@ def attach(app: App, session: str, stop_on_exit: bool) -> None:
 def ask_and_show(app: App, agent: str, prompt: str, options: dict[str, Any]) -> int:
     stream = StreamPrinter(silent=app.as_json or not is_terminal())
     reply = asyncio.run(_ask(app, agent, prompt, options, stream))
-    app.show(reply, lambda: _show_reply(app, reply, stream))
+    kept = replace(reply, session_id="", run_id=None, run=None, session=None) if _keeps_nothing(app) else reply
+    app.show(kept, lambda: _show_reply(app, reply, stream))
     return 0 if reply.status == "completed" or reply.run.mode is not Mode.SYNC else NO
 
 
@@ -263,7 +268,7 @@ def _show_reply(app: App, reply: RunAnswer, stream: StreamPrinter) -> None:
         complain(reply.error)
     elif reply.status != "completed":
         complain(f"run {shown_id(reply.run.run_id)} is {reply.status}")
-    if not app.full_url.startswith("memory://"):
+    if not _keeps_nothing(app):
         note(f"Run {reply.status}. Go on with: {command_line('attach', ref_of(reply.session))}")
 
 
