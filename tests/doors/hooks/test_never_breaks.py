@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from moorage import sync
+from moorage.doors.hooks.main import MAX_INPUT
 from moorage.doors.hooks.work import HookWork
 from moorage.stores.sqlite.store import LATEST
 from moorage.testing.faults import (
@@ -168,8 +169,8 @@ JUMP = """
 import time
 from moorage.doors.hooks import main
 now, read = time.monotonic, main.read_input
-def read_slowly(deadline):
-    raw = read(deadline)
+def read_slowly(deadline, problems):
+    raw = read(deadline, problems)
     time.monotonic = lambda: now() + 100
     return raw
 main.read_input = read_slowly
@@ -385,6 +386,13 @@ def test_an_unknown_argument_is_left_out(moor: sync.Moorage, argument: str) -> N
     done = hook(PROMPT, argument)
     assert_safe("an event", done)
     assert prompts(moor) == ["Why?"]
+
+
+@pytest.mark.parametrize("sent", [b"", b"{", json.dumps({"cwd": "/"}).encode(), b"x" * (MAX_INPUT + 1)])
+def test_several_problems_are_told_in_one_line(sent: bytes, home: Path) -> None:
+    done = hook(sent, "bogus", "--verbose")
+    assert_safe("an event", done)
+    assert "unknown argument 'bogus' is ignored" in done.err
 
 
 @pytest.mark.parametrize("missing", ["moorage.doors.hooks.work", "moorage.doors.hooks.claude_code", "apsw"])

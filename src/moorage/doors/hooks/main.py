@@ -50,15 +50,16 @@ examples:
 class HookArguments:
     """The arguments of the command line."""
 
-    __slots__ = ("command", "create", "url", "wants")
+    __slots__ = ("command", "create", "problems", "url", "wants")
 
     def __init__(self, arguments: Sequence[str]) -> None:
         self.command, self.url, self.create, self.wants = "", None, False, ""
+        self.problems: list[str] = []  # reported in one line with the answer
         rest = iter(arguments)
         for argument in rest:
             if argument == "--url":
                 if (url := next(rest, None)) is None:
-                    complain("--url without a value is ignored; write --url sqlite:///FILE")
+                    self.problems.append("--url without a value is ignored; write --url sqlite:///FILE")
                 self.url = url
             elif argument.startswith("--url="):
                 self.url = argument.removeprefix("--url=")
@@ -69,7 +70,7 @@ class HookArguments:
             elif argument in COMMANDS and not self.command:
                 self.command = argument
             else:
-                complain(f"unknown argument {argument!r} is ignored; see moorage-hook --help")
+                self.problems.append(f"unknown argument {argument!r} is ignored; see moorage-hook --help")
 
 
 COMMANDS = ("pre-delegate", "subagent-stop")
@@ -94,6 +95,8 @@ def _fill_gaps() -> None:
 
 def _main(arguments: Sequence[str]) -> int:
     call = HookArguments(arguments)
+    if call.wants:
+        complain(*call.problems)
     if call.wants == TEST:
         from moorage.doors.hooks.selftest import run
 
@@ -107,7 +110,7 @@ def _main(arguments: Sequence[str]) -> int:
     try:
         return _answer(call)
     except Exception as error:  # the host continues after any error
-        complain(f"unexpected error ({type(error).__name__}: {error}); nothing was done")
+        complain(f"unexpected error ({type(error).__name__}: {error}); nothing was done", *call.problems)
         return write(b"{}\n")
 
 
@@ -118,16 +121,17 @@ def _answer(call: HookArguments) -> int:
     deadline, is_typed = time.monotonic() + CEILING, os.isatty(0)
     if is_typed:
         complain("reading an event from the terminal; Ctrl-D ends it")
-    raw = read_input(float("inf") if is_typed else deadline - TIME_TO_GIVE_UP)
+    raw = read_input(float("inf") if is_typed else deadline - TIME_TO_GIVE_UP, call.problems)
     if is_typed:
         deadline = time.monotonic() + CEILING
     from moorage.doors.hooks.work import HookWork
 
-    return say_in_time(HookWork(call.command, raw, url=call.url, create=call.create, deadline=deadline))
+    work = HookWork(call.command, raw, url=call.url, create=call.create, deadline=deadline)
+    return say_in_time(work, call.problems)
 
 
-def read_input(deadline: float) -> bytes | None:
-    """Return all of standard input; None if it is too long or does not end in time."""
+def read_input(deadline: float, problems: list[str]) -> bytes | None:
+    """Return all of standard input; None, and the reason in `problems`, if it is too long or does not end in time."""
     from select import select
 
     parts: list[bytes] = []
@@ -142,15 +146,15 @@ def read_input(deadline: float) -> bytes | None:
             if not part:
                 if size <= MAX_INPUT:
                     return b"".join(parts)
-                complain(f"standard input is longer than {MAX_INPUT} bytes; nothing was done")
+                problems.append(f"standard input is longer than {MAX_INPUT} bytes; nothing was done")
                 return None
             size += len(part)
             if size <= MAX_INPUT:  # read and drop the rest, so that the writer is not blocked
                 parts.append(part)
     except OSError as error:
-        complain(f"standard input cannot be read ({error.strerror}); nothing was done")
+        problems.append(f"standard input cannot be read ({error.strerror}); nothing was done")
         return None
-    complain("standard input did not end in time; nothing was done")
+    problems.append("standard input did not end in time; nothing was done")
     return None
 
 
@@ -166,7 +170,7 @@ def _is_whole(parts: list[bytes]) -> bool:
         return False
 
 
-def say_in_time(work: HookWork) -> int:
+def say_in_time(work: HookWork, problems: list[str]) -> int:
     """Write the reply and return the exit code. If the work hangs (a dead disk), another thread writes a reply."""
     from _thread import allocate_lock, start_new_thread
 
@@ -175,7 +179,7 @@ def say_in_time(work: HookWork) -> int:
     def speak(give: Callable[[], HookReply]) -> None:
         answer = give()
         if turn.acquire(blocking=False):
-            os._exit(say(answer))
+            os._exit(say(answer, problems))
 
     def speak_at_last() -> None:
         time.sleep(TIME_TO_GIVE_UP)
@@ -192,13 +196,12 @@ def say_in_time(work: HookWork) -> int:
     answer = work.answer()
     while not turn.acquire(blocking=False):
         time.sleep(1)  # the other thread is about to end this process
-    return say(answer)
+    return say(answer, problems)
 
 
-def say(answer: HookReply) -> int:
+def say(answer: HookReply, problems: list[str]) -> int:
     """Write the reply and return the exit code."""
-    if answer.complaint:
-        complain(answer.complaint, len(answer.complaint) if answer.code else MAX_LINE)
+    complain(answer.complaint, *problems, most=len(answer.complaint) if answer.code else MAX_LINE)
     return write(answer.encoded(), answer.code)
 
 
@@ -213,8 +216,10 @@ def write(line: bytes, code: int = 0) -> int:
     return code
 
 
-def complain(message: str, most: int = MAX_LINE) -> None:
-    """Write one line to standard error."""
+def complain(*messages: str, most: int = MAX_LINE) -> None:
+    """Write one line with the messages to standard error; nothing if all are empty."""
+    if not (message := "; ".join(filter(None, messages))):
+        return
     line = " ".join(f"moorage-hook: {message}".split())
     try:
         sys.stderr.write(line[: most + len("moorage-hook: ")] + "\n")
