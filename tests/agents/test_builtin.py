@@ -93,9 +93,18 @@ async def test_the_itinerary_is_planned_day_by_day(facts: dict[str, Any]) -> Non
 
 
 async def test_an_itinerary_needs_no_wishes() -> None:
-    result = await result_of(job_of("itinerary-worker", prompt="surprise me", parameters={"days": "many"}))
+    result = await result_of(job_of("itinerary-worker", prompt="surprise me"))
     plan = json.loads(result["text"])
     assert (plan["destination"], len(plan["days"])) == ("your destination", 3)
+
+
+@pytest.mark.parametrize("days", ["x", "", "0", "-1", "31", 31, 2.5, True, None, [2]])
+async def test_itinerary_refuses_days_that_are_no_number(days: Any) -> None:
+    doing = Doing(job_of("itinerary-worker", prompt="to Paris", parameters={"days": days}))
+    result = await doing.result()
+    assert (result["outcome"], result["reason"]) == ("failed", "refused")
+    assert result["error"] == "days must be a number from 1 to 30"
+    assert len(doing.events) == 1, "the next agent of the session does not get the value"
 
 
 async def test_a_preference_of_the_context_is_part_of_every_day() -> None:

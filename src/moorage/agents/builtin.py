@@ -14,7 +14,7 @@ from time import time
 from typing import Any
 from zlib import crc32
 
-from moorage.agents.interface import NOT_FOUND, AgentEvent, Commands, Emit, Job, completed, failed
+from moorage.agents.interface import NOT_FOUND, REFUSED, AgentEvent, Commands, Emit, Job, completed, failed
 from moorage.core.agent import AgentDefinition, AgentKind, AgentRole, Occasion, Refused, Tool, ToolOperation
 from moorage.core.codec import encode_text
 from moorage.core.entry import text_of
@@ -34,10 +34,15 @@ class BuiltIn:
         answer = ANSWERS.get(job.agent.name)
         if answer is None:
             await emit(failed(NOT_FOUND, f"no agent {job.agent.name!r} comes with Moorage"))
-        else:
-            if job.session_id and job.parameters:
-                await emit({"type": "context", "values": dict(job.parameters)})  # for agents called after this one
-            await emit(answer(job))
+            return
+        try:
+            answered = answer(job)
+        except Refused as error:
+            await emit(failed(REFUSED, str(error)))
+            return
+        if job.session_id and job.parameters:
+            await emit({"type": "context", "values": dict(job.parameters)})  # for agents called after this one
+        await emit(answered)
 
 
 def echo(job: Job) -> AgentEvent:
@@ -92,7 +97,7 @@ def itinerary(job: Job) -> AgentEvent:
     """
     wishes = _wishes(job)
     place = str(wishes.get("destination") or "your destination")
-    days, interests = _days(wishes.get("days")), _listed(wishes.get("interests"))
+    days, interests = _days(wishes.get("days", 3), MAX_DAYS), _listed(wishes.get("interests"))
     preferences = _listed(wishes.get("preference")) + _listed(wishes.get("preferences"))
     plan = {
         "destination": place,
@@ -118,11 +123,12 @@ def _wishes(job: Job) -> dict[str, Any]:
     return remembered | found | job.parameters
 
 
-def _days(value: object) -> int:
-    try:
-        return min(MAX_DAYS, max(1, int(str(value))))
-    except ValueError:
-        return 3
+def _days(days: object, most: int) -> int:
+    """Return a number of days, also from a text. Raises Refused."""
+    number = int(days) if isinstance(days, str) and days.strip().isdecimal() else days
+    if type(number) is not int or not 1 <= number <= most:
+        raise Refused(f"days must be a number from 1 to {most}")
+    return number
 
 
 def _listed(value: object) -> list[str]:
@@ -203,7 +209,7 @@ def weather(operation: str, parameters: dict[str, Any], occasion: Occasion) -> A
     place = _place(parameters)
     if operation == "get_weather":
         return {**_weather_of(place, occasion.today), "source": SOURCE}
-    days = _days_ahead(parameters.get("days", 3))
+    days = _days(parameters.get("days", 3), MAX_FORECAST)
     found = [_weather_of(place, occasion.today + timedelta(days=number)) for number in range(days)]
     return {
         "location": place,
@@ -218,14 +224,6 @@ def _place(parameters: dict[str, Any]) -> str:
     if not isinstance(place, str) or not 0 < len(place.strip()) <= 200:
         raise Refused("location must be the name of a place")
     return place.strip()
-
-
-def _days_ahead(days: object) -> int:
-    """Return a number of days, also from a text."""
-    number = int(days) if isinstance(days, str) and days.strip().isdecimal() else days
-    if type(number) is not int or not 1 <= number <= MAX_FORECAST:
-        raise Refused(f"days must be a number from 1 to {MAX_FORECAST}")
-    return number
 
 
 def _weather_of(place: str, day: date) -> dict[str, Any]:
