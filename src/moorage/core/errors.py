@@ -546,12 +546,13 @@ class IdTaken(Conflict):
 
 
 class NameTaken(Conflict):
+    """An open session has the name; or some session, open or closed, has it as its id, and keeps it."""
+
     def __init__(self, name: str, by: str) -> None:
-        super().__init__(
-            f"the name {name!r} is taken by session {by}; finalize that one or choose another name",
-            session_name=name,
-            session_id=by,
-        )
+        why = f"is taken by session {by}; finalize that one or choose another name"
+        if name == by:
+            why = "is the id of a session; choose another name"
+        super().__init__(f"the name {name!r} {why}", session_name=name, session_id=by)
 
 
 class AgentExists(Conflict):

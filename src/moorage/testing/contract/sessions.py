@@ -222,6 +222,7 @@ class SessionRules:
             with pytest.raises(NameTaken) as taken:
                 await store.create(OWNER, a_session("s-2", "planner"))
         assert (taken.value.session_name, taken.value.session_id) == ("planner", "s-1")
+        assert "finalize that one or choose another name" in str(taken.value)
 
     async def test_name_of_a_suspended_session_is_refused(self, store: Store) -> None:
         await store.create(OWNER, a_session("s-1", "planner"))
@@ -248,7 +249,7 @@ class SessionRules:
         await store.apply(OWNER, "s-1", finalized())
 
         async with nothing_changes(store):
-            with pytest.raises(NameTaken):
+            with pytest.raises(NameTaken, match=r"is the id of a session; choose another name"):
                 await store.create(OWNER, a_session("s-2", "s-1"))
 
     async def test_session_may_be_named_after_its_own_id(self, store: Store) -> None:
