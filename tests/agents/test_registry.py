@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from moorage import config
 from moorage.agents.registry import Registry, line_of, read_definition, toml_of
 from moorage.core.agent import AgentDefinition, AgentKind, AgentProtocol, AgentRole, definition_of
-from moorage.core.errors import AgentExists, AgentNotFound, Conflict, InvalidDefinition
+from moorage.core.errors import AgentBuiltIn, AgentExists, AgentNotFound, InvalidDefinition
 from moorage.core.turn import Retry
 
 PLANNER = """\
@@ -171,7 +171,7 @@ def test_an_agent_can_be_removed(registry: Registry, folder: Path) -> None:
 
 
 def test_one_that_comes_along_cannot_be_removed_but_its_stand_in_can(registry: Registry) -> None:
-    with pytest.raises(Conflict, match="comes with Moorage"):
+    with pytest.raises(AgentBuiltIn, match="comes with Moorage"):
         registry.remove("echo-agent")
     registry.add(agent("echo-agent").table())
     registry.remove("echo-agent")

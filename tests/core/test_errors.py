@@ -74,6 +74,8 @@ EXAMPLES: tuple[tuple[str, MoorageError], ...] = (
     ("asks_ancestor", errors.AsksAncestor("s-2", "s-1")),
     ("summary_failed", errors.SummaryFailed("s-1", "writer", "its run is failed")),
     ("agent_failed", errors.AgentFailed("planner", "no model", "agent_failed")),
+    ("agent_built_in", errors.AgentBuiltIn("planner")),
+    ("program_exists", errors.ProgramExists("plan.sh", "agents", "agents/plan.sh")),
     ("agent_exists", errors.AgentExists("planner", "planner.toml")),
     ("version_conflict", errors.VersionConflict("s-1", 3, 4)),
     ("illegal_move", errors.IllegalMove("a session", "completed", "active", [])),

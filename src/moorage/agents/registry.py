@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from moorage.agents.builtin import DEFINITIONS
 from moorage.core.agent import AgentDefinition, AgentKind, AgentRole, TomlTable, definition_of, wrong
-from moorage.core.errors import AgentExists, AgentNotFound, Conflict, InvalidDefinition, InvalidField
+from moorage.core.errors import AgentBuiltIn, AgentExists, AgentNotFound, InvalidDefinition, InvalidField
 from moorage.core.ids import check_is_text
 
 SUFFIX = ".toml"
@@ -98,7 +98,7 @@ class Registry:
 
         Raises:
             AgentNotFound: there is no such agent.
-            Conflict: it comes with Moorage.
+            AgentBuiltIn: it comes with Moorage.
         """
         check_is_text(name, "name")
         for path, agent in self._defined().items():
@@ -106,8 +106,7 @@ class Registry:
                 self._files.remove(path)
                 return agent
         if name in DEFINITIONS:
-            why = f"agent {name!r} comes with Moorage and cannot be removed; add one of that name with enabled = false"
-            raise Conflict(why, agent_name=name)
+            raise AgentBuiltIn(name)
         raise AgentNotFound.among(name, self.all())
 
     def _defined(self) -> dict[str, AgentDefinition]:

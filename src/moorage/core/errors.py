@@ -49,6 +49,8 @@
     │   ├── OutcomeConflict       already finalized with another outcome              outcome_conflict
     │   ├── IdTaken / NameTaken   that id or name is in use                           id_taken, name_taken
     │   ├── AgentExists           an agent with that name exists                      agent_exists
+    │   ├── AgentBuiltIn          an agent that comes with Moorage cannot be removed  agent_built_in
+    │   ├── ProgramExists         another program of an agent has that file           program_exists
     │   ├── AgentFailed           in the middle of a stream                           agent_failed
     │   ├── KeyReused             the key was used for another request                key_reused
     │   ├── HasChildren           deletion without cascade                            has_children
@@ -555,11 +557,22 @@ class NameTaken(Conflict):
         super().__init__(f"the name {name!r} {why}", session_name=name, session_id=by)
 
 
+class AgentBuiltIn(Conflict):
+    def __init__(self, name: str) -> None:
+        why = f"agent {name!r} comes with Moorage and cannot be removed; add one of that name with enabled = false"
+        super().__init__(why, agent_name=name)
+
+
 class AgentExists(Conflict):
     def __init__(self, name: str, file: str) -> None:
         super().__init__(
             f"there is an agent {name!r} already, in {file}; remove it first, or replace it", agent_name=name, file=file
         )
+
+
+class ProgramExists(Conflict):
+    def __init__(self, program: str, folder: str, file: str) -> None:
+        super().__init__(f"there is another {program} in {folder}; rename yours, or add it with --replace", file=file)
 
 
 class AgentFailed(Conflict):

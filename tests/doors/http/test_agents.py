@@ -57,6 +57,8 @@ async def test_an_agent_is_defined_shown_without_its_secrets_and_removed(
     again = await client.post("/agents", json={"definition": TEXT})
     assert (again.status_code, again.json()["code"]) == (409, "agent_exists")
     assert (await client.delete("/agents/greeter")).json()["name"] == "greeter"
+    kept = await client.delete("/agents/echo-agent")
+    assert (kept.status_code, kept.json()["code"]) == (409, "agent_built_in")
     gone = await client.get("/agents/greeter")
     assert (gone.status_code, gone.json()["code"]) == (404, "agent_not_found")
 

@@ -15,7 +15,7 @@ import click
 from moorage import config
 from moorage.core.agent import AgentDefinition, AgentKind
 from moorage.core.codec import encode_text
-from moorage.core.errors import Conflict
+from moorage.core.errors import ProgramExists
 from moorage.doors.cli import arguments
 from moorage.doors.cli.app import App, group
 from moorage.doors.cli.edge import NO
@@ -119,10 +119,10 @@ def _program_beside(agent: AgentDefinition, folder: str) -> str | None:
 
 
 def _check_free(program: str, source: str, target: str, *, replace: bool) -> None:
-    """Raise Conflict if another file would be overwritten."""
+    """Raise ProgramExists if another file would be overwritten."""
     ours, theirs = os.path.join(source, program), os.path.join(target, program)
     if not replace and os.path.exists(theirs) and not filecmp.cmp(ours, theirs, shallow=False):
-        raise Conflict(f"there is another {program} in {target}; rename yours, or add it with --replace", file=theirs)
+        raise ProgramExists(program, target, theirs)
 
 
 def _copy(program: str, source: str, target: str) -> None:
