@@ -823,9 +823,16 @@ MUTANTS = (
     Mutant(
         "pairs in a window",
         "moorage/core/window.py",
-        "        if self._open_results:\n            return\n",
+        "            if results and not calls:\n                self._results.append(entry)\n                return\n",
         "",
-        (f"{CORE}/test_window.py::test_pages_that_end_between_a_call_and_its_result_make_no_difference",),
+        (f"{CORE}/test_window.py::test_result_follows_its_call_in_a_full_window",),
+    ),
+    Mutant(
+        "calls are repaired before a turn",
+        "moorage/service/turns.py",
+        "if unanswered_calls(messages) and (is_asked or claimed.turn.cut_off):",
+        "if unanswered_calls(messages) and claimed.turn.cut_off:",
+        (f"{SERVICE}/test_turns.py::test_call_left_by_a_driver_is_repaired_before_the_next_turn",),
     ),
     Mutant(
         "epoch of a turn",

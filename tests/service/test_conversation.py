@@ -240,7 +240,7 @@ def test_a_call_that_still_waits_is_not_summed_up(place: Place) -> None:
     moor.append(session.id, ["m2", a_call("a"), "m4"])
     moor.compact(session.id, "so far")
     moor.append(session.id, a_result("a"))
-    assert numbers(moor.messages(session.id, last=50)) == [5, 3, 4, 6]
+    assert numbers(moor.messages(session.id, last=50)) == [5, 3, 6, 4], "the result follows its call"
 
 
 def test_a_summary_ends_at_an_entry_that_is_there(place: Place) -> None:

@@ -416,6 +416,21 @@ def test_a_call_left_open_by_a_crash_is_answered_visibly_and_once(place: Place) 
     assert repairs(moor, session.id) == ["c-2"]
 
 
+def test_result_of_a_repaired_call_follows_it_whatever_lies_between(place: Place) -> None:
+    moor = place.connect()
+    session = moor.create("echo-agent")
+    moor.append(session.id, ["go", a_call("c-1"), "hello?", "anybody?"])
+    assert [entry.number for entry in moor.resume(session.id).messages] == [2, 3, 7, 4, 5]
+    moor.append(session.id, "on we go")
+    newest = moor.messages(session.id, last=2)
+    assert [entry.number for entry in newest] == [5, 8]
+    older = moor.messages(session.id, last=3, before=newest.next)
+    assert [entry.number for entry in older] == [3, 7, 4]
+
+    fork = moor.fork(session.id, at=5)
+    assert [entry.role for entry in moor.resume(fork.id).messages] == ["user", "assistant", "tool", "user", "user"]
+
+
 def test_an_answered_call_is_not_repaired(place: Place) -> None:
     moor = place.connect()
     session = moor.create("echo-agent")

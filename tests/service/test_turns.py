@@ -16,7 +16,7 @@ from moorage.core.run import Join
 from moorage.core.session import BY_PERSON
 from moorage.core.turn import Retry
 from moorage.core.work import TurnEnd
-from moorage.service import runs
+from moorage.service import approvals, runs
 from moorage.service.conversation import append_messages, read_log
 from moorage.service.deps import Caller, Deps
 from moorage.service.turns import Given, TurnDispatcher, suspend_with_turn
@@ -144,3 +144,42 @@ async def test_callbacks_that_come_one_by_one_tell_how_many_were_out_then(deps: 
     claimed = await dispatcher.claim(a_launcher("launcher-1", OWNER), {AGENT: Retry.RESUME})
     assert claimed is not None
     assert [item.body["still_out"] for item in (await dispatcher.given(claimed)).items] == [1, 0]
+
+
+# Calls without a result -------------------------------------------------------------------------
+
+CALL = {"role": "assistant", "content": [{"type": "tool_call", "id": "c-1", "name": "deploy", "input": {}}]}
+
+
+def shape(content: object) -> object:
+    """A text as it is, a tool's part as its type."""
+    return content[0]["type"] if isinstance(content, list) else content
+
+
+async def logged(deps: Deps, session_id: str) -> list[object]:
+    log = await read_log(deps, ME, session_id, kinds=(Kind.MESSAGE.value,))
+    return [shape(entry.content) for entry in log.items]
+
+
+async def test_call_left_by_a_driver_is_repaired_before_the_next_turn(deps: Deps) -> None:
+    session_id = (await runs.start_run(deps, ME, "echo-agent", "first")).session.session_id
+    await given(deps)
+    await append_messages(deps, ME, session_id, [CALL, "between"])
+    await runs.ask(deps, ME, session_id, "second")
+    repaired = ["first", "tool_call", "tool_result", "between"]
+    assert [shape(content) for content in told(await given(deps))] == repaired
+    assert await logged(deps, session_id) == ["first", "tool_call", "between", "second", "tool_result"]
+
+    await runs.ask(deps, ME, session_id, "third")
+    assert [shape(content) for content in told(await given(deps))] == [*repaired, "second"]
+    assert (await logged(deps, session_id)).count("tool_result") == 1
+
+
+async def test_call_that_waits_for_an_approval_is_not_repaired(deps: Deps) -> None:
+    session_id = (await runs.start_run(deps, ME, "echo-agent", "first")).session.session_id
+    await given(deps)
+    await append_messages(deps, ME, session_id, [CALL])
+    question = await approvals.request_approval(deps, ME, session_id, "Deploy?")
+    await approvals.decide_approval(deps, ME, question.approval_id, "approve")
+    await runs.ask(deps, ME, session_id, "second")
+    assert [shape(content) for content in told(await given(deps))] == ["first", "tool_call"]

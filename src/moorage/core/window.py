@@ -48,16 +48,17 @@ def rough_tokens(entry: Entry) -> int:
 class WindowBuilder:
     """Collects messages from the newest backwards until the window is full.
 
-    Pass it pages with `take`, newest entry first, until `is_full`. A call and its result
-    are kept or left out together. So the window may exceed a limit on the number of
-    messages by such a pair; it never exceeds a budget.
+    Pass it pages with `take`, newest entry first, until `is_full`. A call and its result are
+    kept or left out together, the result right after its call, whatever the log has between
+    them. So the window may exceed a limit on the number of messages by such a pair; it never exceeds a budget.
     """
 
     def __init__(self, size: WindowSize, count_tokens: TokenCounter = rough_tokens) -> None:
         self._size, self._count_tokens = size, count_tokens
         self._kept: list[Entry] = []
-        self._group: list[Entry] = []  # messages held back until every result in them has its call
-        self._open_results: set[str] = set()
+        self._results: list[Entry] = []  # held back until their call comes
+        self._group: list[Entry] = []  # consecutive calls with their results
+        self._missing: set[str] = set()  # calls of results in the group that did not come yet
         self._paid_for: set[int] = set()  # numbers of the entries that `reserve` took out of the budget
         self._turns = self._tokens = self._bytes = 0
         self._only_counts = size.last is not None and size.turns is size.tokens is size.max_bytes is None
@@ -72,7 +73,8 @@ class WindowBuilder:
 
     def take(self, newest_first: list[Entry]) -> None:
         """Add older messages until the window is full."""
-        if self._only_counts and not self._group and {type(entry.content) for entry in newest_first} <= {str}:
+        is_between = self._group or self._results
+        if self._only_counts and not is_between and {type(entry.content) for entry in newest_first} <= {str}:
             self._take_texts(newest_first)
             return
         for entry in newest_first:
@@ -88,24 +90,50 @@ class WindowBuilder:
 
     def end(self) -> None:
         """End the input: leave out results without a call, so that they keep out no other message."""
-        group, self._group, self._open_results = self._group, [], set()
-        self.take(_without_orphans(group))
+        if self._missing:
+            group, self._group, self._missing = self._group, [], set()
+            self.take(_without_orphans(group))
+        self._close()
 
     def messages(self) -> list[Entry]:
         """Return the messages that fit, oldest first."""
         return self._kept[::-1]
 
     def _add(self, entry: Entry) -> None:
-        self._group.append(entry)
-        self._open_results.update(tool_results(entry))
-        self._open_results.difference_update(tool_calls(entry))
-        if self._open_results:
+        calls = tool_calls(entry)
+        results = set(tool_results(entry)).difference(calls)
+        answers = self._answers(calls)
+        stays = self._missing or (answers and not results)  # parallel calls stay together, in their order
+        if not stays:
+            self._close()
+            if self.is_full:
+                return
+            if results and not calls:
+                self._results.append(entry)
+                return
+        self._group += [entry, *answers]
+        self._missing |= results.union(*map(tool_results, answers)) if answers else results
+        self._missing.difference_update(calls)
+        if answers:
+            self._results = [each for each in self._results if each not in answers]
+        if not self._missing and not calls:
+            self._close()
+
+    def _answers(self, calls: list[str]) -> list[Entry]:
+        """Return the results of these calls; a result may be of several calls."""
+        if not calls:
+            return []
+        return [entry for entry in self._results if not set(tool_results(entry)).isdisjoint(calls)]
+
+    def _close(self) -> None:
+        """Keep the group, unless the window is full before it."""
+        group, self._group = _without_needless_repairs(self._group), []
+        if not group or self.is_full:
             return
-        if self._is_full_before(self._group):
+        if self._is_full_before(group):
             self.is_full = True
             return
-        self._keep(self._group)
-        self._group = []
+        self._keep(sorted(group, key=lambda entry: -entry.number))
 
     def _is_full_before(self, group: list[Entry]) -> bool:
         size = self._size
@@ -133,6 +161,18 @@ class WindowBuilder:
         )
 
 
+def _without_needless_repairs(group: list[Entry]) -> list[Entry]:
+    """Return calls and results without the repairs of calls whose own result came later after all."""
+    if len(group) < 3:  # a call and one result
+        return group
+    answered = {call for entry in group if not _is_repair(entry) for call in tool_results(entry)}
+    return [entry for entry in group if not (_is_repair(entry) and answered.issuperset(tool_results(entry)))]
+
+
+def _is_repair(entry: Entry) -> bool:
+    return isinstance(entry.content, list) and all(part.get("repaired") for part in entry.content)
+
+
 def _without_orphans(newest_first: list[Entry]) -> list[Entry]:
     """Return these messages except results without an earlier call."""
     calls: set[str] = set()
@@ -150,7 +190,7 @@ def with_pinned(messages: list[Entry], pinned: list[Entry]) -> list[Entry]:
         return messages
     numbers = {entry.number for entry in messages}
     kept = [_readable(entry) for entry in pinned if entry.number not in numbers]
-    return sorted([*messages, *kept], key=_place)
+    return [*sorted(kept, key=_place), *messages]  # system messages after the first one are among the messages
 
 
 def _readable(entry: Entry) -> Entry:
@@ -176,6 +216,16 @@ def unanswered_calls(messages: list[Entry]) -> list[tuple[int, str, str]]:
             elif part.get("type") == "tool_result":
                 unanswered.pop(part["call_id"], None)
     return list(unanswered.values())
+
+
+def answers_to(calls: set[str], later: list[Entry]) -> list[Entry]:
+    """Return the results of these calls among later messages, up to a new call with the same id."""
+    answers: list[Entry] = []
+    for entry in later:
+        calls = calls.difference(tool_calls(entry))
+        if tool_results(entry) and calls.issuperset(tool_results(entry)):
+            answers.append(entry)
+    return answers
 
 
 def repair_of(number: int, call_id: str, name: str) -> Message:

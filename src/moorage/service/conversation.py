@@ -18,6 +18,7 @@ from moorage.core.window import (
     TokenCounter,
     WindowBuilder,
     WindowSize,
+    answers_to,
     repair_of,
     unanswered_calls,
     whole_upto,
@@ -92,7 +93,7 @@ async def window(
     `next` is the number before which older messages are.
     """
     check_numbers(before, after)
-    builder, chunk = WindowBuilder(size, count_tokens or deps.settings.count_tokens), _chunk(size)
+    chunk = _chunk(size)
     if tail is None and before is None and after is None:
         tail = await deps.store.tail(caller.owner, ref, chunk)
     pinned = tail.pinned if tail is not None else []
@@ -104,14 +105,24 @@ async def window(
             caller.owner, ref, LogQuery(after=begin, before=number, limit=chunk, kinds=_MESSAGES, newest_first=True)
         )
 
-    builder.reserve(pinned)
-    page = tail.messages if tail is not None else await older_than(before)
-    builder.take(page)
-    while not builder.is_full and len(page) == chunk:
-        page = await older_than(page[-1].number)
+    async def build(answers: list[Entry]) -> WindowBuilder:
+        builder = WindowBuilder(size, count_tokens or deps.settings.count_tokens)
+        builder.reserve(pinned)
+        builder.take(answers[::-1])
+        page = tail.messages if tail is not None else await older_than(before)
         builder.take(page)
-    if not builder.is_full:
-        builder.end()
+        while not builder.is_full and len(page) == chunk:
+            page = await older_than(page[-1].number)
+            builder.take(page)
+        if not builder.is_full:
+            builder.end()
+        return builder
+
+    builder = await build([])
+    if before is not None and (calls := {call for _, call, _ in unanswered_calls(builder.messages())}):
+        later = LogQuery(after=before - 1, limit=PAIR_DISTANCE, kinds=_MESSAGES)
+        if answers := answers_to(calls, await deps.store.log(caller.owner, ref, later)):
+            builder = await build(answers)
     messages = builder.messages()
     cursor = str(messages[0].number) if builder.is_full and messages else None
     return Page(with_pinned(messages, pinned), cursor)
@@ -124,7 +135,7 @@ async def windows_of(
     check_numbers(before)
     tails = await deps.store.tails(caller.owner, session_ids, _chunk(size), before=before)
     found = zip(session_ids, tails, strict=True)
-    return [await window(deps, caller, session_id, size, tail=tail) for session_id, tail in found]
+    return [await window(deps, caller, session_id, size, before=before, tail=tail) for session_id, tail in found]
 
 
 async def session_with_window(deps: Deps, caller: Caller, ref: str, size: WindowSize) -> Session:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from hashlib import sha256
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from moorage.core.approval import Approval
 from moorage.core.entry import Kind, Problem, check_messages
 from moorage.core.errors import NotFound, SessionCorrupt, StoreError
 from moorage.core.ids import uuid8
-from moorage.core.inbox import Item, with_final_counts
+from moorage.core.inbox import Item, ItemKind, with_final_counts
 from moorage.core.query import LogQuery
 from moorage.core.render import like
 from moorage.core.run import Run
@@ -37,6 +38,7 @@ from moorage.core.session import (
     check_said,
 )
 from moorage.core.turn import LEASE, LOST_AFTER, Launcher, Retry, Turn
+from moorage.core.window import unanswered_calls
 from moorage.core.work import Claim, TurnEnd
 from moorage.ports import Claimed, Decision
 from moorage.service import approvals
@@ -133,9 +135,7 @@ class TurnDispatcher:
         return self._owners
 
     async def given(self, claimed: Claimed) -> Given:
-        caller, session_id = self._caller(claimed.owner, claimed.turn), claimed.session.session_id
-        if claimed.turn.cut_off:
-            await repair(self._deps, caller, session_id)
+        caller = self._caller(claimed.owner, claimed.turn)
         return like(
             Given,
             claimed,
@@ -165,10 +165,15 @@ class TurnDispatcher:
         return await token_where_guarded(self._deps, claimed.owner, claimed.session.session_id, run_id)
 
     async def _history(self, caller: Caller, claimed: Claimed) -> list[dict[str, Any]]:
-        """Return the history without the items of this turn."""
-        messages = await window(self._deps, caller, claimed.session.session_id, self._deps.settings.window)
+        """Return the history without the items of this turn, its calls repaired unless this turn may answer them."""
+        read = partial(window, self._deps, caller, claimed.session.session_id, self._deps.settings.window)
+        messages = (await read()).items
+        is_asked = all(item.kind is ItemKind.MESSAGE for item in claimed.items)  # or else answered what a call asked
+        if unanswered_calls(messages) and (is_asked or claimed.turn.cut_off):
+            await repair(self._deps, caller, claimed.session.session_id)
+            messages = (await read()).items
         new = {item.entry for item in claimed.items}
-        return [{"role": each.role, "content": each.content} for each in messages.items if each.number not in new]
+        return [{"role": each.role, "content": each.content} for each in messages if each.number not in new]
 
     async def expire(self) -> int:
         """Requeue turns that were not started, give up silent ones, and return the number of changed sessions."""
