@@ -1739,7 +1739,7 @@ MUTANTS = (
     ),
     Mutant(
         "a tool without an operation does its first one",
-        "moorage/service/tools.py",
+        "moorage/service/calls.py",
         "wanted = tool.fitting(given) if operation",
         'wanted = next(iter(tool.operations), "") if operation',
         ("tests/doors/test_every_door.py::test_weather_refuses_the_same_at_all_three_doors",),

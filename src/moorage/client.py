@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from moorage.files.finding import Source
     from moorage.launcher.embedded import Embedded
     from moorage.records import RecordOperations as RecordBackend
-    from moorage.service import agents, analytics, keys, launchers, runs, tools, turns
+    from moorage.service import agents, analytics, calls, keys, launchers, runs, turns
     from moorage.service.agents import AgentList
     from moorage.service.keys import NewKey
 else:
@@ -74,7 +74,7 @@ else:
             return getattr(import_module(self._name), name)
 
     agents, analytics, keys, launchers = map(LaterModule, ("agents", "analytics", "keys", "launchers"))
-    runs, tools, turns = map(LaterModule, ("runs", "tools", "turns"))
+    calls, runs, turns = map(LaterModule, ("calls", "runs", "turns"))
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -503,7 +503,7 @@ class LocalMoorage(OnStore, Connection):
         if tool not in config.tools_of(deps):
             await deps.registered.look()
         known = config.tools_of(deps)
-        return await tools.call_tool(deps, self.caller, known, tool, operation, parameters, session=session)
+        return await calls.call_tool(deps, self.caller, known, tool, operation, parameters, session=session)
 
     async def launchers(self) -> Page[Launcher]:
         found = await launchers.list_launchers(await self.ready(), self.caller)

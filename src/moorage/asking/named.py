@@ -27,10 +27,9 @@ from moorage.core.turn import Turn
 from moorage.launcher.attending import undisturbed
 from moorage.launcher.embedded import Embedded
 from moorage.service import runs
-from moorage.service.calls import recalled, stop_call
+from moorage.service.calls import call_tool, recalled, stop_call
 from moorage.service.deps import Caller, Deps
 from moorage.service.sessions import SessionRequest, create_session
-from moorage.service.tools import call_tool
 
 log = logging.getLogger(__name__)
 

@@ -1,8 +1,8 @@
-"""Calls: requests to an agent in a session, by a caller that waits for the answer.
+"""Calls: requests to an agent in a session, by a caller that waits for the answer; and calls of tools.
 
-Each call is a run with its own turn. An unknown session is created in the same commit. If an agent answers where it is
-called, this process begins its turn, or stores the answer in the commit of the request. If another turn blocks the
-run, the run waits in the session's queue.
+Each call of an agent is a run with its own turn. An unknown session is created in the same commit. If an agent answers
+where it is called, this process begins its turn, or stores the answer in the commit of the request. If another turn
+blocks the run, the run waits in the session's queue. With a session, its log records the call of a tool and its result.
 """
 
 from __future__ import annotations
@@ -13,17 +13,30 @@ from functools import partial
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from moorage.core import work
-from moorage.core.agent import AgentDefinition
+from moorage.core.agent import AgentDefinition, Occasion, Refused, ToolAnswer, Toolbox
+from moorage.core.codec import check_json, encode_text
 from moorage.core.entry import check_message
-from moorage.core.errors import AsksAncestor, IdTaken, NotFound, RunSettled, SessionNotFound, SessionSuspended
+from moorage.core.errors import (
+    AsksAncestor,
+    IdTaken,
+    InvalidField,
+    NotFound,
+    RunSettled,
+    SessionNotFound,
+    SessionSuspended,
+    ToolNotFound,
+    ToolUnreachable,
+)
 from moorage.core.family import born
+from moorage.core.ids import check_label
 from moorage.core.run import Mode, Run
 from moorage.core.session import Birth, Change, Needs, Session, View
 from moorage.core.turn import LEASE, LOST_AFTER, Retry, Turn, TurnState
 from moorage.core.work import Claim, TurnEnd
-from moorage.service.conversation import session_with_window
+from moorage.service.conversation import append_messages, session_with_window
 from moorage.service.deps import Caller, Deps, stamp_of
 from moorage.service.presence import announce
 from moorage.service.runs import Wish, asker_of, check_not_above, new_run, parent_of, stop_run, way_of
@@ -181,3 +194,54 @@ def _claim(deps: Deps, agent: str) -> Claim:
         token=deps.new_token(),
         retries={agent: Retry.NEVER},
     )
+
+
+# Tools ------------------------------------------------------------------------------------------
+
+
+async def call_tool(
+    deps: Deps,
+    caller: Caller,
+    tools: Toolbox,
+    name: str,
+    operation: str | None = None,
+    parameters: dict[str, Any] | None = None,
+    *,
+    session: str | None = None,
+    timeout: float | None = None,
+) -> ToolAnswer:
+    """Call a tool; with a session, log the call and the result. Raises ToolNotFound, ToolUnreachable."""
+    if name not in tools:
+        raise ToolNotFound(name)
+    tool, function = tools[name]
+    given = {} if parameters is None else parameters
+    if not isinstance(given, dict):
+        raise InvalidField("parameters", "must be an object")
+    check_json(given, "parameters")
+    wanted = tool.fitting(given) if operation in (None, "") else check_label("operation", operation)
+    if tool.operations and wanted not in tool.operations:
+        raise InvalidField("operation", f"is {wanted!r}; {name} has {', '.join(tool.operations)}")
+    given = tool.read(wanted, given)
+    try:
+        occasion = Occasion(today=deps.clock.now().date(), session_id=session, timeout=timeout)
+        result = function(wanted, given, occasion)
+        told = await result if hasattr(result, "__await__") else result
+        answer = ToolAnswer(tool=name, operation=wanted, success=True, result=told)
+    except Refused as refused:
+        answer = ToolAnswer(tool=name, operation=wanted, success=False, error=str(refused))
+    except ToolUnreachable as error:
+        if session is not None:
+            failed = ToolAnswer(tool=name, operation=wanted, success=False, error=error.message)
+            await _kept(deps, caller, session, failed, given)
+        raise
+    return answer if session is None else await _kept(deps, caller, session, answer, given)
+
+
+async def _kept(deps: Deps, caller: Caller, session: str, answer: ToolAnswer, given: dict[str, Any]) -> ToolAnswer:
+    call = {"type": "tool_call", "id": deps.new_id(), "name": answer.tool}
+    call["input"] = {"operation": answer.operation, **given}  # type: ignore[assignment]
+    told = answer.error if answer.error is not None else encode_text(answer.result)
+    result = {"type": "tool_result", "call_id": call["id"], "output": told, "is_error": not answer.success}
+    said = [{"role": "assistant", "content": [call]}, {"role": "tool", "content": [result]}]
+    entries = await append_messages(deps, caller, session, said)
+    return replace(answer, session_id=entries[0].session_id)
