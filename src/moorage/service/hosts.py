@@ -90,10 +90,9 @@ async def open_session(deps: Deps, caller: Caller, wanted: Hosted, parent: Hoste
 
     If the event comes late and the session has ended since, it stays closed.
     """
-    if wanted.told_late:
-        found = await current(deps, caller, wanted.host_id)
-        if found is not None and found.finalized_at is not None and found.finalized_at > deps.clock.now():
-            return shown(found)
+    found = await current(deps, caller, wanted.host_id) if wanted.told_late else None
+    if found is not None and found.finalized_at is not None and found.finalized_at > deps.clock.now():
+        return shown(found)
     return await _opened(deps, caller, wanted, parent)
 
 
@@ -104,15 +103,22 @@ async def open_for_writing(deps: Deps, caller: Caller, wanted: Hosted) -> Sessio
 
 
 async def _opened(deps: Deps, caller: Caller, wanted: Hosted, parent: Hosted | None = None) -> Session:
-    is_spent = False
+    is_spent, latest = False, latest_name(wanted.host_id)
     for _ in range(TRIES):
         found = await current(deps, caller, wanted.host_id)
         try:
             if found is None:
                 above = await _above(deps, caller, wanted, parent)
-                found = await _made(deps, caller, wanted, above, is_spent=is_spent)
+                new = SessionRequest(
+                    agent=wanted.agent,
+                    name=latest if is_spent else None,
+                    metadata=wanted.metadata,
+                    session_id=None if is_spent else session_id_of(wanted.host_id),
+                    project_dir=wanted.project_dir,
+                )
+                found = await create_session(deps, caller, new, parent=above)
             elif found.is_final:
-                again = SessionRequest(name=latest_name(wanted.host_id), metadata=wanted.metadata)
+                again = SessionRequest(name=latest, metadata=wanted.metadata)
                 found = await fork_session(deps, caller, found.session_id, again)
         except (IdTaken, SessionGone):
             is_spent = True  # another process created it, and the next read finds it; or it was deleted
@@ -120,7 +126,7 @@ async def _opened(deps: Deps, caller: Caller, wanted: Hosted, parent: Hosted | N
             continue  # another process was faster
         else:
             return await _driven(deps, caller, found, wanted.holder or caller.holder)
-    raise NameTaken(latest_name(wanted.host_id), wanted.host_id)
+    raise NameTaken(latest, wanted.host_id)
 
 
 async def _above(deps: Deps, caller: Caller, wanted: Hosted, parent: Hosted | None) -> str | None:
@@ -136,24 +142,11 @@ async def _above(deps: Deps, caller: Caller, wanted: Hosted, parent: Hosted | No
     return None if found.is_final or found.session_id == session_id_of(wanted.host_id) else found.session_id
 
 
-async def _made(deps: Deps, caller: Caller, wanted: Hosted, parent: str | None, *, is_spent: bool) -> Session:
-    request = SessionRequest(
-        agent=wanted.agent,
-        name=latest_name(wanted.host_id) if is_spent else None,
-        metadata=wanted.metadata,
-        session_id=None if is_spent else session_id_of(wanted.host_id),
-        project_dir=wanted.project_dir,
-    )
-    return await create_session(deps, caller, request, parent=parent)
-
-
 async def _driven(deps: Deps, caller: Caller, session: Session, holder: str) -> Session:
     """Let the host drive the session, unless another holder drives it."""
-    token = deps.new_token()
+    token, ref = deps.new_token(), session.session_id
     try:
-        return await _apply(
-            deps, caller, session.session_id, lambda view, stamp: view.session.resume(holder, token, stamp)
-        )
+        return await _apply(deps, caller, ref, lambda view, stamp: view.session.resume(holder, token, stamp))
     except HeldByAnother:
         return shown(session)
 
@@ -332,9 +325,6 @@ async def outlook(deps: Deps, caller: Caller, project_dir: str | None, own_id: s
             of_session = ApprovalQuery(session_id=session.session_id, limit=OUTLOOK)
             asked += await deps.store.approvals(caller.owner, of_session)
     return Outlook(approvals=asked[:OUTLOOK], resumable=resumable)
-
-
-# Helpers ----------------------------------------------------------------------------------------
 
 
 def fitting(text: str, limit: int, mark: str = CUT) -> str:

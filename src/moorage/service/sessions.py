@@ -115,15 +115,14 @@ def asker_of(caller: Caller, parent: str | None) -> Asker | None:
 
 def new_session(deps: Deps, caller: Caller, request: SessionRequest) -> tuple[NewSession, tuple[str, ...]]:
     """Check a request for a session; return it with the paths of secrets removed from its metadata."""
-    name, purpose, metadata, task_id = request.name, request.purpose, request.metadata, request.task_id
-    agent, session_id, project_dir = request.agent, request.session_id, request.project_dir
+    metadata, agent, purpose, project_dir = request.metadata, request.agent, request.purpose, request.project_dir
     lifetime = check_ttl(request.ttl)
     cleaned, redacted = deps.redactor.clean(check_metadata(metadata)) if metadata is not None else ({}, ())
-    made = deps.new_id() if session_id is None else check_session_id(session_id)
+    made = deps.new_id() if request.session_id is None else check_session_id(request.session_id)
     new = NewSession(
         session_id=made,
-        session_name=None if name is None else check_session_name(name),
-        task_id=_task_in(cleaned) if task_id is None else check_label("task_id", task_id),
+        session_name=None if request.name is None else check_session_name(request.name),
+        task_id=_task_in(cleaned) if request.task_id is None else check_label("task_id", request.task_id),
         spare_task_id=made,
         agent_name=None if agent is None else check_label("agent_name", agent),
         purpose=None if purpose is None else check_text("purpose", purpose, MAX_PURPOSE),
@@ -193,19 +192,24 @@ async def pages_of(deps: Deps, caller: Caller, queries: list[SessionQuery]) -> l
 
 
 async def update_session(
-    deps: Deps,
-    caller: Caller,
-    ref: str,
-    *,
-    phase: str | None = None,
-    metadata: dict[str, Any] | None = None,
-    labels: list[str] | None = None,
-    error: str | None = None,
-    resume_ready: bool | None = None,
-    version: int | None = None,
-    token: str | None = None,
+    deps: Deps, caller: Caller, ref: str, *, version: int | None = None, token: str | None = None, **facts: Any
 ) -> Session:
     """Change phase, metadata, labels or readiness, or count an error; all of it or nothing."""
+    update, redacted = checked_update(deps, **facts)
+    stamp = stamp_of(deps, caller)
+    session = await _changed(deps, caller, ref, lambda view: view.session.update(update, stamp, token=token), version)
+    return replace(session, redacted=redacted) if redacted else session
+
+
+def checked_update(
+    deps: Deps,
+    phase: object = None,
+    metadata: object = None,
+    labels: object = None,
+    error: object = None,
+    resume_ready: object = None,
+) -> tuple[Update, tuple[str, ...]]:
+    """Check the facts of an update; return it with the paths of secrets removed from its metadata."""
     cleaned, redacted = deps.redactor.clean(check_metadata(metadata)) if metadata is not None else (None, ())
     if resume_ready is not None and not isinstance(resume_ready, bool):
         raise InvalidField("resume_ready", "must be true or false")
@@ -216,9 +220,7 @@ async def update_session(
         error=None if error is None else check_said("error", error),
         resume_ready=resume_ready,
     )
-    stamp = stamp_of(deps, caller)
-    session = await _changed(deps, caller, ref, lambda view: view.session.update(update, stamp, token=token), version)
-    return replace(session, redacted=redacted) if redacted else session
+    return update, redacted
 
 
 async def rename_session(

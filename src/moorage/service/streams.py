@@ -99,10 +99,9 @@ class Stream:
 
     async def _more(self) -> list[Told]:
         handed, self._handed = self._handed, []
-        if not self._is_behind and (fresh := self._following(handed)):
+        fresh = [] if self._is_behind else self._following(handed)
+        if fresh or not self._is_behind:
             return fresh
-        if not self._is_behind:
-            return []
         self._is_behind = False  # before reading: an event missed meanwhile sets it again
         events = await self._read(self.after)
         self._is_behind = self._is_behind or len(events) >= PAGE

@@ -65,8 +65,8 @@ class Sweeper:
                 try:
                     gone += await self._sweep_of(replace(self._caller, owner=owner))
                 except Exception as error:  # an error in one owner's sessions must not block the others
-                    if _is_about_the_store(error):
-                        raise
+                    if isinstance(error, StoreError) and not isinstance(error, SessionCorrupt):
+                        raise  # the next owner would get the same error
                     failed.append(error)
                 if self._stop.is_set():
                     break
@@ -104,21 +104,13 @@ class Sweeper:
         except Exception as error:  # any error: the next attempt may succeed
             self.failures += 1
             wait = self._about(min(every, RETRY_AFTER * 2 ** min(self.failures - 1, 20)))
-            self._complain(error, wait)
+            trace = None if isinstance(error, MoorageError) else error  # our own errors explain themselves
+            log.error("cleanup failed (%d in a row), again in %s: %s", self.failures, wait, error, exc_info=trace)
             return wait
         if self.failures:
             log.warning("cleanup works again, after %d failures", self.failures)
         self.failures = 0
         return self._about(every)
-
-    def _complain(self, error: Exception, wait: timedelta) -> None:
-        log.error(
-            "cleanup failed (%d in a row), again in %s: %s",
-            self.failures,
-            wait,
-            error,
-            exc_info=None if isinstance(error, MoorageError) else error,  # our own errors explain themselves
-        )
 
     def _about(self, span: timedelta) -> timedelta:
         return span * (1 - SPREAD + 2 * SPREAD * self._chance())
@@ -132,8 +124,3 @@ class Sweeper:
                 return await self._stop.wait()
         except TimeoutError:
             return False
-
-
-def _is_about_the_store(error: Exception) -> bool:
-    """Return whether the next owner would get the same error."""
-    return isinstance(error, StoreError) and not isinstance(error, SessionCorrupt)

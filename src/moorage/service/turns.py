@@ -25,18 +25,7 @@ from moorage.core.inbox import Item, ItemKind, with_final_counts
 from moorage.core.query import LogQuery
 from moorage.core.render import like
 from moorage.core.run import Run
-from moorage.core.session import (
-    Change,
-    Needs,
-    Session,
-    Stamp,
-    Update,
-    View,
-    check_checkpoint,
-    check_metadata,
-    check_phase,
-    check_said,
-)
+from moorage.core.session import Change, Needs, Session, Stamp, View, check_checkpoint, check_said
 from moorage.core.turn import LEASE, LOST_AFTER, Launcher, Retry, Turn
 from moorage.core.window import unanswered_calls
 from moorage.core.work import Claim, TurnEnd
@@ -46,7 +35,7 @@ from moorage.service.conversation import repair, window
 from moorage.service.deps import Caller, Deps, stamp_of
 from moorage.service.leases import judgement, note_launcher, trusted_now
 from moorage.service.records import remember
-from moorage.service.sessions import context_for_agent
+from moorage.service.sessions import checked_update, context_for_agent
 
 if TYPE_CHECKING:
     from moorage.service.words import Words
@@ -150,11 +139,8 @@ class TurnDispatcher:
         """Return the newest checkpoint, unless another agent saved it."""
         if claimed.session.last_checkpoint is None:
             return None
-        kept = await self._deps.store.log(
-            caller.owner,
-            claimed.session.session_id,
-            LogQuery(kinds=(Kind.CHECKPOINT.value,), newest_first=True, limit=DOUBTFUL),
-        )
+        query = LogQuery(kinds=(Kind.CHECKPOINT.value,), newest_first=True, limit=DOUBTFUL)
+        kept = await self._deps.store.log(caller.owner, claimed.session.session_id, query)
         fitting = (each for each in kept if each.interface != self._interface or each.by == claimed.turn.agent_name)
         return next((each.data["checkpoint"] for each in fitting if each.data), None)
 
@@ -229,7 +215,7 @@ class TurnDispatcher:
         self._is_kept_now(owner, turn)
 
     async def update(self, owner: str, turn: Turn, *, since: int | None = None, **facts: Any) -> Session:
-        update, stamp = self._checked(**facts), self._stamp(owner, turn)
+        (update, _), stamp = checked_update(self._deps, **facts), self._stamp(owner, turn)
         is_about_metadata = bool(update.metadata)
         kind = Kind.METADATA if is_about_metadata else Kind.ERROR
         told = {"metadata": update.metadata} if is_about_metadata else {"error": update.error}
@@ -239,13 +225,6 @@ class TurnDispatcher:
             owner, turn, lambda view: view.session.update(update, stamp, token=view.session.token_of(turn))
         )
         return change.session
-
-    def _checked(self, phase: object = None, metadata: object = None, error: object = None) -> Update:
-        return Update(
-            phase=None if phase is None else check_phase(phase),
-            metadata=None if metadata is None else self._deps.redactor.clean(check_metadata(metadata))[0],
-            error=None if error is None else check_said("error", error),
-        )
 
     async def misspoken(self, owner: str, turn: Turn, problem: Problem) -> None:
         if not await self._is_kept(owner, turn, Kind.PROBLEM, to_builtins(problem), 0):
@@ -263,10 +242,8 @@ class TurnDispatcher:
     async def _is_kept(self, owner: str, turn: Turn, kind: Kind, data: dict[str, Any], since: int) -> bool:
         """Return whether the log has this entry of the turn after `since`: the answer to its report may be lost."""
         kinds = (Kind.TURN_STARTED.value, kind.value)
-        log = await self._deps.store.log(
-            owner, turn.session_id, LogQuery(after=since, kinds=kinds, newest_first=True, limit=DOUBTFUL)
-        )
-        of_turn = takewhile(lambda entry: entry.kind == kind, log)
+        query = LogQuery(after=since, kinds=kinds, newest_first=True, limit=DOUBTFUL)
+        of_turn = takewhile(lambda entry: entry.kind == kind, await self._deps.store.log(owner, turn.session_id, query))
         return any(entry.data == data for entry in of_turn)
 
     async def request_approval(
