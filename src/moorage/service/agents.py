@@ -57,9 +57,6 @@ def _without_secrets(table: AgentDocument) -> AgentDocument:
     return {**table, **secret}
 
 
-# Registrations ----------------------------------------------------------------------------------
-
-
 class Registered:
     """The registrations of one store."""
 

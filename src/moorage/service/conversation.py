@@ -46,9 +46,6 @@ async def append_messages(
     return await deps.store.append(caller.owner, ref, checked, stamp_of(deps, caller), token=token)
 
 
-# Reading ----------------------------------------------------------------------------------------
-
-
 async def messages(
     deps: Deps,
     caller: Caller,
@@ -101,9 +98,8 @@ async def window(
     begin = max(after or 0, *summed_up, 0)
 
     async def older_than(number: int | None) -> list[Entry]:
-        return await deps.store.log(
-            caller.owner, ref, LogQuery(after=begin, before=number, limit=chunk, kinds=_MESSAGES, newest_first=True)
-        )
+        query = LogQuery(after=begin, before=number, limit=chunk, kinds=_MESSAGES, newest_first=True)
+        return await deps.store.log(caller.owner, ref, query)
 
     async def build(answers: list[Entry]) -> WindowBuilder:
         builder = WindowBuilder(size, count_tokens or deps.settings.count_tokens)

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from functools import partial
 from hashlib import sha256
+from itertools import pairwise
 
 from msgspec import Struct
 from msgspec.json import Decoder
@@ -54,12 +55,12 @@ async def copy_store(
 
     Raises:
         StoreInUse: a server uses the source, or turns run; with `force` they are copied as they are.
-    StoreNotEmpty: the target has content that is not the beginning of this copy.
-    CopyDiffers: the stores differ at the end.
+        StoreNotEmpty: the target has content that is not the beginning of this copy.
+        CopyDiffers: the stores differ at the end.
     """
     tell = progress or (lambda *_: None)
     if not force:
-        await _check_still(source, at)
+        await _check_unused(source, at)
     begun = await _begun(target, name)
     await _copy(source, target, begun or CopyMark(name, DumpKind.TOMBSTONE), tell)
     counts, digest = await _compared(source, target, tell)
@@ -67,19 +68,16 @@ async def copy_store(
     return Copied(counts, digest, begun is not None)
 
 
-async def _check_still(source: Store, at: datetime) -> None:
+async def _check_unused(source: Store, at: datetime) -> None:
     if count_live(await heartbeats(source), at):
         raise StoreInUse("a server is using it")
     if (await source.totals()).backlog.running:
-        raise StoreInUse(f"turns are running: {', '.join(await _running(source))}")
-
-
-async def _running(source: Store) -> list[str]:
-    names: list[str] = []
-    for owner in await source.owners():
-        [page] = await source.find(owner, SessionQuery(status="running", limit=SHOWN))
-        names += [session.session_id for session in page.items]
-    return [*names[:SHOWN], *(["…"] if len(names) > SHOWN else [])]
+        running: list[str] = []
+        for owner in await source.owners():
+            [page] = await source.find(owner, SessionQuery(status="running", limit=SHOWN))
+            running += [session.session_id for session in page.items]
+        more = ", …" if len(running) > SHOWN else ""
+        raise StoreInUse(f"turns are running: {', '.join(running[:SHOWN])}{more}")
 
 
 async def _begun(target: Store, name: str) -> CopyMark | None:
@@ -97,23 +95,16 @@ async def _begun(target: Store, name: str) -> CopyMark | None:
 
 
 async def _copy(source: Store, target: Store, begun: CopyMark, tell: CopyProgress) -> None:
-    kinds, cursor = list(DumpKind), begun.cursor
-    for kind in [] if begun.kind is None else kinds[kinds.index(begun.kind) :]:
+    kinds, cursor = [*DumpKind, None], begun.cursor
+    for kind, next_kind in pairwise(kinds[kinds.index(begun.kind) :]):
+        assert kind is not None
         done = 0
         async for page in each_page(partial(source.dump, kind, CHUNK), cursor):
             cursor = page.next
-            await target.load(page.items, encode_text(_next_mark(begun.source, kind, cursor)))
+            mark = CopyMark(begun.source, next_kind if cursor is None else kind, cursor)
+            await target.load(page.items, encode_text(mark))
             done += len(page.items)
             tell("Copying", kind, done)
-
-
-def _next_mark(source: str, kind: DumpKind, cursor: str | None) -> CopyMark:
-    """Return the next mark: in the next kind, if this one is complete."""
-    kinds = [*DumpKind, None]
-    return CopyMark(source, kind, cursor) if cursor is not None else CopyMark(source, kinds[kinds.index(kind) + 1])
-
-
-# Comparing --------------------------------------------------------------------------------------
 
 
 async def _compared(source: Store, target: Store, tell: CopyProgress) -> tuple[dict[str, int], str]:

@@ -99,9 +99,6 @@ async def list_delegations(
     return await deps.store.delegations(caller.owner, Span(**span), check_limit(limit), cursor)
 
 
-# Delegating -------------------------------------------------------------------------------------
-
-
 @brief("verdict", "session", "created")
 class Delegated(Struct, frozen=True, kw_only=True):
     """The outcome of a delegation: the verdict, its record, and the session to continue."""

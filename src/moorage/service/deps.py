@@ -135,16 +135,8 @@ class Deps:
 
     def like(self, store: Store | None = None) -> Deps:
         """Return another instance of this process, with its own schedule of deadline checks."""
-        return Deps(
-            store or self.store,
-            self.clock,
-            self.entropy,
-            self.settings,
-            self.find_agent,
-            self.registered,
-            self.defined_agents,
-            beside=self,
-        )
+        agents = self.find_agent, self.registered, self.defined_agents
+        return Deps(store or self.store, self.clock, self.entropy, self.settings, *agents, beside=self)
 
     def at_version(self, ref: str, session: Session) -> Deps:
         """Return dependencies for one request, whose first change of the session must be of this version of it.

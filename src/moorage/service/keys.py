@@ -65,13 +65,17 @@ async def create_key(
     """Create a key. A launcher's key works for `owners`, or for its own owner if none are named."""
     checked = check_scopes(scopes)
     lifetime, now = check_ttl(expires_in, "expires_in"), deps.clock.now()
-    whose = check_label("owner", owner)
+    whose, is_for_launcher = check_label("owner", owner), Scope.LAUNCH in checked
+    label = None if name is None else check_label("name", name)
+    given = () if owners is None else tuple(dict.fromkeys(check_label("owners", each) for each in owners))
+    if given and not is_for_launcher:
+        raise InvalidField("owners", "are for a launcher's key; give it the scope launch as well")
     key = Key(
         key_id=deps.entropy(ID_BYTES).hex(),
         owner=whose,
         scopes=checked,
-        name=None if name is None else check_label("name", name),
-        owners=_check_owners(owners, whose, checked),
+        name=label,
+        owners=given or ((whose,) if is_for_launcher else ()),
         created_at=now,
         created_by=by,
         expires_at=None if lifetime is None else now + lifetime,
@@ -81,23 +85,13 @@ async def create_key(
     return NewKey(key=key, text=text)
 
 
-def _check_owners(owners: Iterable[str] | None, owner: str, scopes: tuple[Scope, ...]) -> tuple[str, ...]:
-    given = () if owners is None else tuple(dict.fromkeys(check_label("owners", each) for each in owners))
-    if given and Scope.LAUNCH not in scopes:
-        raise InvalidField("owners", "are for a launcher's key; give it the scope launch as well")
-    return given or ((owner,) if Scope.LAUNCH in scopes else ())
-
-
 async def list_keys(deps: Deps, *, owner: str | None = None) -> list[Key]:
     """Return the keys of an owner, or of all, oldest first; including revoked ones."""
     return await all_keys(deps.store, None if owner is None else check_label("owner", owner))
 
 
 async def revoke_key(deps: Deps, key_id: str, *, owner: str | None = None) -> Key:
-    """Revoke a key for ever; with `owner`, only one of that owner's. Revoking twice is harmless.
-
-    Raises KeyNotFound, InvalidField.
-    """
+    """Revoke a key for ever, harmlessly twice; with `owner`, only one of theirs. Raises KeyNotFound, InvalidField."""
     check_is_text(key_id, "key_id")
     key = await end_key(deps.store, key_id, deps.clock.now(), owner=owner)
     deps.known_keys.pop(key_id, None)

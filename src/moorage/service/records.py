@@ -10,23 +10,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from moorage.core import context
 from moorage.core.brief import brief
 from moorage.core.codec import check_list
-from moorage.core.context import (
-    EVERY_KEY,
-    WHOLE,
-    ContextItem,
-    check_key,
-    check_values,
-    drop_all,
-    drop_key,
-    item_of,
-    items_in,
-    merge_keys,
-    needs_keys,
-    put_key,
-    replace_all,
-)
 from moorage.core.duration import check_ttl
 from moorage.core.entry import Entry, check_messages
 from moorage.core.errors import InvalidField, VersionConflict
@@ -197,21 +183,21 @@ async def read_context(deps: Deps, caller: Caller, ref: str, key: str | None = N
     return {name: item.value for name, item in items.items()}
 
 
-async def read_items(deps: Deps, caller: Caller, ref: str, key: str | None = None) -> dict[str, ContextItem]:
+async def read_items(deps: Deps, caller: Caller, ref: str, key: str | None = None) -> dict[str, context.ContextItem]:
     """Return the context with versions and expiries."""
     check_ref(ref)
     at = deps.clock.now()
     if key is None:
-        return items_in(await deps.store.list_records(caller.owner, ref, WHOLE, at))
-    [found] = await deps.store.records(caller.owner, ref, [RecordName(CONTEXT, check_key(key))], at)
-    return {} if found is None else {key: item_of(found)}
+        return context.items_in(await deps.store.list_records(caller.owner, ref, context.WHOLE, at))
+    [found] = await deps.store.records(caller.owner, ref, [RecordName(CONTEXT, context.check_key(key))], at)
+    return {} if found is None else {key: context.item_of(found)}
 
 
 async def put_context(
     deps: Deps, caller: Caller, ref: str, key: str, value: Any, *, ttl: object = None, version: int | None = None
 ) -> ContextWritten:
     """Store a value under a key. `version` is that of the key: 0 if it must be new."""
-    return await _write_context(deps, caller, ref, put_key, {check_key(key): value}, ttl, version)
+    return await _write_context(deps, caller, ref, context.put_key, {context.check_key(key): value}, ttl, version)
 
 
 async def merge_context(
@@ -229,8 +215,8 @@ async def merge_context(
     `version` is that of the whole context, or of the key.
     """
     if key is None:
-        return await _write_context(deps, caller, ref, merge_keys, values, ttl, version)
-    check_values(values)
+        return await _write_context(deps, caller, ref, context.merge_keys, values, ttl, version)
+    context.check_values(values)
     while True:
         found = (await read_items(deps, caller, ref, key)).get(key)
         old = {} if found is None else found.value
@@ -249,15 +235,15 @@ async def replace_context(
     deps: Deps, caller: Caller, ref: str, values: dict[str, Any], *, ttl: object = None, version: int | None = None
 ) -> ContextWritten:
     """Replace the whole context by these values."""
-    return await _write_context(deps, caller, ref, replace_all, values, ttl, version)
+    return await _write_context(deps, caller, ref, context.replace_all, values, ttl, version)
 
 
 async def _write_context(
     deps: Deps, caller: Caller, ref: str, rule: ContextRule, values: dict[str, Any], ttl: object, version: int | None
 ) -> ContextWritten:
-    cleaned, redacted = deps.redactor.clean(check_values(values))
+    cleaned, redacted = deps.redactor.clean(context.check_values(values))
     how = {"at": deps.clock.now(), "ttl": check_ttl(ttl), "expected": version}
-    needs = Needs(records=EVERY_KEY if rule is replace_all else needs_keys(cleaned), work=False)
+    needs = Needs(records=context.EVERY_KEY if rule is context.replace_all else context.needs_keys(cleaned), work=False)
     change = await deps.store.apply(caller.owner, ref, lambda view: rule(view, cleaned, **how), needs=needs)
     return _context_written(change, redacted)
 
@@ -267,12 +253,12 @@ async def delete_context(
 ) -> ContextWritten:
     """Delete a key, or everything. Deleting what does not exist is harmless."""
     at = deps.clock.now()
-    needs = EVERY_KEY if key is None else needs_keys([check_key(key)])
+    needs = context.EVERY_KEY if key is None else context.needs_keys([context.check_key(key)])
 
     def decide(view: View) -> Change:
         if key is None:
-            return drop_all(view, at=at, expected=version)
-        return drop_key(view, key, at=at, expected=version)
+            return context.drop_all(view, at=at, expected=version)
+        return context.drop_key(view, key, at=at, expected=version)
 
     return _context_written(await deps.store.apply(caller.owner, ref, decide, needs=Needs(records=needs, work=False)))
 

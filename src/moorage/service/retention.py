@@ -80,9 +80,8 @@ async def cleanup_steps(
     position: int | None = 0
     while position is not None:
         judge = _Judge(retention, stamp.at)
-        step = await deps.store.sweep(
-            caller.owner, judge, stamp, SweepPart(before=before, position=position, limit=STEP), dry_run=dry_run
-        )
+        part = SweepPart(before=before, position=position, limit=STEP)
+        step = await deps.store.sweep(caller.owner, judge, stamp, part, dry_run=dry_run)
         yield [judge.removal(tombstone) for tombstone in step.gone if tombstone.session_id not in known]
         if dry_run:
             known.update(tombstone.session_id for tombstone in step.gone)  # children are found again after their parent
@@ -131,18 +130,12 @@ def _check_states(states: States) -> frozenset[str] | None:
     return frozenset(states)
 
 
-# Decisions --------------------------------------------------------------------------------------
-
-
 def _is_past_ttl(session: Session, at: datetime) -> bool:
     return session.expires_at is not None and session.expires_at <= at
 
 
 class _Judge:
-    """Decides about whole trees and remembers those that may be deleted.
-
-    It may be asked again about a tree; the last answer counts.
-    """
+    """Decides about whole trees and remembers those that may be deleted; of repeated answers the last counts."""
 
     def __init__(self, retention: Retention, at: datetime) -> None:
         self._retention, self._at = retention, at
@@ -172,9 +165,6 @@ class _Judge:
             limit_seconds=None if limit.age is None else limit.age.total_seconds(),
             limit_from=limit.setting,
         )
-
-
-# Times to live ----------------------------------------------------------------------------------
 
 
 async def expire_due(deps: Deps, caller: Caller) -> None:
@@ -216,7 +206,5 @@ async def _sweep_expired(deps: Deps, caller: Caller) -> None:
     stamp = stamp_of(deps, caller)
     position: int | None = 0
     while position is not None:
-        step = await deps.store.sweep(
-            caller.owner, _Judge(Retention(), stamp.at), stamp, SweepPart(position=position, limit=STEP)
-        )
-        position = step.next
+        part = SweepPart(position=position, limit=STEP)
+        position = (await deps.store.sweep(caller.owner, _Judge(Retention(), stamp.at), stamp, part)).next

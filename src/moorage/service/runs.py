@@ -138,7 +138,7 @@ async def ask(
 
 
 async def _asked_unread(deps: Deps, caller: Caller, ref: str, request: _Request) -> RunAnswer | None:
-    """Request a run without reading the session first, as most requests can; return None if the session must be read.
+    """Request a run without reading the session first; return None if it must be read.
 
     It must be read if a parent asks, if the agent is unknown here, or if the key may have been used before.
     """
@@ -291,14 +291,12 @@ async def _known(deps: Deps, caller: Caller, request: _Request) -> RunAnswer | N
     """Return the run created by an earlier request with the same key. Raises KeyReused if that request differs."""
     if (key := _checked_key(request.wish)) is None:
         return None
-    run = await deps.store.run_by_key(caller.owner, key)
-    if run is None:
+    if (run := await deps.store.run_by_key(caller.owner, key)) is None:
         return None
     session = await deps.store.get(caller.owner, run.session_id)
-    first, last = (run.asked_entry or 1) - len(request.messages), (run.asked_entry or 1) + 1
-    said = await deps.store.log(
-        caller.owner, run.session_id, LogQuery(after=max(first, 0), before=last, kinds=_MESSAGES)
-    )
+    asked = run.asked_entry or 1
+    around = LogQuery(after=max(asked - len(request.messages), 0), before=asked + 1, kinds=_MESSAGES)
+    said = await deps.store.log(caller.owner, run.session_id, around)
     if not request.is_met_by(session) or not await _is_for(deps, caller, request, run, said):
         as_given = key.removeprefix(f"send:{session.session_id}:").removeprefix(CREATES)
         raise KeyReused(as_given)
@@ -401,10 +399,7 @@ async def get_run(deps: Deps, caller: Caller, run_id: str) -> Run:
 
 
 async def list_runs(deps: Deps, caller: Caller, query: RunQuery) -> Page[Run]:
-    """Return a page of runs, newest first; of a session, or requested by one, by id or name.
-
-    Raises SessionNotFound, SessionGone.
-    """
+    """Return a page of runs, newest first; of a session, or requested by one. Raises SessionNotFound, SessionGone."""
     session_id = await id_of(deps, caller, query.session_id)
     parent = await id_of(deps, caller, query.parent_session_id)
     page = await deps.store.runs(caller.owner, replace(query, session_id=session_id, parent_session_id=parent))
@@ -412,12 +407,8 @@ async def list_runs(deps: Deps, caller: Caller, query: RunQuery) -> Page[Run]:
 
 
 async def told_runs(deps: Deps, owner: str, runs: list[Run]) -> list[Run]:
-    """Return the runs after applying deadlines; those that wait or have a silent launcher get `because`.
-
-    Their sessions are read together.
-    """
-    ids = list({run.session_id: None for run in runs if not run.is_settled})
-    if not ids:
+    """Return the runs after applying deadlines; those that wait or have a silent launcher get `because`."""
+    if not (ids := list({run.session_id: None for run in runs if not run.is_settled})):
         return runs
     heads = [head for head in await deps.store.get_many(owner, ids) if head is not None]
     now = await without_due(deps, heads)
@@ -605,13 +596,10 @@ async def retry_run(deps: Deps, caller: Caller, run_id: str) -> Run:
         run_id=deps.new_id(), session_id=failed.session_id, created_at=stamp.at, idempotency_key=key, by=caller.by
     )
     prompt = await _prompt_of(deps, caller, failed)
+    needs = Needs(run=run_id, asker=None if caller.run_id is None else Asker(run_id=caller.run_id))
+    decide = partial(work.retried, run=run, prompt=prompt, stamp=stamp)
     try:
-        change = await deps.store.apply(
-            caller.owner,
-            failed.session_id,
-            lambda view: work.retried(view, run, prompt, stamp),
-            needs=Needs(run=run_id, asker=None if caller.run_id is None else Asker(run_id=caller.run_id)),
-        )
+        change = await deps.store.apply(caller.owner, failed.session_id, decide, needs=needs)
     except KeyReused:  # a concurrent request was faster
         known = await deps.store.run_by_key(caller.owner, key)
         assert known is not None
@@ -629,8 +617,6 @@ async def _prompt_of(deps: Deps, caller: Caller, run: Run) -> Message:
 async def send_again(deps: Deps, caller: Caller, item_id: str) -> Item:
     """Send a dead letter again; leave an item that already waits unchanged."""
     found = await deps.store.item(caller.owner, item_id)
-    stamp = stamp_of(deps, caller)
-    change = await deps.store.apply(
-        caller.owner, found.session_id, lambda view: work.sent_again(view, stamp), needs=Needs(item=item_id)
-    )
+    decide = partial(work.sent_again, stamp=stamp_of(deps, caller))
+    change = await deps.store.apply(caller.owner, found.session_id, decide, needs=Needs(item=item_id))
     return change.items[0] if change.items else found

@@ -25,11 +25,8 @@ AT_ONCE = 20  # live turns that one answer may end
 async def told(deps: Deps, sessions: Iterable[Session]) -> list[Session]:
     """Return the sessions as their readers see them, with `because`, after applying deadlines."""
     heads = await without_due(deps, list(sessions))
-    found = await reasons(deps, heads)
-    return [
-        shown(head if because is None else replace(head, because=because))
-        for head, because in zip(heads, found, strict=True)
-    ]
+    found = zip(heads, await reasons(deps, heads), strict=True)
+    return [shown(head if because is None else replace(head, because=because)) for head, because in found]
 
 
 async def told_one(deps: Deps, session: Session) -> Session:

@@ -30,10 +30,7 @@ Pause = Callable[[float], Awaitable[bool]]  # waits so many seconds; returns whe
 
 
 class Sweeper:
-    """Cleans up the sessions of all owners at an interval (`retention.every`), until `stop` is set.
-
-    Tombstones name the caller. The store lists the owners.
-    """
+    """Cleans up the sessions of all owners in the caller's name, every `retention.every`, until `stop` is set."""
 
     def __init__(self, deps: Deps, caller: Caller, stop: asyncio.Event, *, pause: Pause | None = None) -> None:
         self._deps, self._caller, self._stop = deps, caller, stop

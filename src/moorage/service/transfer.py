@@ -134,9 +134,8 @@ async def _records(deps: Deps, caller: Caller, session_id: str) -> AsyncIterator
 async def _entries(deps: Deps, caller: Caller, session: Session) -> AsyncIterator[Entry]:
     after = 0
     while after < session.last_entry:  # the head was read first: entries appended since are left out
-        page = await deps.store.log(
-            caller.owner, session.session_id, LogQuery(after=after, before=session.last_entry + 1, limit=PAGE)
-        )
+        query = LogQuery(after=after, before=session.last_entry + 1, limit=PAGE)
+        page = await deps.store.log(caller.owner, session.session_id, query)
         if not page:
             return
         for entry in page:

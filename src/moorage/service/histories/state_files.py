@@ -67,10 +67,7 @@ class StateFile(Struct):
 
 
 def read_state(file: str, data: bytes | str, *, folder: str | None = None) -> History:
-    """Read the session of one file, or note why it cannot be read.
-
-    `folder` is the name of the file's folder, if that has to be the session's id.
-    """
+    """Read the session of one file, or note why it cannot be read. `folder`, if given, has to be the session's id."""
     history = History(file=file)
     try:
         history.bundles.append(_read(data, folder))
