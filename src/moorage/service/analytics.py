@@ -154,8 +154,6 @@ async def analytics(deps: Deps, caller: Caller, *, by: str | None = None, **with
     )
 
 
-# Groups -----------------------------------------------------------------------------------------
-
 GroupKey = str | datetime | None
 KeyOf = Callable[[str | None, str | None, datetime], GroupKey]  # from an agent, a task and a time
 
@@ -197,9 +195,6 @@ def _chosen(tallies: dict[GroupKey, _Tally], by: str) -> list[tuple[GroupKey, _T
         return sorted(tallies.items(), key=lambda item: str(item[0]))[-MOST_GROUPS:]
     largest = sorted(tallies.items(), key=lambda item: (-item[1].sessions, -item[1].delegations, str(item[0])))
     return largest[:MOST_GROUPS]
-
-
-# Counting ---------------------------------------------------------------------------------------
 
 
 async def _tallied(deps: Deps, owner: str, span: Span, by: str | None) -> dict[GroupKey, _Tally]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -118,10 +119,8 @@ async def begin_queued(deps: Deps, caller: Caller, run: Run) -> Turn | None:
 
 async def stop_call(deps: Deps, caller: Caller, run_id: str) -> None:
     """Stop a call whose caller no longer waits, unless it is over."""
-    try:
+    with suppress(NotFound, RunSettled):
         await stop_run(deps, caller, run_id)
-    except (NotFound, RunSettled):
-        return
 
 
 async def _put_or_again(deps: Deps, caller: Caller, call: Call, known: Session | None, rule: CallRule) -> RecordedCall:

@@ -46,7 +46,9 @@ async def should_resume(
 
 async def _verdict_on_newest(deps: Deps, caller: Caller, place: WorkPlace, holder: str) -> Verdict:
     newest: Verdict | None = None
-    for filters in _where_to_look(place):
+    where = {"task": place.task_id, "parent": place.host, "project_dir": place.project_dir}
+    places: list[dict[str, Any]] = [{name: value} for name, value in where.items() if value is not None]
+    for filters in places or ([{}] if place.agent is not None else []):
         ready = {"agent": place.agent, "active_only": True, "resume_ready": True, **filters}
         for wanted in (
             ready,
@@ -61,12 +63,6 @@ async def _verdict_on_newest(deps: Deps, caller: Caller, place: WorkPlace, holde
         if newest is None and verdicts:
             newest = verdicts[0]  # if none fits, the newest explains why
     return verdict_without(None, None) if newest is None else newest
-
-
-def _where_to_look(place: WorkPlace) -> list[dict[str, Any]]:
-    places = [("task", place.task_id), ("parent", place.host), ("project_dir", place.project_dir)]
-    given: list[dict[str, Any]] = [{name: value} for name, value in places if value is not None]
-    return given or ([{}] if place.agent is not None else [])
 
 
 def _fits(session: Session, place: WorkPlace) -> bool:

@@ -38,12 +38,7 @@ class Collection(Generic[T]):
         return [self._decoded(each) for each in found]
 
     async def put(
-        self,
-        store: Documents,
-        key: str,
-        decide: Callable[[T | None], T | None],
-        *,
-        expires_at: datetime | None = None,
+        self, store: Documents, key: str, decide: Callable[[T | None], T | None], *, expires_at: datetime | None = None
     ) -> T | None:
         """Write what `decide` makes of the present value, in one commit; None deletes it. Return the new value."""
 

@@ -8,6 +8,7 @@ which is found by the name `<id>:latest`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -75,14 +76,9 @@ def latest_name(host_id: str) -> str:
 async def current(deps: Deps, caller: Caller, host_id: str) -> Session | None:
     """Return the present session of a host's id, or None."""
     for ref in (latest_name(host_id), session_id_of(host_id)):
-        try:
+        with suppress(NotFound):
             return await deps.store.get(caller.owner, ref)
-        except NotFound:
-            continue
     return None
-
-
-# Opening ----------------------------------------------------------------------------------------
 
 
 async def open_session(deps: Deps, caller: Caller, wanted: Hosted, parent: Hosted | None = None) -> Session:

@@ -85,9 +85,8 @@ async def drain_launcher(deps: Deps, caller: Caller, ref: str, *, drain: bool) -
     does = "takes no more turns" if drain else "takes turns again"
     import logging  # five milliseconds that other commands do not pay
 
-    logging.getLogger(__name__).info(
-        "launcher %s (%s) %s, says %s", kept.name, kept.launcher_id, does, caller.by or caller.owner
-    )
+    says = kept.name, kept.launcher_id, does, caller.by or caller.owner
+    logging.getLogger(__name__).info("launcher %s (%s) %s, says %s", *says)
     return kept
 
 

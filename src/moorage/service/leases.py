@@ -36,7 +36,7 @@ from moorage.service.deps import Deps
 from moorage.service.documents import Collection
 from moorage.service.inline import together
 from moorage.service.launchers import all_launchers, save_launcher
-from moorage.service.presence import GoneLaunchers, is_gone
+from moorage.service.presence import is_gone
 
 SILENT_AFTER = timedelta(seconds=10)  # then no server is running
 BEAT_EVERY = timedelta(seconds=4)  # one missed heartbeat still leaves time for another
@@ -150,11 +150,12 @@ def judgement(deps: Deps) -> Decision:
 
     It reads the clock itself: this process may be stopped before it decides, while the clock steps.
     """
-    gone = GoneLaunchers()
 
     def decide(view: View) -> Change:
         turn, now = view.work.running, deps.watch.look()
-        if turn is not None and turn.launcher_id not in gone and not deps.watch.is_settled:
+        launcher_id = None if turn is None else turn.launcher_id
+        gone = [launcher_id] if launcher_id is not None and is_gone(launcher_id) else []
+        if turn is not None and not gone and not deps.watch.is_settled:
             return Change(session=view.session)
         return work.expired(view, Stamp(now, "moorage", "launcher"), living=deps.launchers, gone=gone)
 

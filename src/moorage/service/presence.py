@@ -30,13 +30,6 @@ SEEN_GONE = "gone"  # a file whose time says when the launcher was first found g
 _ID = re.compile(r"[0-9a-f-]{36}")  # ids come from the store; only this form may become a path
 
 
-class GoneLaunchers:
-    """The one-off launchers that are provably gone; ask with `in`."""
-
-    def __contains__(self, launcher_id: object) -> bool:
-        return isinstance(launcher_id, str) and is_gone(launcher_id)
-
-
 def make(launcher_id: str) -> tuple[str, int]:
     """Return the folder of a new one-off launcher and its lock, which is held as long as the file is open."""
     return locked_folder(PREFIX, tempfile.gettempdir(), launcher_id)

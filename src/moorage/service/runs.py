@@ -595,7 +595,10 @@ async def retry_run(deps: Deps, caller: Caller, run_id: str) -> Run:
     run = Run(
         run_id=deps.new_id(), session_id=failed.session_id, created_at=stamp.at, idempotency_key=key, by=caller.by
     )
-    prompt = await _prompt_of(deps, caller, failed)
+    asked = LogQuery(after=(failed.asked_entry or 1) - 1, limit=1)
+    said = await deps.store.log(caller.owner, failed.session_id, asked)
+    content = said[0].content if said and said[0].content is not None else failed.asked
+    prompt = Message(role=(said[0].role if said else None) or "user", content=content)
     needs = Needs(run=run_id, asker=None if caller.run_id is None else Asker(run_id=caller.run_id))
     decide = partial(work.retried, run=run, prompt=prompt, stamp=stamp)
     try:
@@ -605,13 +608,6 @@ async def retry_run(deps: Deps, caller: Caller, run_id: str) -> Run:
         assert known is not None
         return await get_run(deps, caller, known.run_id)
     return (await _told(deps, change.session, work.repeating(run, failed), [])).run
-
-
-async def _prompt_of(deps: Deps, caller: Caller, run: Run) -> Message:
-    """Return the prompt of a run from the log."""
-    said = await deps.store.log(caller.owner, run.session_id, LogQuery(after=(run.asked_entry or 1) - 1, limit=1))
-    content = said[0].content if said and said[0].content is not None else run.asked
-    return Message(role=(said[0].role if said else None) or "user", content=content)
 
 
 async def send_again(deps: Deps, caller: Caller, item_id: str) -> Item:

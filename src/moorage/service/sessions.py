@@ -96,11 +96,7 @@ async def create_session(
 
 
 async def _made(
-    deps: Deps,
-    caller: Caller,
-    once: OnceKey | None,
-    make: Callable[[], Awaitable[Session]],
-    redacted: tuple[str, ...],
+    deps: Deps, caller: Caller, once: OnceKey | None, make: Callable[[], Awaitable[Session]], redacted: tuple[str, ...]
 ) -> Session:
     """Create a session; if the same request created one before, return that."""
     session = await done_once(deps, caller, once, make, lambda ref: get_session(deps, caller, ref))
@@ -378,13 +374,7 @@ async def _with_end(deps: Deps, head: Session, error: MoorageError) -> MoorageEr
 
 
 async def fork_session(
-    deps: Deps,
-    caller: Caller,
-    ref: str,
-    request: SessionRequest,
-    *,
-    at: int | None = None,
-    once: OnceKey | None = None,
+    deps: Deps, caller: Caller, ref: str, request: SessionRequest, *, at: int | None = None, once: OnceKey | None = None
 ) -> Session:
     """Create a session that continues from entry `at` of another, without copying its entries."""
     if at is not None and (type(at) is not int or at < 1):

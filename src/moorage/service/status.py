@@ -7,6 +7,7 @@ one of them needs them.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -49,13 +50,15 @@ async def without_due(deps: Deps, heads: list[Session]) -> list[Session]:
 
 
 async def reasons(deps: Deps, heads: list[Session]) -> list[Because | None]:
-    """Return why the requests of each session have not started, or do not continue."""
+    """Return why the requests of each session wait; with the time at which an unresponsive turn is given up."""
     launchers = await _launchers(deps) if any(head.waits and head.live_turn is None for head in heads) else []
     now = deps.clock.now()
     found = [why_not_started(head, launchers, now) for head in heads]
-    silent = [place for place, each in enumerate(found) if each is not None and each.is_silence]
-    for place in silent[:AT_ONCE]:
-        found[place] = await _with_end(deps, heads[place], found[place])
+    silent = [(place, each) for place, each in enumerate(found) if each is not None and each.is_silence]
+    for place, because in silent[:AT_ONCE]:
+        with suppress(NotFound):  # the turn has just ended
+            turn = await deps.store.find_turn(heads[place].owner, heads[place].live_turn or "")
+            found[place] = replace(because, until=turn.lost_at)
     return found
 
 
@@ -70,12 +73,3 @@ async def _launchers(deps: Deps) -> list[Launcher]:
     every, ours, now = await all_launchers(deps.store), deps.launchers, deps.clock.now()
     here = [replace(each, seen_at=now) for each in every if each.launcher_id in ours]
     return here + [each for each in every if each.launcher_id not in ours and not is_gone(each.launcher_id)]
-
-
-async def _with_end(deps: Deps, head: Session, because: Because | None) -> Because | None:
-    """Return the reason with the time at which an unresponsive turn is given up."""
-    try:
-        turn = await deps.store.find_turn(head.owner, head.live_turn or "")
-    except NotFound:  # it has just ended
-        return because
-    return None if because is None else replace(because, until=turn.lost_at)

@@ -100,7 +100,10 @@ class TurnDispatcher:
         if now >= self._expire_at:
             self._expire_at = now + EXPIRE_EVERY
             await self.expire()
-        whose = launcher.owners or await self._all_owners(now)
+        if not launcher.owners and now >= self._owners_at:
+            self._owners_at = now + LOOK_FOR_OWNERS
+            self._owners = tuple(await self._deps.store.owners())
+        whose = launcher.owners or self._owners
         if now >= self._approvals_at:
             self._approvals_at = now + APPROVALS_EVERY
             await self._expire_approvals(whose)
@@ -116,20 +119,13 @@ class TurnDispatcher:
         free = tuple(agent for agent in agents if agent not in full)
         return await self._deps.store.claim(whose, free, wish, stamp, root=launcher.root)
 
-    async def _all_owners(self, now: float) -> tuple[str, ...]:
-        """Return all owners, from a short cache."""
-        if now >= self._owners_at:
-            self._owners_at = now + LOOK_FOR_OWNERS
-            self._owners = tuple(await self._deps.store.owners())
-        return self._owners
-
     async def given(self, claimed: Claimed) -> Given:
         caller = self._caller(claimed.owner, claimed.turn)
         return like(
             Given,
             claimed,
             items=with_final_counts(claimed.items),
-            history=[] if _is_first_word(claimed) else await self._history(caller, claimed),
+            history=await self._history(caller, claimed),
             checkpoint=await self._checkpoint(caller, claimed),
             context=await context_for_agent(self._deps, caller, claimed.session),
             token=await self._token(claimed) if self._tokens else None,
@@ -152,13 +148,16 @@ class TurnDispatcher:
 
     async def _history(self, caller: Caller, claimed: Claimed) -> list[dict[str, Any]]:
         """Return the history without the items of this turn, its calls repaired unless this turn may answer them."""
-        read = partial(window, self._deps, caller, claimed.session.session_id, self._deps.settings.window)
+        session, items = claimed.session, claimed.items
+        if items and items[0].created_at == session.created_at and session.last_entry == len(items) + 1:
+            return []  # the log has only the prompt that the session was created with
+        read = partial(window, self._deps, caller, session.session_id, self._deps.settings.window)
         messages = (await read()).items
-        is_asked = all(item.kind is ItemKind.MESSAGE for item in claimed.items)  # or else answered what a call asked
+        is_asked = all(item.kind is ItemKind.MESSAGE for item in items)  # or else answered what a call asked
         if unanswered_calls(messages) and (is_asked or claimed.turn.cut_off):
-            await repair(self._deps, caller, claimed.session.session_id)
+            await repair(self._deps, caller, session.session_id)
             messages = (await read()).items
-        new = {item.entry for item in claimed.items}
+        new = {item.entry for item in items}
         return [{"role": each.role, "content": each.content} for each in messages if each.number not in new]
 
     async def expire(self) -> int:
@@ -322,10 +321,3 @@ async def suspend_with_turn(
         return work.after(view, view.session.suspend(stamp, checkpoint=kept, reason=why, token=token), stamp)
 
     return (await deps.store.apply(caller.owner, ref, decide)).session
-
-
-def _is_first_word(claimed: Claimed) -> bool:
-    """Return whether the log has only the prompt that the session was created with."""
-    session, items = claimed.session, claimed.items
-    born_with_it = bool(items) and items[0].created_at == session.created_at
-    return born_with_it and session.last_entry == len(items) + 1

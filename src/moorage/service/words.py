@@ -171,6 +171,4 @@ class Transcript:
 
 def _rest(content: str, told: str) -> str:
     """Return the rest of a message after the words already shown."""
-    if content.startswith(told):
-        return content[len(told) :]
-    return content.strip()[len(told.strip()) :]
+    return content[len(told) :] if content.startswith(told) else content.strip()[len(told.strip()) :]

@@ -121,9 +121,6 @@ def output_of(content: object, uuid: str | None, notes: Notes) -> Any:
     return parts
 
 
-# Limits -----------------------------------------------------------------------------------------
-
-
 def plain(parts: list[Part]) -> Content:
     """Return a text if the parts are only text."""
     return parts[0]["text"] if [part["type"] for part in parts] == ["text"] else parts

@@ -34,28 +34,21 @@ IDS = ("session_id", "conversation_id", "thread_id", "id")
 AGENTS = ("agent_name", "agent")
 MAX_LIST = 64 * 1024 * 1024  # bytes of a file that does not consist of lines
 
-ROLES = {
-    "system": "system",
-    "developer": "system",
-    "user": "user",
-    "human": "user",
-    "assistant": "assistant",
-    "ai": "assistant",
-    "model": "assistant",
-    "tool": "tool",
-    "function": "tool",
+_NAMES_OF_ROLES = {
+    "system": ("system", "developer"),
+    "user": ("user", "human"),
+    "assistant": ("assistant", "ai", "model"),
+    "tool": ("tool", "function"),
 }
+ROLES = {name: role for role, names in _NAMES_OF_ROLES.items() for name in names}
 ITEMS = ("function_call", "function_call_output", "custom_tool_call", "custom_tool_call_output")
 TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
-FILES = {
-    "image_url": "image",
-    "input_image": "image",
-    "image_file": "image",
-    "input_audio": "audio",
-    "audio": "audio",
-    "file": "document",
-    "input_file": "document",
+_TYPES_OF_FILES = {
+    "image": ("image_url", "input_image", "image_file"),
+    "audio": ("input_audio", "audio"),
+    "document": ("file", "input_file"),
 }
+FILES = {name: kind for kind, names in _TYPES_OF_FILES.items() for name in names}
 THOUGHTS = ("reasoning", "reasoning_content", "thinking")
 TIMES = ("timestamp", "created_at", "created", "create_time", "at", "ts", "time")
 KNOWN = {"role", "content", "tool_calls", "function_call", "tool_call_id", "refusal", "type", "name", "id", "status"}
@@ -86,19 +79,15 @@ def read_messages(
     """Return the sessions of one file. Its path may give the `task_id` and the name of the session."""
     history = History(file=file)
     chats = list(_chats(history, lines))
-    has_told = history.notes.left_out_total > 0
     for chat in chats:
         alone = session_id if len(chats) == 1 else None
         try:
             _write(history, chat, now, task_id, alone)
         except MoorageError as error:
             history.leave_out(f"{chat.name or 'the conversation'}: {error.message}")
-    if not chats and not has_told:
+    if not chats and not history.notes.left_out_total:
         history.leave_out("there is no message in it")
     return history
-
-
-# Reading ----------------------------------------------------------------------------------------
 
 
 def _chats(history: History, lines: Iterable[bytes]) -> Iterator[ListedConversation]:
@@ -170,14 +159,8 @@ def _conversations(value: Any, where: str | None) -> Iterator[ListedConversation
 
 def _listed(value: dict[str, Any]) -> str | None:
     """Return the key under which an object has its messages."""
-    for name in LISTS:
-        listed = value.get(name)
-        if isinstance(listed, list) and any(map(is_message, listed)):
-            return name
-    return None
-
-
-# Writing ----------------------------------------------------------------------------------------
+    lists = (name for name in LISTS if isinstance(value.get(name), list))
+    return next((name for name in lists if any(map(is_message, value[name]))), None)
 
 
 def _write(
@@ -294,11 +277,11 @@ class Listener:
 
     def _called(self, name: object) -> str | None:
         """Return the id of the call that this function result belongs to: the oldest without a result."""
-        for index, (called, call_id) in enumerate(self._functions):
-            if called == name:
-                del self._functions[index]
-                return call_id
-        return None
+        known = next((call for call in self._functions if call[0] == name), None)
+        if known is None:
+            return None
+        self._functions.remove(known)
+        return known[1]
 
 
 def is_message(value: object) -> bool:
@@ -308,14 +291,10 @@ def is_message(value: object) -> bool:
 
 def time_of(message: OpenaiMessage) -> datetime | None:
     """Return the time of a message, if it has one: RFC 3339, or seconds or milliseconds since 1970."""
-    for name in TIMES:
-        value = message.get(name)
-        if isinstance(value, (str, int, float)) and not isinstance(value, bool):
-            return _instant(value)
-    return None
-
-
-def _instant(value: str | float) -> datetime | None:
+    values = (message.get(name) for name in TIMES)
+    value = next((each for each in values if isinstance(each, (str, int, float)) and not isinstance(each, bool)), None)
+    if value is None:
+        return None
     try:
         if isinstance(value, str):
             at = as_utc(datetime.fromisoformat(value))

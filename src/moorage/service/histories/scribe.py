@@ -175,8 +175,6 @@ class Scribe:
         check_bundle(bundle)
         return bundle
 
-    # Entries ------------------------------------------------------------------------------------
-
     def _write(self, draft: EntryDraft, at: datetime) -> None:
         if draft.summary is not None:
             self._sum_up(draft, draft.summary, at)
@@ -226,8 +224,6 @@ class Scribe:
             return text
         self._history.leave_out("a summary or error of more than 64 KiB; it is cut", line)
         return cut_text(text, MAX_TEXT // 5)  # fits at four bytes a character
-
-    # The head -----------------------------------------------------------------------------------
 
     def _ended(self) -> Bundle:
         """Return the session with an entry for its final state."""

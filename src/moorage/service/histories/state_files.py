@@ -104,7 +104,9 @@ def _unknown(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bundle(state: StateFile, unknown: dict[str, Any]) -> Bundle:
-    ledger, metadata = _ledger(state), state.metadata or {}
+    ledger, metadata, key = _ledger(state), state.metadata or {}, KEPT
+    while key in metadata:
+        key += "_"
     created_at, newest = as_utc(state.created_at), _newest(state)
     end: dict[str, Any] = {}
     if state.is_final:
@@ -130,7 +132,7 @@ def _bundle(state: StateFile, unknown: dict[str, Any]) -> Bundle:
         last_entry=ledger.last,
         error_count=state.error_count or 0,
         last_error=state.last_error,
-        metadata=metadata | ({_free_key(metadata): unknown} if unknown else {}),
+        metadata=metadata | ({key: unknown} if unknown else {}),
         summary=state.summary,
         **end,
     )
@@ -177,13 +179,6 @@ def _newest(state: StateFile) -> datetime:
     if state.is_final:
         times += [at for at in (state.finalized_at, state.last_updated) if at is not None][:1]
     return max(map(as_utc, chain([state.created_at], times)))
-
-
-def _free_key(metadata: dict[str, Any]) -> str:
-    key = KEPT
-    while key in metadata:
-        key += "_"
-    return key
 
 
 # Rows -------------------------------------------------------------------------------------------
