@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from math import ceil
 
 from msgspec.structs import replace
@@ -157,28 +158,20 @@ class Hub:
     async def session(self, caller: Caller, ref: str, after: int | None, wants: Wants | None = None) -> Stream:
         """Follow one session; from its end, if no cursor is given."""
         check_numbers(after)
-        deps, session = self._deps, await self._deps.store.get(caller.owner, ref)
-        session_id = session.session_id
-
-        async def read(after: int) -> list[Event]:
-            return await session_page(deps, caller, session_id, after)
-
+        session = await self._deps.store.get(caller.owner, ref)
+        read = partial(session_page, self._deps, caller, session.session_id)
         cursor = session.last_entry if after is None else after
-        return await self._joined(Stream(read, cursor, session_id=session_id, wants=wants))
+        return await self._joined(Stream(read, cursor, session_id=session.session_id, wants=wants))
 
     async def everything(self, caller: Caller, after: int | None, wants: Wants | None = None) -> Stream:
         """Follow all sessions of the owner."""
-        deps = self._deps
-        end = await deps.store.feed_end(caller.owner)
+        store = self._deps.store
+        end = await store.feed_end(caller.owner)
         cursor = end if after is None else after
         check_feed_cursor(cursor)
         if cursor > end:
             raise InvalidCursor
-
-        async def read(after: int) -> list[Event]:
-            return await deps.store.feed(caller.owner, after, PAGE)
-
-        return await self._joined(Stream(read, cursor, wants=wants))
+        return await self._joined(Stream(partial(store.feed, caller.owner, limit=PAGE), cursor, wants=wants))
 
     async def _joined(self, stream: Stream) -> Stream:
         """Add a stream to the followers. It reads earlier events from the store, so it misses none."""
@@ -263,10 +256,8 @@ class Hub:
     def _tell_followers_of_all(self, events: list[Event], before: int) -> None:
         if not self._of_all:
             return
-        told = []
-        for event in events:
-            told.append(Told(event, before))
-            before = event.id
+        numbers = [before, *(event.id for event in events)]
+        told = [Told(event, follows) for event, follows in zip(events, numbers, strict=False)]
         for stream in self._of_all:
             stream.hand(told)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct, field
@@ -23,6 +23,8 @@ from moorage.core.ids import check_label
 from moorage.service.histories.blocks import Block, NotOurs, Part, by_speaker, cut_text, decoded, parts_of
 from moorage.service.histories.scribe import INTERFACE, Conversation, EntryDraft, Scribe, Speaker, SubAgentCall, as_utc
 from moorage.service.transfer import History
+
+T = TypeVar("T", bound=Struct)
 
 AGENT = INTERFACE  # agent name of the host's own sessions
 DEFAULT_AGENT = "general-purpose"  # the host's default kind of sub-agent
@@ -207,7 +209,8 @@ class Reading:
         if (title := line.title) is not None and line.type is not None:
             self._titles[line.type] = title
         elif line.type == "system" and line.subtype == "compact_boundary":
-            self._conversation(side).keep_from(preserved_from(line))
+            segment = _lenient(line.compact_metadata, _Compaction).preserved_segment
+            self._conversation(side).keep_from(None if segment is None else segment.head_uuid)
         elif line.type in TALK and not (line.is_meta and not line.is_compact_summary):
             self._hear(number, line, side)
         else:
@@ -248,8 +251,10 @@ class Reading:
         else:
             for role, said in by_speaker("user", parts):  # one line may have tool results and the user's text
                 conversation.add(EntryDraft(line=number, at=line.timestamp, role=role, parts=said), line.uuid)
-                if role == "tool" and (agent := launched_agent(line)) is not None:
-                    self.launched[agent] = said[0]["call_id"]
+                if role == "tool" and b'"agentId"' in bytes(line.tool_use_result):
+                    agent = _lenient(line.tool_use_result, _Launch).agent_id
+                    if agent is not None:
+                        self.launched[agent] = said[0]["call_id"]
         if line.session_id is not None:
             self._session_ids.add(line.session_id)
         if conversation.project_dir is None and line.cwd and line.cwd.isprintable() and len(line.cwd) <= 4096:
@@ -316,11 +321,11 @@ class _Segment(Struct, rename="camel"):
 
 
 class _Compaction(Struct, rename="camel"):
-    preserved_segment: _Segment | None = None
+    preserved_segment: _Segment | None = None  # from where the host kept everything
 
 
 class _Launch(Struct, rename="camel"):
-    agent_id: str | None = None
+    agent_id: str | None = None  # the sub-agent that a tool has started
 
 
 def read_lines(lines: Iterable[str | bytes], history: History) -> Iterator[tuple[int, TranscriptLine]]:
@@ -368,20 +373,9 @@ def message_of(line: TranscriptLine) -> LineMessage:
     return message
 
 
-def preserved_from(line: TranscriptLine) -> str | None:
-    """Return the line from which a compaction kept everything, if it names one."""
+def _lenient(content: Raw, kind: type[T]) -> T:
+    """Return a part of a line that is useful, but not necessary; an empty one if it cannot be read."""
     try:
-        segment = msgspec.json.decode(line.compact_metadata, type=_Compaction).preserved_segment
+        return msgspec.json.decode(content, type=kind)
     except UNREADABLE:
-        return None
-    return segment.head_uuid if segment is not None else None
-
-
-def launched_agent(line: TranscriptLine) -> str | None:
-    """Return the sub-agent that a tool has started, from the line with the tool's result."""
-    if b'"agentId"' not in bytes(line.tool_use_result):
-        return None
-    try:
-        return msgspec.json.decode(line.tool_use_result, type=_Launch).agent_id
-    except UNREADABLE:
-        return None
+        return kind()
