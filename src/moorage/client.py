@@ -543,7 +543,7 @@ class LocalMoorage(OnStore, Connection):
         return await keys.create_key(await self.ready(), owner=whose, by=self.caller.by, **wanted)
 
     async def keys(self, *, owner: str | None = None) -> Page[Key]:
-        return Page(await keys.list_keys(await self.ready(), owner=owner))
+        return Page(await keys.all_keys((await self.ready()).store, owner))
 
     async def revoke_key(self, key_id: str) -> Key:
         return await keys.revoke_key(await self.ready(), key_id)

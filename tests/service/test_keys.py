@@ -14,7 +14,7 @@ from moorage.core.errors import Forbidden, InvalidField, KeyNotFound, Unauthoriz
 from moorage.core.key import Key, Scope, check_held, read_key
 from moorage.service.deps import Deps
 from moorage.service.inline import drive
-from moorage.service.keys import KNOWN_FOR, authenticate, create_key, find_key, has_keys, list_keys, revoke_key
+from moorage.service.keys import KNOWN_FOR, all_keys, authenticate, create_key, find_key, has_keys, revoke_key
 from moorage.stores.sqlite.store import SqliteStore
 from moorage.testing.builders import NOON, FakeClock
 from tests.service.doors import Timed
@@ -149,12 +149,12 @@ def test_when_a_key_was_used_is_known_to_the_hour(timed: Timed) -> None:
     who(timed, text)
     timed.forward(minutes=59)
     who(timed, text)
-    assert [each.last_used_at for each in drive(list_keys(timed.deps))] == [NOON]
+    assert [each.last_used_at for each in drive(all_keys(timed.store))] == [NOON]
     at = timed.forward(minutes=1)
     assert who(timed, text).last_used_at == at
     with pytest.raises(Unauthorized):
         who(timed, f"moor_{key.key_id}_00")  # a guess is no use
-    assert [each.last_used_at for each in drive(list_keys(timed.deps))] == [at]
+    assert [each.last_used_at for each in drive(all_keys(timed.store))] == [at]
 
 
 def test_a_revoked_key_does_not_open_the_door(timed: Timed) -> None:
@@ -166,8 +166,8 @@ def test_a_revoked_key_does_not_open_the_door(timed: Timed) -> None:
 def test_owners_have_keys_of_their_own(timed: Timed) -> None:
     mine, theirs = make(timed, owner="ann")[0], make(timed, owner="bob")[0]
 
-    assert drive(list_keys(timed.deps, owner="ann")) == [mine]
-    assert {key.key_id for key in drive(list_keys(timed.deps))} == {mine.key_id, theirs.key_id}
+    assert drive(all_keys(timed.store, "ann")) == [mine]
+    assert {key.key_id for key in drive(all_keys(timed.store))} == {mine.key_id, theirs.key_id}
     with pytest.raises(KeyNotFound):
         drive(revoke_key(timed.deps, theirs.key_id, owner="ann"))
     drive(revoke_key(timed.deps, theirs.key_id))

@@ -13,27 +13,26 @@ import stat
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from itertools import islice
-from typing import IO
+from typing import IO, Any
 
 from msgspec import Struct
 
-from moorage.core.codec import check_items
+from moorage.core.codec import NOT_JSON, check_items
 from moorage.core.errors import InvalidField, InvalidImport
-from moorage.service.histories.kinds import (
-    CLAUDE_CODE,
-    KINDS,
-    LOOK_AT,
-    OPENAI,
-    STATE,
-    kind_of_document,
-    kind_of_lines,
-    may_be_state,
-)
-from moorage.service.histories.message_lists import MAX_LIST, session_of_task
+from moorage.service.histories.blocks import decoded
+from moorage.service.histories.message_lists import MAX_LIST, is_list_of_messages, is_message, session_of_task
 from moorage.service.histories.transcripts import MAX_LINE, spawn_depth
 
 Source = str | os.PathLike[str] | IO[bytes]
 
+MOORAGE = "moorage"
+STATE = "state"
+CLAUDE_CODE = "claude-code"
+OPENAI = "openai"
+CONTEXTS = "contexts"
+KINDS = (MOORAGE, STATE, CLAUDE_CODE, OPENAI, CONTEXTS)
+LOOK_AT = 200  # lines: a transcript may begin with many internal lines of the host
+NOTHING = object()  # the value of a text that is not JSON
 AUTO = "auto"
 STDIN = "<stdin>"  # the name of that stream
 SOURCES = (AUTO, *KINDS)
@@ -188,7 +187,8 @@ def _kind_of(file: FoundFile, max_document: int = MAX_LIST) -> str | None:
     if os.path.basename(file.name) == STATE_FILE:
         return STATE
     with closing(file.lines(lambda _: None)) as lines:
-        kind = kind_of_lines(islice(lines, LOOK_AT))
+        shown = (_kind_of_line(_value(line)) for line in islice(lines, LOOK_AT))
+        kind = next((kind for kind in shown if kind is not None), None)
     return kind or _kind_of_document(file, max_document)
 
 
@@ -197,8 +197,38 @@ def _kind_of_document(file: FoundFile, max_document: int = MAX_LIST) -> str | No
     if file.size > max_document:
         return None
     with file.opened() as opened:
-        kind = kind_of_document(opened.read())
-    return None if kind == STATE and file.size > MAX_STATE else kind
+        value = _value(opened.read())
+    if _is_state(value):
+        return STATE if file.size <= MAX_STATE else None
+    return OPENAI if is_list_of_messages(value) else None
+
+
+def _kind_of_line(value: object) -> str | None:
+    if not isinstance(value, dict):
+        return None
+    if value.get("type") == "moorage":
+        return MOORAGE
+    if _is_state(value):
+        return STATE
+    if isinstance(value.get("type"), str) and any(map(value.get, ("sessionId", "parentUuid", "leafUuid"))):
+        return CLAUDE_CODE  # each relevant line names its session or another line
+    message = {name: value.get(name) for name in ("role", "type", "messages")}
+    if is_message(message) or is_list_of_messages(message):
+        return OPENAI
+    is_row = isinstance(value.get("session_id"), str) and isinstance(value.get("context"), (str, dict))
+    return CONTEXTS if is_row else None
+
+
+def _is_state(value: object) -> bool:
+    """Return whether this is the state of a session, as scripts store it."""
+    return isinstance(value, dict) and value.get("agent_id") is not None and value.get("phase") is not None
+
+
+def _value(text: bytes) -> Any:
+    try:
+        return decoded(text)
+    except NOT_JSON:
+        return NOTHING
 
 
 def _in_folder(root: str, kind: str) -> list[FoundFile]:
@@ -240,7 +270,8 @@ def _state(path: str, root: str) -> FoundFile | None:
     if above != os.path.abspath(root):
         return None
     with file.opened() as opened:
-        return file if may_be_state(opened.read(MAX_STATE)) else None
+        value = _value(opened.read(MAX_STATE))
+    return file if value is NOTHING or _is_state(value) else None  # damaged, maybe; other programs have such files too
 
 
 def _jsonl(path: str, root: str, kind: str) -> FoundFile | None:

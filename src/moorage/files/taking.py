@@ -12,9 +12,8 @@ from typing import IO, Any, Protocol, TypeVar
 from moorage.core.bundle import Bundle
 from moorage.core.errors import InvalidImport
 from moorage.core.extras import provided_by
-from moorage.files.finding import MAX_STATE, FoundFile, Source, find
+from moorage.files.finding import CONTEXTS, MAX_STATE, MOORAGE, OPENAI, STATE, FoundFile, Source, find
 from moorage.service.deps import Caller, Deps
-from moorage.service.histories.kinds import CONTEXTS, MOORAGE, OPENAI, STATE
 from moorage.service.histories.message_lists import read_messages
 from moorage.service.histories.state_files import read_rows, read_state
 from moorage.service.histories.transcripts import Transcripts

@@ -190,7 +190,6 @@ def start_of(unit: str, at: datetime) -> datetime:
 
 
 def _chosen(tallies: dict[GroupKey, _Tally], by: str) -> list[tuple[GroupKey, _Tally]]:
-    """Return the groups to show, in order."""
     if by in UNITS:
         return sorted(tallies.items(), key=lambda item: str(item[0]))[-MOST_GROUPS:]
     largest = sorted(tallies.items(), key=lambda item: (-item[1].sessions, -item[1].delegations, str(item[0])))
@@ -209,7 +208,6 @@ async def _tallied(deps: Deps, owner: str, span: Span, by: str | None) -> dict[G
 
 
 async def _fates(deps: Deps, owner: str, session_ids: set[str]) -> dict[str, Fate]:
-    """Return the fate of each of these sessions."""
     wanted, known = sorted(session_ids), dict[str, Fate]()
     for first in range(0, len(wanted), PAGE):
         known |= {fate.session_id: fate for fate in await deps.store.fates(owner, wanted[first : first + PAGE])}

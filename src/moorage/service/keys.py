@@ -85,11 +85,6 @@ async def create_key(
     return NewKey(key=key, text=text)
 
 
-async def list_keys(deps: Deps, *, owner: str | None = None) -> list[Key]:
-    """Return the keys of an owner, or of all, oldest first; including revoked ones."""
-    return await all_keys(deps.store, None if owner is None else check_label("owner", owner))
-
-
 async def revoke_key(deps: Deps, key_id: str, *, owner: str | None = None) -> Key:
     """Revoke a key for ever, harmlessly twice; with `owner`, only one of theirs. Raises KeyNotFound, InvalidField."""
     check_is_text(key_id, "key_id")
@@ -131,7 +126,8 @@ async def find_key(store: Documents, key_id: str) -> tuple[Key, str] | None:
 
 async def all_keys(store: Documents, owner: str | None = None) -> list[Key]:
     """Return all keys, or an owner's, oldest first; including revoked ones."""
-    keys = [each.key for each in await _KEYS.all(store) if owner in (None, each.key.owner)]
+    whose = None if owner is None else check_label("owner", owner)
+    keys = [each.key for each in await _KEYS.all(store) if whose in (None, each.key.owner)]
     return sorted(keys, key=lambda key: (key.created_at, key.key_id))
 
 

@@ -147,7 +147,6 @@ async def write_records(
 
 
 async def _write_memory(deps: Deps, caller: Caller, requests: Sequence[RecordRequest]) -> RecordsWritten:
-    """Write records of the owner, in one commit."""
     check_requests(requests)
     at = deps.clock.now()
 

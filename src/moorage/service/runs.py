@@ -278,13 +278,9 @@ class _Request(Struct, frozen=True, kw_only=True):
     def is_met_by(self, session: Session) -> bool:
         """Return whether a session was created by an equal request, as far as its fields never change."""
         new = self.new
-        told = (
-            (new.name, session.session_name),
-            (new.purpose, session.purpose),
-            (new.task_id, session.task_id),
-            (new.project_dir, session.project_dir),
-        )
-        return all(wanted in (None, is_) for wanted, is_ in told)
+        wanted = (new.name, new.purpose, new.task_id, new.project_dir)
+        present = (session.session_name, session.purpose, session.task_id, session.project_dir)
+        return all(want in (None, is_) for want, is_ in zip(wanted, present, strict=True))
 
 
 async def _known(deps: Deps, caller: Caller, request: _Request) -> RunAnswer | None:

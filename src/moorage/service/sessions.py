@@ -290,8 +290,7 @@ async def context_for_agent(deps: Deps, caller: Caller, session: Session) -> dic
         return {}
     from moorage.service.records import read_context  # hooks rarely need it
 
-    found: dict[str, Any] = await read_context(deps, caller, session.session_id)
-    return found
+    return {**await read_context(deps, caller, session.session_id)}
 
 
 async def _hand_over(deps: Deps, caller: Caller, session: Session, *, drives: bool) -> list[Item]:

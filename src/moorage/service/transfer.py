@@ -156,24 +156,19 @@ async def export_markdown(deps: Deps, caller: Caller, ref: str, *, tree: bool = 
     """Yield a session (with its tree) as Markdown pages."""
     root = await deps.store.get(caller.owner, ref)
     for session in await deps.store.tree(caller.owner, root.session_id, MAX_TREE) if tree else [root]:
-        async for part in _page(deps, caller, session):
-            yield part
-
-
-async def _page(deps: Deps, caller: Caller, session: Session) -> AsyncIterator[str]:
-    yield f"# {session.session_name or session.session_id}\n"
-    facts = (
-        ("Session", session.session_id),
-        ("Agent", session.agent_name),
-        ("Task", session.task_id),
-        ("State", session.state.value),
-        ("Phase", session.phase.value),
-        ("Created", utc_text(session.created_at)),
-        ("Summary", session.summary),
-    )
-    yield "\n".join(f"- **{name}**: {value}" for name, value in facts if value) + "\n"
-    async for entry in _entries(deps, caller, session):
-        yield _markdown(_without_secrets(deps, entry))
+        yield f"# {session.session_name or session.session_id}\n"
+        facts = (
+            ("Session", session.session_id),
+            ("Agent", session.agent_name),
+            ("Task", session.task_id),
+            ("State", session.state.value),
+            ("Phase", session.phase.value),
+            ("Created", utc_text(session.created_at)),
+            ("Summary", session.summary),
+        )
+        yield "\n".join(f"- **{name}**: {value}" for name, value in facts if value) + "\n"
+        async for entry in _entries(deps, caller, session):
+            yield _markdown(_without_secrets(deps, entry))
 
 
 def _markdown(entry: Entry) -> str:

@@ -19,8 +19,7 @@ from moorage.doors.http.app import Door, document
 from moorage.doors.http.exchange import Exchange
 from moorage.doors.http.refusals import TooManyImports
 from moorage.doors.http.visit import Visitor
-from moorage.files.finding import kind_of_stream
-from moorage.service.histories.kinds import MOORAGE
+from moorage.files.finding import MOORAGE, kind_of_stream
 from moorage.service.transfer import Importer, ImportReport, exported, import_histories
 
 MAX_IMPORT = 512 * 1024 * 1024  # bytes of one request

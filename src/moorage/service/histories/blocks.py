@@ -41,18 +41,13 @@ def decoded(data: bytes, kind: Any = Any) -> Any:
     except msgspec.DecodeError:
         if b"\\u" not in data:
             raise
-        return msgspec.json.decode(_with_whole_letters(data), type=kind)
-
-
-def _with_whole_letters(data: bytes) -> bytes:
-    """Return the same JSON without lone surrogates; the standard library can decode them."""
-    import json
+    import json  # it can decode lone surrogates; few files have one
 
     try:
         text = json.dumps(json.loads(data), ensure_ascii=False)
     except ValueError as error:
         raise msgspec.DecodeError(str(error)) from None
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+    return msgspec.json.decode(text.encode("utf-16", "surrogatepass").decode("utf-16", "replace"), type=kind)
 
 
 def parts_of(content: str | list[Block] | None, uuid: str | None, notes: Notes) -> list[Part]:

@@ -94,7 +94,6 @@ def _read(data: bytes | str, folder: str | None) -> Bundle:
 
 
 def _unknown(value: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields that we do not know, unchanged."""
     unknown = {key: item for key, item in value.items() if key not in StateFile.__struct_fields__}
     if value["phase"] not in FINAL_PHASES:
         ends = ("finalized_at", "duration_seconds")  # it was over and was continued anyway
@@ -115,9 +114,10 @@ def _bundle(state: StateFile, unknown: dict[str, Any]) -> Bundle:
         if seconds is None or seconds < 0:
             seconds = round((finalized_at - created_at).total_seconds(), 3)
         end = {"finalized_at": finalized_at, "duration_seconds": seconds}
+    task = metadata.get("task_id")
     session = Session(
         session_id=state.agent_id,
-        task_id=_task_of(state),
+        task_id=check_label("task_id", task) if isinstance(task, str) and task.strip() else state.agent_id,
         root_session_id=state.agent_id,
         created_at=created_at,
         updated_at=as_utc(state.last_updated) if state.last_updated else newest,
@@ -165,12 +165,6 @@ def _state_of(state: StateFile) -> State:
         return State(state.phase.value)
     is_new = state.phase is Phase.INITIALIZING and not state.history
     return State.CREATED if is_new else State.ACTIVE
-
-
-def _task_of(state: StateFile) -> str:
-    """Return the task in its metadata; else a task of its own, as every session has."""
-    task = (state.metadata or {}).get("task_id")
-    return check_label("task_id", task) if isinstance(task, str) and task.strip() else state.agent_id
 
 
 def _newest(state: StateFile) -> datetime:
