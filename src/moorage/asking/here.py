@@ -79,7 +79,8 @@ async def answered(
             if end.context:
                 await remember(deps, caller, put.session.session_id, end.context)
             return answer_of(put.run, put.session, text=end.result)
-    put = await undisturbed((calls.put_queued if agent.is_supervised else calls.put_begun)(deps, caller, call, known))
+    begins = not agent.is_supervised
+    put = await undisturbed(calls.put_waiting(deps, caller, call, known, begins=begins))
     waiting = _Waiting(deps, caller, agent, task, put, hear)
     try:
         return await waiting.answer(tell_why)

@@ -98,16 +98,18 @@ async def put_answered(deps: Deps, caller: Caller, call: Call, known: Session | 
         raise work.AnotherTurn from None  # another caller created the session
 
 
-async def put_begun(deps: Deps, caller: Caller, call: Call, known: Session | None) -> RecordedCall:
-    """Request a run and begin its turn in the same commit; no turn if another blocks it."""
-    announce(deps.launchers, deps.own_launcher)
-    wish = _claim(deps, call.agent.name)
-    return await _put_or_again(deps, caller, call, known, partial(work.ask, wish=wish))
-
-
-async def put_queued(deps: Deps, caller: Caller, call: Call, known: Session | None) -> RecordedCall:
-    """Request a run of an agent whose turns launchers take."""
-    return await _put_or_again(deps, caller, call, known, work.ask)
+async def put_waiting(
+    deps: Deps, caller: Caller, call: Call, known: Session | None, *, begins: bool = False
+) -> RecordedCall:
+    """Request a run; if this process `begins` its turn, in the same commit, unless another turn blocks it."""
+    rule: CallRule = work.ask
+    if begins:
+        announce(deps.launchers, deps.own_launcher)
+        rule = partial(work.ask, wish=_claim(deps, call.agent.name))
+    try:
+        return await _put(deps, caller, call, known, rule)
+    except IdTaken:  # another caller created the session
+        return await _put(deps, caller, call, await call.recalled(deps, caller), rule)
 
 
 async def begin_queued(deps: Deps, caller: Caller, run: Run) -> Turn | None:
@@ -121,13 +123,6 @@ async def stop_call(deps: Deps, caller: Caller, run_id: str) -> None:
     """Stop a call whose caller no longer waits, unless it is over."""
     with suppress(NotFound, RunSettled):
         await stop_run(deps, caller, run_id)
-
-
-async def _put_or_again(deps: Deps, caller: Caller, call: Call, known: Session | None, rule: CallRule) -> RecordedCall:
-    try:
-        return await _put(deps, caller, call, known, rule)
-    except IdTaken:  # another caller created the session
-        return await _put(deps, caller, call, await call.recalled(deps, caller), rule)
 
 
 async def _put(deps: Deps, caller: Caller, call: Call, known: Session | None, rule: CallRule) -> RecordedCall:
