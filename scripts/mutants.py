@@ -1782,8 +1782,8 @@ MUTANTS = (
     Mutant(
         "the task of the metadata is forgotten",
         "moorage/service/sessions.py",
-        "task_id=_task_in(cleaned) if task_id is None",
-        "task_id=None if task_id is None",
+        "task_id=_task_in(cleaned) if request.task_id is None",
+        "task_id=None if request.task_id is None",
         ("tests/doors/test_every_door.py::test_metadata_name_the_task_at_every_door",),
     ),
     Mutant(
