@@ -828,6 +828,13 @@ MUTANTS = (
         (f"{CORE}/test_window.py::test_result_follows_its_call_in_a_full_window",),
     ),
     Mutant(
+        "newest message in a window",
+        "moorage/core/window.py",
+        "if self._kept and self._is_full_before(group):",
+        "if self._is_full_before(group):",
+        (f"{CORE}/test_window.py::test_newest_message_is_kept_even_if_it_exceeds_the_budget",),
+    ),
+    Mutant(
         "calls are repaired before a turn",
         "moorage/service/turns.py",
         "if unanswered_calls(messages) and (is_asked or claimed.turn.cut_off):",

@@ -129,7 +129,7 @@ def test_a_budget_is_kept_and_used_up_with_whole_pairs(
         assert window == whole[len(whole) - len(window) :]
         begins = [start for start in range(len(whole)) if is_whole(whole, start)]
         fitting = [start for start in begins if sum(map(cost, whole[start:])) <= budget]
-        assert len(whole) - len(window) == min(fitting, default=len(whole)), "all that fits"
+        assert len(whole) - len(window) == min(fitting, default=max(begins, default=0)), "all that fits, or the newest"
 
 
 @given(steps)
@@ -158,6 +158,12 @@ def test_late_result_replaces_the_repair_of_its_call() -> None:
     repair = repair_of(1, "a", "deploy")
     history = [call(1, "a"), message(2, repair.content, repair.role), message(3), result(4, "a")]
     assert numbers(window_of(history, last=50)) == [1, 4, 3]
+
+
+def test_newest_message_is_kept_even_if_it_exceeds_the_budget() -> None:
+    history = [message(1), message(2), call(3, "a"), result(4, "a")]
+    assert numbers(window_of(history, max_bytes=1)) == [3, 4]
+    assert numbers(window_of(history[:2], tokens=1)) == [2]
 
 
 def is_whole(window: list[Entry], first: int) -> bool:
@@ -249,7 +255,9 @@ def test_pinned_messages_use_the_budget_first(plan: list[tuple[str, list[str], i
         builder.end()
         messages = builder.messages()
         shown = with_pinned(messages, pinned)
-        assert sum(map(cost, shown)) <= max(budget, sum(map(cost, pinned)))
+        newest = messages[max((start for start in range(len(messages)) if is_whole(messages, start)), default=0) :]
+        least = [*pinned, *(entry for entry in newest if entry not in pinned)]
+        assert sum(map(cost, shown)) <= max(budget, sum(map(cost, least)))
         if sum(map(cost, history)) <= budget:
             assert shown == all_of(history), "nothing is paid for twice"
 

@@ -179,6 +179,20 @@ def test_a_window_counts_turns_tokens_and_bytes(place: Place) -> None:
         assert len(moor.messages(session.id, tokens=1000, count_tokens=lambda entry: 400)) == 2
 
 
+@pytest.mark.parametrize("size", [{"tokens": 10}, {"max_bytes": 5}])
+def test_every_message_is_found_by_paging_with_a_small_budget(place: Place, size: dict[str, Any]) -> None:
+    moor = place.connect()
+    session = moor.create("agent")
+    moor.append(session.id, [{"role": "system", "content": "Be brief."}, "m3", a_call("c"), a_result("c"), "x" * 4096])
+    page = moor.messages(session.id, **size)
+    assert numbers(page) == [2, 6]
+    found = numbers(page)[1:]
+    while page.next is not None:
+        page = moor.messages(session.id, before=page.next, **size)
+        found = numbers(page) + found
+    assert found == [2, 3, 4, 5, 6]
+
+
 def test_system_messages_are_kept_however_old_and_paid_for(place: Place) -> None:
     moor = place.connect()
     session = moor.create("agent")
@@ -187,7 +201,7 @@ def test_system_messages_are_kept_however_old_and_paid_for(place: Place) -> None
         moor.append(session.id, f"m{number}")
     window = moor.messages(session.id, last=2)
     assert contents(window) == ["Be brief.", "m298", "m299"]
-    assert contents(moor.messages(session.id, max_bytes=9)) == ["Be brief."]
+    assert contents(moor.messages(session.id, max_bytes=9)) == ["Be brief.", "m299"], "the newest is always there"
     assert contents(moor.messages(session.id, max_bytes=13)) == ["Be brief.", "m299"]
 
 

@@ -2,7 +2,8 @@
 
 The last n messages or turns, or those that fit a budget of tokens or bytes. A window
 never separates a tool call from its result, keeps system messages, and begins with
-the newest summary in place of the messages it summarises.
+the newest summary in place of the messages it summarises. It has at least the newest
+message, so that a caller can page back whatever the budget.
 """
 
 from __future__ import annotations
@@ -50,7 +51,8 @@ class WindowBuilder:
 
     Pass it pages with `take`, newest entry first, until `is_full`. A call and its result are
     kept or left out together, the result right after its call, whatever the log has between
-    them. So the window may exceed a limit on the number of messages by such a pair; it never exceeds a budget.
+    them. So the window may exceed a limit on the number of messages by such a pair; it exceeds
+    a budget only if the newest message alone does.
     """
 
     def __init__(self, size: WindowSize, count_tokens: TokenCounter = rough_tokens) -> None:
@@ -126,11 +128,11 @@ class WindowBuilder:
         return [entry for entry in self._results if not set(tool_results(entry)).isdisjoint(calls)]
 
     def _close(self) -> None:
-        """Keep the group, unless the window is full before it."""
+        """Keep the group, unless the window is full before it. The newest message is always kept."""
         group, self._group = _without_needless_repairs(self._group), []
         if not group or self.is_full:
             return
-        if self._is_full_before(group):
+        if self._kept and self._is_full_before(group):
             self.is_full = True
             return
         self._keep(sorted(group, key=lambda entry: -entry.number))

@@ -120,7 +120,7 @@ async def window(
         if answers := answers_to(calls, await deps.store.log(caller.owner, ref, later)):
             builder = await build(answers)
     messages = builder.messages()
-    cursor = str(messages[0].number) if builder.is_full and messages else None
+    cursor = str(messages[0].number) if builder.is_full else None
     return Page(with_pinned(messages, pinned), cursor)
 
 
