@@ -159,6 +159,7 @@ def test_second_step_of_the_clock_right_after_the_first_makes_no_turn_overdue(wo
     for step in (timedelta(minutes=20), timedelta(hours=2)):
         working.clock.step(step)
         assert get(working).status == "running"
+        assert drive(working.store.find_turn(OWNER, "s-1:t1")).lost_at == working.clock.now() + LOST_AFTER
     working.clock.forward(timedelta(seconds=SETTLING))
     assert get(working).status == "running"
 
