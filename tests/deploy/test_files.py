@@ -207,7 +207,7 @@ def test_nginx_buffers_no_stream_and_waits_longer_than_the_longest_poll() -> Non
 
 def test_every_metric_to_alert_on_exists() -> None:
     page = (ROOT / "docs" / "operate.md").read_text(encoding="utf-8")
-    source = (ROOT / "src" / "moorage" / "doors" / "http" / "metrics.py").read_text(encoding="utf-8")
+    source = (ROOT / "src" / "moorage" / "doors" / "http" / "monitoring.py").read_text(encoding="utf-8")
     named = set(re.findall(r"`(moorage_[a-z_]+?)(?:_total)?(?:\{[^`]*)?`", page))
     assert len(named) >= 10
     assert [name for name in sorted(named) if f'"{name}"' not in source] == []
