@@ -760,8 +760,10 @@ MUTANTS = (
     Mutant(
         "owner of the feed",
         f"{SQL}/queries/feed.sql",
-        "FROM moor.feed WHERE {of_owner} id > ?2 AND id < ?3 ORDER BY id",
-        "FROM moor.feed WHERE {of_owner} id > ?2 AND id < ?3 + (1 << 50) ORDER BY id",
+        "WHERE {of_owner} id > ?2 AND id < ?3 ORDER BY id LIMIT ?4) page\n) f\n"
+        "LEFT JOIN moor.sessions s ON f.last > 0 AND s.owner = ?1 AND",
+        "WHERE id > ?2 AND id < ?3 + (1 << 50) ORDER BY id LIMIT ?4) page\n) f\n"  # either one alone would do
+        "LEFT JOIN moor.sessions s ON f.last > 0 AND",
         (f"{SERVICE}/test_events.py::test_stream_carries_only_events_of_its_owner[sqlite]",),
     ),
     Mutant(
