@@ -416,7 +416,9 @@ class LocalMoorage(OnStore, Connection):
                 await self.launch(asked.session.root_session_id)
             if run.mode == "sync":
                 hears = on_event is not None
-                run = await runs.wait_for_run(deps, self.caller, run.run_id, timeout=timeout, hears=hears)
+                run = await runs.wait_for_run(
+                    deps, self.caller, run.run_id, session_id=run.session_id, timeout=timeout, hears=hears
+                )
         return answer_of(run, await self.get(run.session_id))
 
     async def runs(self, *, session: str | None = None, parent: str | None = None, **filters: Any) -> Page[Run]:

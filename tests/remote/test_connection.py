@@ -11,7 +11,7 @@ import threading
 import time
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -233,21 +233,27 @@ async def test_too_many_requests_are_asked_again_when_the_server_says(address: s
 
 async def test_live_words_go_on_after_a_long_pause_and_a_break() -> None:
     words, heard, deadline = iter(["one", "two", "three"]), asyncio.Queue[str](), 0.3
+    speakers, is_over = list[asyncio.Task[None] | None](), asyncio.Event()
 
-    async def speaking(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        speakers.append(asyncio.current_task())
         await reader.readuntil(b"\r\n\r\n")
-        head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
-        writer.write(head + f'data: {{"session_id":"s-1","text":"{next(words)}","begins":false}}\n\n'.encode())
-        await writer.drain()
-        await asyncio.sleep(2 * deadline)  # quiet for longer than the client is patient
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n")
+        writer.write(f'data: {{"session_id":"s-1","text":"{next(words)}","begins":false}}\n\n'.encode())
+        with suppress(TimeoutError):  # quiet for longer than the client is patient
+            await asyncio.wait_for(is_over.wait(), 2 * deadline)
         writer.close()
+        with suppress(ConnectionError):
+            await writer.wait_closed()
 
-    server = await asyncio.start_server(speaking, "127.0.0.1", 0)
+    server = await asyncio.start_server(speak, "127.0.0.1", 0)
     async with server, asyncio.timeout(30):
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         async with moorage.connect(url, deadline=deadline) as moor:
             with moor.words_heard("s-1", lambda text, _: heard.put_nowait(text)):
                 assert [await heard.get(), await heard.get()] == ["one", "two"]
+        is_over.set()
+        await asyncio.gather(*filter(None, speakers))
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from moorage.core.errors import InvalidField, InvalidId, SessionNotFound
 
 ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}"
 MAX_LABEL = 256
+MAX_KEY = 255  # characters of an idempotency key
 # Invisible characters: controls, formatting, all spaces but the plain one. `str.isprintable` refuses more: what
 # Python's own tables do not know yet, which no document can say.
 UNSEEN = (

@@ -14,11 +14,10 @@ from msgspec.structs import replace
 
 from moorage.core.codec import canonical
 from moorage.core.errors import Conflict, KeyReused
-from moorage.core.ids import check_label
+from moorage.core.ids import MAX_KEY, check_label
 from moorage.core.session import Change
 
 KEPT_FOR = timedelta(hours=24)
-MAX_KEY = 255
 
 
 class Once(Struct, frozen=True, gc=False):

@@ -28,7 +28,7 @@ from moorage.core.answer import Answer, RunAnswer, answer_of
 from moorage.core.codec import check_list, decode
 from moorage.core.duration import check_wait
 from moorage.core.entry import SESSION_DELETED, Entry, Event, Kind, Message, check_messages, text_of
-from moorage.core.errors import MoorageError, NotFound, ServerUnreachable, SessionGone
+from moorage.core.errors import MoorageError, NotFound, RunNotFound, ServerUnreachable, SessionGone
 from moorage.core.query import Page
 from moorage.core.run import Mode, Run, check_mode
 from moorage.core.session import check_metadata
@@ -266,10 +266,10 @@ class RemoteMoorage(Connection):
             return reply
         ends = float("inf") if timeout is None else monotonic() + timeout
         async with self._heard(reply.run, on_event):
-            run = await self._result_by(ends, reply.run.run_id)
+            run = await self._result_by(ends, reply.run.run_id, reply.run.session_id)
             while on_event is not None and run.is_asking and monotonic() < ends:  # the listener may wait
                 await asyncio.sleep(LOOK_AGAIN)
-                run = await self._result_by(ends, run.run_id)
+                run = await self._result_by(ends, run.run_id, run.session_id)
         return answer_of(run, await self.get(run.session_id))
 
     async def start(self, agent: str, prompt: object, *, idempotency_key: str | None = None, **new: Any) -> RunAnswer:
@@ -279,11 +279,16 @@ class RemoteMoorage(Connection):
     async def result(self, run_id: str, *, wait: float | None = None) -> Run:
         return await self._result_by(monotonic() + (check_wait(wait, "wait") or 0.0), run_id)
 
-    async def _result_by(self, ends: float, run_id: str) -> Run:
-        """Return the run once it has settled, stands still, or time is up."""
+    async def _result_by(self, ends: float, run_id: str, session_id: str | None = None) -> Run:
+        """Return the run once it has settled, stands still, or time is up. Raises SessionGone if that is gone."""
         while True:
             left = max(0.0, ends - monotonic())
-            run: Run = await self.call("result", {"run_id": run_id, "wait": min(left, WAIT)})
+            try:
+                run: Run = await self.call("result", {"run_id": run_id, "wait": min(left, WAIT)})
+            except RunNotFound:
+                if session_id is not None:
+                    await self.get(session_id)
+                raise
             stands_still = run.needs_a_person and not run.is_awaited_by_a_parent
             if run.is_settled or stands_still or left <= WAIT:
                 return run

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from moorage.core.brief import brief
 from moorage.core.errors import InvalidField, NotFound, SessionCorrupt
-from moorage.core.ids import check_label, check_session_id
+from moorage.core.ids import MAX_KEY, check_label, check_session_id
 from moorage.core.policy import Delegation, Span, Verdict, verdict_on, verdict_without
 from moorage.core.query import Page, SessionQuery, check_limit
 from moorage.core.session import Phase, Session
@@ -177,7 +177,7 @@ async def _opened(deps: Deps, caller: Caller, question: DelegationQuestion) -> S
 def _recorded(deps: Deps, question: DelegationQuestion, verdict: Verdict, session_id: str | None) -> Delegation:
     place, known = question.place, question.delegation_id
     return Delegation(
-        delegation_id=deps.new_id() if known is None else check_label("delegation_id", known),
+        delegation_id=deps.new_id() if known is None else check_label("delegation_id", known, MAX_KEY),
         at=deps.clock.now(),
         resumed=verdict.decision,
         reason=verdict.reason,

@@ -435,7 +435,13 @@ def _as_its_runs_wait(head: Session, agent: str | None) -> Session:
 
 
 async def wait_for_run(
-    deps: Deps, caller: Caller, run_id: str, *, timeout: float | None = None, hears: bool = False
+    deps: Deps,
+    caller: Caller,
+    run_id: str,
+    *,
+    session_id: str | None = None,
+    timeout: float | None = None,
+    hears: bool = False,
 ) -> Run:
     """Return the run once it has settled, when time is up, or at once if only a person can let it start or continue.
 
@@ -443,9 +449,8 @@ async def wait_for_run(
     so does a caller that `hears` the questions of a running agent. The run is read after commits, but less often the
     longer it takes: a thousand callers must not read the store a thousand times for every commit.
 
-    Raises RunNotFound; SessionGone if the session is deleted meanwhile.
+    Raises RunNotFound; SessionGone if its session, named or seen before, is deleted meanwhile.
     """
-    session_id: str | None = None
     began = deps.clock.monotonic()
     ends = None if timeout is None else began + timeout
     look_at = began + LOOK_AT_REASON

@@ -12,9 +12,8 @@ from typing import Any
 from moorage.core.context import MAX_KEYS
 from moorage.core.duration import MAX_TTL, MIN_TTL
 from moorage.core.entry import MAX_MESSAGES_PER_APPEND, ROLES, Kind
-from moorage.core.ids import ID_PATTERN, LABEL_PATTERN, MAX_LABEL, UNSEEN
+from moorage.core.ids import ID_PATTERN, LABEL_PATTERN, MAX_KEY, MAX_LABEL, UNSEEN
 from moorage.core.key import Scope
-from moorage.core.once import MAX_KEY
 from moorage.core.query import SORTS, STATUSES
 from moorage.core.record import DIGITS, MAX_MESSAGES, MAX_NAMESPACE
 from moorage.core.record import MAX_KEY as MAX_RECORD_KEY
@@ -148,7 +147,7 @@ FIELDS: dict[str, Schema] = {
     "request_approval.options": some(LABEL, maxItems=MAX_OPTIONS, uniqueItems=True),
     "decide.by": LABEL,
     **{f"delegate.{name}": PLACE for name in ("agent", "task_id", "project_dir", "host")},
-    "delegate.delegation_id": LABEL,
+    "delegate.delegation_id": KEY,
     "delegate.new_id": ID_OR_EMPTY,
     "delegate.session_id": {"type": "string"},
     "call_tool.session_id": {},

@@ -14,8 +14,7 @@ from msgspec import inspect
 
 from moorage.core.codec import decode
 from moorage.core.errors import InvalidField, InvalidJson, MoorageError
-from moorage.core.ids import check_label
-from moorage.core.once import MAX_KEY
+from moorage.core.ids import MAX_KEY, check_label
 from moorage.doors.http.exchange import Exchange
 from moorage.remote.operations import Arguments, Operation
 
