@@ -19,6 +19,13 @@ def shell(line: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=False)
 
 
+def test_hints_follow_the_output_that_they_are_about(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
+    cli("create", "--agent", "unknown-agent", "--name", "trip")
+    told = shell('moorage send trip "Plan it" 2>&1').stdout.splitlines()
+    assert (told[0], told[1][:5]) == ("2", "Kept:")
+
+
 @pytest.mark.parametrize(
     ("line", "code"),
     [

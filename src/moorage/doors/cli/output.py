@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import IO, Any
 
 import msgspec
@@ -29,7 +29,7 @@ def say(line: str) -> None:
 
 def hint(line: str) -> None:
     """Print one line about the next step on standard error."""
-    print(paint(folded(printable(line), sys.stderr), "dim", stream=sys.stderr), file=sys.stderr)
+    _add(paint(folded(printable(line), sys.stderr), "dim", stream=sys.stderr))
 
 
 def note(line: str) -> None:
@@ -41,7 +41,14 @@ def note(line: str) -> None:
 def complain(line: str) -> None:
     """Print one line about an error on standard error."""
     text = folded(f"moorage: {printable(line)}", sys.stderr)
-    print(text.replace("moorage:", paint("moorage:", "red", stream=sys.stderr), 1), file=sys.stderr)
+    _add(text.replace("moorage:", paint("moorage:", "red", stream=sys.stderr), 1))
+
+
+def _add(text: str) -> None:
+    """Print on standard error, after what standard output has: a file or a pipe may get both."""
+    with suppress(BrokenPipeError):  # the last flush tells of it
+        sys.stdout.flush()
+    print(text, file=sys.stderr)
 
 
 def folded(line: str, stream: IO[str]) -> str:
