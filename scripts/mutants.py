@@ -1754,11 +1754,11 @@ MUTANTS = (
         ("tests/doors/test_every_door.py::test_weather_refuses_the_same_at_all_three_doors",),
     ),
     Mutant(
-        "an empty parent is one that is not there",
+        "an empty session is one that is not there",
         "moorage/doors/http/reading.py",
         '        if arguments.get(name) == "":',
         "        if False:",
-        ("tests/doors/test_every_door.py::test_unnamed_parent_counts_as_absent_at_rest",),
+        ("tests/doors/test_every_door.py::test_empty_session_of_a_run_counts_as_absent_at_rest",),
     ),
     Mutant(
         "a parent that is a template is one that is not there",

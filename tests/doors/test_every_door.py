@@ -142,6 +142,14 @@ def test_unnamed_parent_counts_as_absent_at_rest(server: Serving, path: str, nam
     assert session["parent_session_id"] is None
 
 
+@pytest.mark.parametrize("name", ["session", "session_id"])
+def test_empty_session_of_a_run_counts_as_absent_at_rest(server: Serving, name: str) -> None:
+    with server.http() as http:
+        made = http.post("/runs", json={"agent_name": "echo-agent", "prompt": "hello", name: ""})
+    assert made.status_code == 201, made.text
+    assert made.json()["session_id"]
+
+
 @pytest.mark.parametrize("parent", UNNAMED)
 def test_unnamed_parent_leaves_the_calling_session_as_the_parent(server: Serving, parent: str) -> None:
     with server.http() as http:
