@@ -11,6 +11,7 @@ import errno
 import random
 import re
 import time
+from abc import ABC, abstractmethod
 from contextlib import suppress
 from datetime import UTC, datetime
 from math import inf
@@ -95,7 +96,7 @@ AGAIN_AFTER = 0.5  # seconds until reconnecting after the connection broke
 CLOCK_STEP = 0.005  # seconds by which clocks may differ without a correction
 
 
-class ListeningPulse(Pulse):
+class ListeningPulse(Pulse, ABC):
     """The pulse of a store on a server."""
 
     _breaks: tuple[type[Exception], ...] = (MoorageError, OSError)  # the errors of a broken connection
@@ -127,9 +128,9 @@ class ListeningPulse(Pulse):
                 self.note_listening()
                 await asyncio.sleep(AGAIN_AFTER)
 
+    @abstractmethod
     async def _follow(self) -> None:
         """Listen on a new connection until it breaks; call `note_listening` once it listens."""
-        raise NotImplementedError
 
     def note_listening(self) -> None:
         """End the wait for the connection; after the first time, wake all waiters: notifications may be lost."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol
 
@@ -65,7 +66,7 @@ def job(
     return run
 
 
-class SqlStore:
+class SqlStore(ABC):
     """The common part of both SQL stores."""
 
     capabilities = frozenset({Capability.SEARCH, Capability.PUSH})
@@ -76,19 +77,19 @@ class SqlStore:
             self.capabilities = frozenset({Capability.PUSH})
         self._queued: WantedTurns | None = None  # owners and agents of the last turn given out: more may be queued
 
+    @abstractmethod
     async def _is_due(self, wanted: WantedTurns, at: int, after: int) -> bool:
         """Return whether a wanted turn is due behind `after`."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def _claim(self, wanted: WantedTurns, wish: Claim, stamp: Stamp, after: int) -> Claimed | int | None:
         """Give the oldest turn behind `after` to a launcher; if it cannot be taken, return where to continue."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _search(self) -> Any:
         """Return the module with the jobs of search: `is_behind`, `catch_up` and `search`."""
-        raise NotImplementedError
 
-    async def _number(self, owner: str) -> None:
+    async def _number(self, owner: str) -> None:  # noqa: B027  a dialect may leave it as it is
         """Assign cursors to events that have none. Where writers take turns, every event has one already."""
 
     # Sessions -----------------------------------------------------------------------------------
